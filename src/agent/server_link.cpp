@@ -181,7 +181,8 @@ std::string ServerLink::report_once(http::Client& client, const std::stop_token&
   if (!newest) return "";
   if (!is_newest(newest->first))
     return "the server has epoch " + std::to_string(newest->first) +
-           ", and this node has obeyed a server with a later epoch: the store is older than that server; berth status on "
+           ", and this node has obeyed a server with a later epoch: the store is older than that server; berth status "
+           "on "
            "the server's machine shows what to do";
   const std::lock_guard lock(mutex_);
   received_.heard = sent;

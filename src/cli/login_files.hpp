@@ -1,5 +1,5 @@
-// The files of `berth login` in the state folder of this user, per server: a certificate with its key, and the authority
-// that authenticates the server.
+// The files of `berth login` in the state folder of this user, per server: a certificate with its key, and the
+// authority that authenticates the server.
 #pragma once
 
 #include <optional>

@@ -135,8 +135,7 @@ TEST_F(ServerAccessTest, RefusalsKeepTheirWordsAndDecideTheStatus) {
       "it moved; plan again");
   EXPECT_EQ(error_of_answer(401, http::error_response(401, "not_logged_in", "who are you?").body, "here").advice,
             "set BERTH_TOKEN_FILE to a file with a token of berth token add");
-  EXPECT_EQ(error_of_answer(502, "<html>", "http://here").message,
-            "http://here is not a Berth server (status 502)");
+  EXPECT_EQ(error_of_answer(502, "<html>", "http://here").message, "http://here is not a Berth server (status 502)");
 }
 
 TEST_F(ServerAccessTest, WhatIsNoAnswerOfOursIsRefused) {

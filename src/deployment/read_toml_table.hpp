@@ -125,7 +125,8 @@ class Table {
   std::optional<std::string> required_name(std::string_view key) const {
     auto name = required_text(key);
     if (name && !is_name(*name)) {
-      fail(key, "\"" + *name + "\" is not a valid name", "use letters, digits, '.', '_' and '-', a letter or digit first");
+      fail(key, "\"" + *name + "\" is not a valid name",
+           "use letters, digits, '.', '_' and '-', a letter or digit first");
       return std::nullopt;
     }
     return name;

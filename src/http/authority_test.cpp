@@ -73,7 +73,7 @@ TEST(AuthorityTest, AKeyThatNodesKnowIsNotReplacedWhereAFileIsMissing) {
     ASSERT_EQ(unlink(file.c_str()), 0);
     const auto opened = Authority::open(folder);
     ASSERT_FALSE(opened) << file;
-    EXPECT_NE(opened.error().to_text().find("put both back from a backup"), std::string::npos)
+    EXPECT_NE(opened.error().to_text().find("restore both from a backup"), std::string::npos)
         << opened.error().to_text();
     ASSERT_TRUE(world::write_private_text(file, text));
     EXPECT_EQ(*world::read_text(folder + "/authority.key"), key);

@@ -42,7 +42,8 @@ void signal_process(const Job& job, const ProcessIdentity& process, int signal) 
   const world::Descriptor file(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(process.pid), 0)));
   if (!file || !is_process_of(job, process)) return;
   syscall(SYS_pidfd_send_signal, file.get(), signal, nullptr, 0);
-  syscall(SYS_pidfd_send_signal, file.get(), SIGCONT, nullptr, 0);  // a stopped process must continue to receive the signal
+  syscall(SYS_pidfd_send_signal, file.get(), SIGCONT, nullptr,
+          0);  // a stopped process must continue to receive the signal
 }
 
 void JobProcesses::search() {

@@ -405,7 +405,7 @@ std::string read_all(int file) {
   if (job->request.user) {
     // Sent before it becomes the user's process, which that user can stop.
     if (!write_supervisor(*job, this_process())) _exit(1);
-    tell_ready(std::move(ready));
+    tell_ready(std::exchange(ready, world::Descriptor()));
   }
   if (!order->user.empty()) {
     const Result<world::UserAccount> account = world::find_user(order->user);

@@ -1,5 +1,5 @@
-// What a server accepts: only input that it can store, decide on and send to nodes, including every consequence (a pause,
-// an undo, an update, all replicas on one node). The bounds are in fleet/bounds.hpp. Pure.
+// What a server accepts: only input that it can store, decide on and send to nodes, including every consequence (a
+// pause, an undo, an update, all replicas on one node). The bounds are in fleet/bounds.hpp. Pure.
 #pragma once
 
 #include "berth/result.hpp"

@@ -175,9 +175,7 @@ void Api::get_openapi(const Call& call) {
   call.responder.send(http::json_response(200, std::string(openapi_document())));
 }
 
-void Api::get_status(const Call& call) {
-  send(call.responder, status_view(leader_, version_, started_ms_));
-}
+void Api::get_status(const Call& call) { send(call.responder, status_view(leader_, version_, started_ms_)); }
 
 void Api::get_nodes(const Call& call) {
   send(call.responder, json::object{{"revision", leader_.change_count()}, {"nodes", nodes_view(leader_)}});

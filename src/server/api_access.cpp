@@ -137,9 +137,9 @@ void Api::post_certificate(const Call& call) {
                                                     "show the token itself: berth login asks for it"));
   const auto found = leader_.state().credentials.find(call.who.credential);
   if (found == leader_.state().credentials.end())
-    return call.responder.send(
-        http::error_response(400, "invalid_argument", "only a token from berth token add can be exchanged for a certificate",
-                             "log in with such a token; on this machine the server's own user needs none"));
+    return call.responder.send(http::error_response(
+        400, "invalid_argument", "only a token from berth token add can be exchanged for a certificate",
+        "log in with such a token; on this machine the server's own user needs none"));
   const Result<json::object> made = certify(*request, found->second);
   if (!made) return send(call.responder, made.error());
   json::object out = *made;

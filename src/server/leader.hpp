@@ -110,7 +110,8 @@ class Leader {
 
   // Whether the node reports to this server and ignores it. A lost node does not count.
   bool is_ignored_by(const NodeId& node) const;
-  // Why the node ignores this server, why its last report was refused, or what was left out of it; empty: none of these.
+  // Why the node ignores this server, why its last report was refused, or what was left out of it; empty: none of
+  // these.
   std::string node_problem(const NodeId& node) const;
   // Problems of one node, one deployment or one entry of the store, which do not affect the others:
   // one sentence each, by what it is about ("node/gpu-1", "deployment/chat", "store").

@@ -217,7 +217,8 @@ Result<void> Leader::check_singles_ended(const NodeId& node) const {
     if ((spec && !spec->single) || silent >= replaced_after) continue;
     const auto left = std::chrono::ceil<std::chrono::seconds>(replaced_after - silent);
     return Error{ErrorCode::already_exists,
-                 to_string(one.key()) + (spec ? " is single" : " belongs to a removed deployment that may have been single,") +
+                 to_string(one.key()) +
+                     (spec ? " is single" : " belongs to a removed deployment that may have been single,") +
                      " and may still run on " + node.text(),
                  "try again in " + std::to_string(left.count()) + " s"};
   }

@@ -44,7 +44,9 @@ class Loop {
   }
   void tick() {
     if (const auto renewed = leader_.renew(); !renewed) {
-      log_({LogLevel::error, "this server lost leadership and is shutting down", {{"reason", renewed.error().to_text()}}});
+      log_({LogLevel::error,
+            "this server lost leadership and is shutting down",
+            {{"reason", renewed.error().to_text()}}});
       return server_.shutdown(shutdown_time);
     }
     step();

@@ -191,7 +191,6 @@ json::object status_view(const Leader& leader, const std::string& version, std::
   for (const auto& [id, record] : state.nodes) {
     const controller::NodeHealth health = leader.health(id);
     ++(leader.is_ignored_by(id)                    ? ignoring
-                                           ? ignoring
        : health == controller::NodeHealth::healthy ? healthy
        : health == controller::NodeHealth::suspect ? suspect
                                                    : lost);

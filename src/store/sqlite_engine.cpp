@@ -290,7 +290,8 @@ class SqliteEngine final : public Engine {
   // the same at this moment, either file is valid.
   Result<void> create_database(const std::string& folder) const {
     if (::access(changes_path().c_str(), F_OK) == 0) {
-      return Error{ErrorCode::io, "the store " + path_ + " is gone, and " + changes_path() + " shows that there was one",
+      return Error{ErrorCode::io,
+                   "the store " + path_ + " is gone, and " + changes_path() + " shows that there was one",
                    "restore the last backup into another path, or remove that file to begin with an empty store"};
     }
     std::string name = path_ + ".new.XXXXXX";
@@ -339,12 +340,12 @@ class SqliteEngine final : public Engine {
     leave_transaction();
     if (!number) return number.error();
     if (*number >= noted) return {};
-    return Error{
-        ErrorCode::io,
-        "the store " + path_ + " has lost changes: it is at change " + std::to_string(*number) + " of " +
-            std::to_string(noted) + "; its log " + path_ +
-            "-wal is missing or damaged, or the file was replaced by an older one",
-        "restore the last backup into a new store, or remove " + changes_path() + " to continue with its current contents"};
+    return Error{ErrorCode::io,
+                 "the store " + path_ + " has lost changes: it is at change " + std::to_string(*number) + " of " +
+                     std::to_string(noted) + "; its log " + path_ +
+                     "-wal is missing or damaged, or the file was replaced by an older one",
+                 "restore the last backup into a new store, or remove " + changes_path() +
+                     " to continue with its current contents"};
   }
   void note_change(std::uint64_t number) {
     if (!changes_)

@@ -62,8 +62,8 @@ struct Change {
   std::vector<fleet::Event> events;  // their ids are given by the store
 };
 
-// An action of a person, as opposed to one of a node, a server or the controller. Stored separately, so that no node can
-// displace it.
+// An action of a person, as opposed to one of a node, a server or the controller. Stored separately, so that no node
+// can displace it.
 inline bool is_action(const fleet::Event& event) {
   return event.actor.starts_with("user:") || event.actor.starts_with("token:");
 }

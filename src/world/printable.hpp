@@ -14,8 +14,8 @@ namespace berth::world {
 std::string printable(std::string_view text);
 
 // The output of a program, in pieces of any size: line ends, tabs, carriage returns (of progress bars) and sequences
-// that set colours are left as they are, and so is every character of UTF-8 that is not a control character. The rest is
-// shown as printable() shows it.
+// that set colours are left as they are, and so is every character of UTF-8 that is not a control character. The rest
+// is shown as printable() shows it.
 class PrintableOutput {
  public:
   // What is incomplete at the end of a piece is returned with the next one.

@@ -229,6 +229,7 @@ export function status_of(fleet) {
     },
     deployments: fleet.deployments.map(({ spec, rollout, ...summary }) => summary),
     pending: fleet.pending,
+    warnings: fleet.warnings,
   };
 }
 

@@ -236,4 +236,15 @@ with_page('text of others is text', {}, async (page, server) => {
   await page.locator('aside').waitFor({ state: 'detached' });
 });
 
+with_page('shows the warnings of the server, and what is wrong with a node', {}, async (page, server) => {
+  await sees(page, 'gpu-1');
+  server.changed((fleet) => {
+    fleet.warnings = [{ subject: 'store', text: '1 node ignores this server because the store is older' }];
+    fleet.nodes.find((node) => node.name === 'gpu-1').problem = 'it has obeyed a server of epoch 7';
+  });
+  await sees(page, 'store: 1 node ignores this server because the store is older');
+  await page.goto(page.url().replace(/#.*|$/, '#/fleet/gpu-1'));
+  await sees(page, 'it has obeyed a server of epoch 7');
+});
+
 with_page('something that is gone is said to be gone', { hash: '#/deployments/nothing', allow: [/status of 404/] }, (page) => sees(page, 'This is no longer there.'));

@@ -6,7 +6,6 @@
 
 namespace berth::cli {
 
-
 std::vector<Frame> make_frames(std::uint32_t width, std::uint32_t height, std::size_t count) {
   std::vector<Frame> frames(count, Frame{width, height, {}});
   for (std::size_t n = 0; n < count; ++n) {

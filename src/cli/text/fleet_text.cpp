@@ -4,11 +4,10 @@
 #include <array>
 #include <boost/json.hpp>
 #include <cstdio>
-#include <functional>
 #include <map>
 
 #include "berth/bytes.hpp"
-#include "cli/text/answer_fields.hpp"
+#include "cli/text/answer_table.hpp"
 #include "deployment/replica_ranges.hpp"
 #include "format/json_text.hpp"
 #include "inventory/short_id.hpp"
@@ -22,64 +21,6 @@ namespace {
 
 namespace json = boost::json;
 
-struct TableColumn {
-  std::string heading;  // as in Table
-  std::function<std::string(const Fields&)> cell;
-  std::size_t least = 0;  // may be cut to this width; 0: it may not
-  int goes = 0;           // is left out where the terminal is narrow, the lowest number first; 0: never
-  bool has_ids = false;   // device ids: may be shortened in the middle
-};
-
-std::string table_text(const json::array& rows, const std::vector<TableColumn>& columns, const Style& style) {
-  std::vector<std::string> headings;
-  for (const TableColumn& column : columns) headings.push_back(column.heading);
-  Table table(std::move(headings));
-  std::vector<std::pair<int, std::size_t>> going;
-  for (std::size_t i = 0; i < columns.size(); ++i) {
-    if (columns[i].has_ids) table.may_shrink_ids(i);
-    if (columns[i].least > 0) table.may_shrink(i, columns[i].least);
-    if (columns[i].goes > 0) going.emplace_back(columns[i].goes, i);
-  }
-  std::sort(going.begin(), going.end());
-  for (const auto& [order, column] : going) table.may_go(column);
-  for (const json::value& row : rows) {
-    std::vector<std::string> cells;
-    for (const TableColumn& column : columns) cells.push_back(column.cell(Fields(row)));
-    table.add(std::move(cells));
-  }
-  return table.to_text(style);
-}
-
-// The usual columns.
-using Cell = std::function<std::string(const Fields&)>;
-Cell text(std::string key) {
-  return [key = std::move(key)](const Fields& row) { return row.text(key); };
-}
-Cell count(std::string key) {
-  return [key = std::move(key)](const Fields& row) { return row.count(key); };
-}
-// Bytes that were promised; 0: none were asked for.
-Cell promised(std::string key) {
-  return [key = std::move(key)](const Fields& row) {
-    return row.number(key).value_or(0) > 0 ? row.bytes(key) : std::string("-");
-  };
-}
-// A state, in the colour of what it means.
-Cell state(std::string key, const Style& style) {
-  return [key = std::move(key), style](const Fields& row) {
-    const std::string word = row.word(key);
-    for (const std::string_view good : {"healthy", "ready", "serving", "in service"})
-      if (word == good) return paint(style, Colour::green, word);
-    for (const std::string_view bad : {"lost", "failed", "refused", "quarantined", "backing off", "unready"})
-      if (word == bad) return paint(style, Colour::red, word);
-    return paint(style, word == "-" ? Colour::none : Colour::yellow, word);
-  };
-}
-// With short ids of GPUs, which answers have as UUIDs.
-std::string sentence(const std::string& text) { return with_short_ids(text); }
-// Why something is as it is; empty where there is nothing to say.
-std::string reason(const Fields& row) { return sentence(printable(row.raw("reason"))); }
-
 bool is_gpu(const Fields& device) { return !device.is("is_fallback") && device.raw("backend") != "host"; }
 bool is_free(const Fields& device) {
   return device.raw("health") == "healthy" && device.raw("intent") == "in_service" && device.list("holders").empty();
@@ -87,7 +28,7 @@ bool is_free(const Fields& device) {
 std::string share_text(const Fields& row, std::string_view part, std::string_view whole) {
   return row.has(whole) ? row.bytes(part) + " of " + row.bytes(whole) : "-";
 }
-// What new work could have. Of a device that is lost, what was measured before is not how it is now.
+// Memory for new work. The last measurement of a lost device says nothing about its present state.
 std::string free_memory_text(const Fields& device) {
   const auto free = device.number("memory_bytes_free"), total = device.number("memory_bytes_total");
   if (!free || !total || device.raw("health") == "lost") return "-";
@@ -100,16 +41,6 @@ std::string devices_text(const Fields& row, std::span<const DeviceId> all) {
   std::string text;
   for (const DeviceId& id : row.devices()) text += (text.empty() ? "" : ",") + printable(short_id(id, all));
   return text.empty() ? "-" : text;
-}
-
-// Indented and whole: a reason is what the reader looks for.
-std::string paragraph(const std::string& first, const std::string& text, const Style& style) {
-  const std::size_t indent = shown_width(first);
-  std::string out;
-  const std::size_t width = style.columns > indent + 20 ? style.columns - indent : 20;
-  for (const std::string& line : wrapped(sentence(text), width))
-    out += (out.empty() ? first : std::string(indent, ' ')) + line + "\n";
-  return out.empty() ? first + "\n" : out;
 }
 
 std::vector<std::uint32_t> indices(const Fields& pending) {
@@ -163,28 +94,15 @@ std::string pending_text(const json::array& pending, const Style& style) {
   return text;
 }
 
-// Below a table, since a reason that is cut is none: one line for each row that has one.
-std::string reasons_text(const json::array& rows, const Cell& name, const Style& style) {
-  std::string text;
-  for (const json::value& value : rows) {
-    const Fields row(value);
-    if (!row.has("reason")) continue;
-    // "paused by user:ann" begins with the state.
-    const bool says_state = row.raw("reason").starts_with(row.word("state"));
-    text += paragraph("! " + name(row) + "  " + (says_state ? "" : row.word("state") + ": "), reason(row), style);
-  }
-  return text.empty() ? "" : "\n" + text;
-}
-
 std::string deployment_table(const json::array& deployments, const Style& style) {
   return table_text(deployments,
-                    {{"DEPLOYMENT", text("name"), 8},
-                     {"STATE", state("state", style)},
+                    {{"DEPLOYMENT", text_cell("name"), 8},
+                     {"STATE", state_cell("state", style)},
                      {">READY", [](const Fields& row) { return row.count("ready") + "/" + row.count("replicas"); }},
-                     {">UPDATED", count("updated"), 0, 2},
-                     {">REVISION", count("revision"), 0, 1}},
+                     {">UPDATED", count_cell("updated"), 0, 2},
+                     {">REVISION", count_cell("revision"), 0, 1}},
                     style) +
-         reasons_text(deployments, text("name"), style);
+         reasons_text(deployments, text_cell("name"), style);
 }
 
 // One per incarnation; an older one of a replica has its generation in its name.
@@ -198,12 +116,12 @@ std::string replica_table(const json::array& replicas, const Style& style) {
   };
   return table_text(replicas,
                     {{"REPLICA", name, 8},
-                     {"STATE", state("state", style)},
-                     {"NODE", text("node"), 6},
+                     {"STATE", state_cell("state", style)},
+                     {"NODE", text_cell("node"), 6},
                      {"DEVICE", [&](const Fields& row) { return devices_text(row, all); }, 0, 4, true},
-                     {">MEMORY", promised("memory_bytes"), 0, 3},
-                     {">REVISION", count("revision"), 0, 1},
-                     {">PORT", count("port"), 0, 2},
+                     {">MEMORY", bytes_cell("memory_bytes"), 0, 3},
+                     {">REVISION", count_cell("revision"), 0, 1},
+                     {">PORT", count_cell("port"), 0, 2},
                      {">AGE", [](const Fields& row) { return row.age_since("started_at_ms"); }}},
                     style) +
          reasons_text(replicas, name, style);
@@ -226,7 +144,8 @@ std::string device_table(const Fields& node, const Style& style) {
   const auto id = [&](const Fields& row) { return printable(short_id(DeviceId(row.raw("id")), all)); };
   // What keeps work off comes first.
   const auto device_state = [&](const Fields& row) {
-    return state(row.raw("intent") == "in_service" || row.raw("health") != "healthy" ? "health" : "intent", style)(row);
+    return state_cell(row.raw("intent") == "in_service" || row.raw("health") != "healthy" ? "health" : "intent",
+                      style)(row);
   };
   const auto unit = [](const char* key, double factor, const char* unit) {
     return [=](const Fields& row) {
@@ -238,7 +157,7 @@ std::string device_table(const Fields& node, const Style& style) {
   return table_text(node.list("devices"),
                     {{"DEVICE", [](const Fields& row) { return row.text("backend") + ":" + row.count("ordinal"); }},
                      {"ID", id, 0, 0, true},
-                     {"NAME", text("name"), 8, 3},
+                     {"NAME", text_cell("name"), 8, 3},
                      {"STATE", device_state},
                      {">FREE MEMORY", free_memory_text, 0, 6},
                      {">LOAD", unit("utilisation", 100, "%"), 0, 2},
@@ -286,10 +205,6 @@ std::string pairs_text(const json::object& labels) {
   return text;
 }
 
-std::string section(const std::string& heading, const std::string& body, const Style& style) {
-  return body.empty() ? "" : "\n" + paint(style, Colour::bold, heading) + "\n" + body;
-}
-
 }  // namespace
 
 std::string status_text(const json::object& answer, const Style& style) {
@@ -323,7 +238,10 @@ std::string status_text(const json::object& answer, const Style& style) {
                : ""),
       style);
   if (all.has("problem"))
-    text += "\n" + paragraph("! ", "the server cannot decide anything now, and this state may be out of date: " + all.text("problem"), style);
+    text += "\n" + paragraph("! ",
+                             "the server cannot decide anything now, and this state may be out of date: " +
+                                 all.text("problem"),
+                             style);
   for (const json::value& value : all.list("warnings")) {
     const Fields warning(value);
     text += "\n" + paragraph("! ", warning.text("subject") + ": " + warning.text("text"), style);
@@ -369,15 +287,15 @@ std::string nodes_text(const json::object& answer, const Style& style) {
   for (const json::value& node : nodes)
     unhealthy += problem_text(Fields(node), style) + unhealthy_text(Fields(node), style);
   return table_text(nodes,
-                    {{"NODE", text("name"), 8},
-                     {"HEALTH", state("health", style)},
-                     {"INTENT", state("intent", style)},
+                    {{"NODE", text_cell("name"), 8},
+                     {"HEALTH", state_cell("health", style)},
+                     {"INTENT", state_cell("intent", style)},
                      {">FREE GPUS", gpus},
                      {">REPLICAS", [](const Fields& node) { return std::to_string(node.list("replicas").size()); }},
-                     {">CPUS", count("cpus"), 0, 2},
-                     {">MEMORY", promised("memory_bytes"), 0, 1},
+                     {">CPUS", count_cell("cpus"), 0, 2},
+                     {">MEMORY", bytes_cell("memory_bytes"), 0, 1},
                      {">REPORT", [](const Fields& node) { return node.age("last_report_age_s"); }},
-                     {"VERSION", text("version"), 0, 3}},
+                     {"VERSION", text_cell("version"), 0, 3}},
                     style) +
          (unhealthy.empty() ? "" : "\n" + unhealthy);
 }
@@ -385,7 +303,7 @@ std::string nodes_text(const json::object& answer, const Style& style) {
 std::string node_text(const json::object& answer, const Style& style) {
   const Fields node = Fields(answer).in("node");
   std::string text =
-      node.text("name") + ": " + state("health", style)(node) + ", " + state("intent", style)(node) +
+      node.text("name") + ": " + state_cell("health", style)(node) + ", " + state_cell("intent", style)(node) +
       (node.raw("intent") != "in_service" && node.has("intent_by") ? " by " + node.text("intent_by") : "") +
       "; last report " + (node.has("last_report_age_s") ? node.age("last_report_age_s") + " ago" : "-") + "\n";
   text += "berth " + node.text("version") + ", " + node.count("cpus") + " CPUs, " + node.bytes("memory_bytes") +
@@ -417,7 +335,7 @@ std::string rollout_text(const json::object& answer, const Style& style) {
   const Fields deployment = Fields(answer).in("deployment"), rollout = deployment.in("rollout");
   std::string text =
       paragraph(deployment.text("name") + ": ",
-                state("state", style)(deployment) +
+                state_cell("state", style)(deployment) +
                     (deployment.has("reason") && !rollout.is("paused") ? "; " + deployment.text("reason") : ""),
                 style);
   text += "revision " + deployment.count("revision") + ": " + deployment.count("ready") + " of " +
@@ -468,9 +386,9 @@ std::string replica_text(const json::object& answer, const Style& style) {
   if (!all.list("incarnations").empty()) text += "\n" + replica_table(all.list("incarnations"), style);
   if (!why.list("nodes").empty())
     text += "\n" + table_text(why.list("nodes"),
-                              {{"NODE", cli::text("node"), 8},
+                              {{"NODE", text_cell("node"), 8},
                                {"FITS", [](const Fields& row) { return std::string(row.is("fits") ? "yes" : "no"); }},
-                               {"", cli::text("text"), 20}},
+                               {"", text_cell("text"), 20}},
                               style);
   std::string changes;
   for (const json::value& value : why.list("changes")) changes += paragraph("- ", change_text(Fields(value)), style);
@@ -487,7 +405,7 @@ std::string events_text(const json::object& answer, const Style& style) {
   for (const json::value& value : Fields(answer).list("events")) {
     const Fields event(value);
     text += paint(style, Colour::dim, event.time("at_ms")) + "  " + padded(event.text("kind"), 10) +
-            padded(event.text("subject"), 12) + sentence(event.text("text")) +
+            padded(event.text("subject"), 12) + with_short_ids(event.text("text")) +
             paint(style, Colour::dim, " (" + event.text("actor") + ")") + "\n";
   }
   return text;
@@ -498,10 +416,10 @@ std::string tokens_text(const json::object& answer, const Style& style) {
   const json::array& tokens = fields.list("tokens");
   if (tokens.empty()) return "there are no tokens; berth token add ROLE creates one\n";
   return table_text(tokens,
-                    {{"ID", text("id")},
-                     {"ROLE", text("role")},
-                     {"NODE", text("node"), 8},
-                     {"MADE BY", text("made_by"), 8, 1},
+                    {{"ID", text_cell("id")},
+                     {"ROLE", text_cell("role")},
+                     {"NODE", text_cell("node"), 8},
+                     {"MADE BY", text_cell("made_by"), 8, 1},
                      {"MADE (UTC)", [](const Fields& row) { return row.time("made_at_ms"); }, 0, 2},
                      {"EXPIRES (UTC)", [](const Fields& row) { return row.time("expires_at_ms"); }}},
                     style);

@@ -130,6 +130,17 @@ TEST(FleetText, ALostDeviceIsNamedAndShowsNoMeasurements) {
   EXPECT_NE(status_text(all, {}).find("\n! gpu-1  GPU-ea3b8f50 is lost\n"), std::string::npos);
 }
 
+TEST(FleetText, AProblemOfANodeIsShownAsTheServerSaysIt) {
+  json::object answer = read(R"({"schema":1,"node":)" + node + R"(,"nodes":[)" + node + "]}");
+  answer["node"].get_object()["problem"] = "its last report was refused";
+  answer["nodes"].get_array()[0] = answer["node"];
+  for (const auto& text : {node_text, nodes_text})
+    EXPECT_NE(text(answer, {}).find("\n! gpu-1  its last report was refused\n"), std::string::npos) << text(answer, {});
+  json::object all = read(status);
+  all["warnings"] = json::parse(R"([{"subject":"store","text":"1 node ignores this server"}])");
+  EXPECT_NE(status_text(all, {}).find("\n! store: 1 node ignores this server\n"), std::string::npos);
+}
+
 TEST(FleetText, TheUserWhoTookADeviceOutOfServiceIsNamed) {
   json::object answer = read(R"({"schema":1,"node":)" + node + R"(,"nodes":[)" + node + "]}");
   const std::string line = "! gpu-1  GPU-5b1c0000 is cordoned by ann\n";

@@ -10,7 +10,6 @@
 
 namespace berth::cli {
 
-
 int print_error(const Error& error) {
   std::fprintf(stderr, "berth: %s\n", printable(error.to_text()).c_str());
   return exit_status(error);

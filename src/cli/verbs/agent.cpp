@@ -133,13 +133,15 @@ void add_agent(const Verb& command) {
   const auto arguments = std::make_shared<Arguments>();
   Verb verb = command.add("agent", "make this machine a node of a fleet");
   verb.option("--join", "URL", &arguments->url, "address of the server, such as https://head:8443", {.required = true});
-  verb.option("--token-file", "FILE", &arguments->token_file,
-              "file with the token from berth token add join; needed the first time, and not read after it was used. The token "
-              "carries the fingerprint that identifies the server");
+  verb.option(
+      "--token-file", "FILE", &arguments->token_file,
+      "file with the token from berth token add join; needed the first time, and not read after it was used. The token "
+      "carries the fingerprint that identifies the server");
   verb.option("--ca", "FILE", &arguments->ca_file,
               "certificates to trust, if the server has a certificate of your own authority");
   verb.option("--fingerprint", "SHA256", &arguments->fingerprint,
-              "accept only the certificate with this fingerprint, or certificates signed by the authority with this fingerprint");
+              "accept only the certificate with this fingerprint, or certificates signed by the authority with this "
+              "fingerprint");
   add_agent_options(verb, arguments->agent);
   verb.footer(
       {"Reports this machine to the server and runs the replicas that it is given. Stopped or killed, it leaves "

@@ -10,7 +10,8 @@ void add_delete(const Verb& command) {
     std::string name;
   };
   const auto arguments = std::make_shared<Arguments>();
-  Verb verb = command.add("delete", "remove a deployment and stop its replicas, or remove a node that has left the fleet");
+  Verb verb =
+      command.add("delete", "remove a deployment and stop its replicas, or remove a node that has left the fleet");
   verb.argument("NAME", &arguments->name,
                 "a deployment, or node/NAME; a node that still runs replicas is drained first");
   add_server_options(verb, arguments->server);

@@ -16,7 +16,8 @@ void add_logout(const Verb& command) {
     if (!login) return print_error(login.error());
     std::error_code failed;
     if (std::filesystem::remove_all(login->folder, failed) == 0 || failed)
-      return print_error({ErrorCode::not_found, "there is no login for " + *url, "berth login " + *url + " creates one"});
+      return print_error(
+          {ErrorCode::not_found, "there is no login for " + *url, "berth login " + *url + " creates one"});
     return print("logged out of " + *url + "; berth token remove revokes its token\n");
   });
 }

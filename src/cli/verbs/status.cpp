@@ -5,7 +5,8 @@
 namespace berth::cli {
 
 void add_status(const Verb& command) {
-  add_list_verb(command, {"status", "show the fleet on one screen: what runs, what is pending and why", "", status_text});
+  add_list_verb(command,
+                {"status", "show the fleet on one screen: what runs, what is pending and why", "", status_text});
 }
 
 }  // namespace berth::cli

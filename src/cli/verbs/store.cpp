@@ -55,8 +55,7 @@ Result<std::string> run_copy(const StoreArguments& arguments) {
 Result<std::string> run_advance(const StoreArguments& arguments) {
   const std::string kind = BERTH_TRY(chosen_store(arguments));
   if (!kind.starts_with("sqlite:"))
-    return Error{ErrorCode::invalid_argument, kind + " is not a persistent store",
-                 "name one with --store"};
+    return Error{ErrorCode::invalid_argument, kind + " is not a persistent store", "name one with --store"};
   const std::shared_ptr<store::Engine> engine = BERTH_TRY(existing_store(kind));
   const std::string file = kind.substr(7) + ".before-advance";
   // Where this was interrupted, all of the store is in that file. Otherwise one that is there is of no use.

@@ -9,7 +9,6 @@
 
 namespace berth::cli {
 
-
 void add_store(const Verb& command);
 
 namespace {

@@ -71,9 +71,8 @@ void add_token(const Verb& command) {
   add.option(
       "--ttl", "TIME", &arguments->ttl,
       "how long it is valid (90s, 5m, 2h, 1d); without it, one to join for 1h and others until they are removed");
-  add.option(
-      "--node", "NAME", &arguments->node,
-      "for role join: only the machine that joins as this node may use it; required to replace a lost node");
+  add.option("--node", "NAME", &arguments->node,
+             "for role join: only the machine that joins as this node may use it; required to replace a lost node");
   add.option("-o,--output", "FILE", &arguments->output,
              "write the token there instead, readable by you alone, as token files must be");
   add_server_options(add, arguments->server);

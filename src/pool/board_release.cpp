@@ -1,0 +1,111 @@
+// The end of a lease: what it held is given back, and what happened is counted for its device. Also leases that hold a
+// device exclusively.
+#include <utility>
+
+#include "pool/board.hpp"
+
+namespace berth::pool {
+
+// Does not wait: a cut of the statistics waits for it.
+std::uint64_t Board::give_back(Lease& lease, Verdict verdict) noexcept {
+  const Lease::Held& held = lease.held_;
+  lease.held_.board = nullptr;
+  if (held.bytes) promises_.take_back(held.memory_home, held.bytes);
+  return counters_.settle(held.slot, held.backlog_ns, verdict);
+}
+
+void Board::settle(Lease& lease, const Outcome* outcome) noexcept {
+  const Lease::Held& held = lease.held_;
+  const std::size_t slot = held.slot;
+  Verdict verdict = Verdict::cancelled;
+  if (outcome && outcome->error != ErrorCode::cancelled) {
+    verdict = outcome->error ? Verdict::failed : Verdict::completed;
+    // What an earlier incarnation did says nothing about this one.
+    const bool current = held.device == membership_.device(slot);
+    if (!outcome->error && outcome->busy && current) {
+      learnt_.learn(slot, held.work_class, held.cost, static_cast<double>(outcome->busy->count()));
+      if (*outcome->busy >= Duration::zero())
+        times_.count(slot, held.work_class, static_cast<std::uint64_t>(outcome->busy->count()));
+    }
+    const bool news = outcome->error ? blames_device(*outcome->error) : membership_.is_troubled(slot);
+    if (news && current) [[unlikely]] {
+      settle_health(slot, *outcome);
+      // Still charged, so the callback finds the pool alive.
+      if (outcome->error && on_device_failure_) on_device_failure_(slot);
+    }
+  }
+  if (!line_.is_empty(std::memory_order_relaxed)) [[unlikely]] {
+    // What is given back is offered to the line before any other request sees it.
+    const RequireLock require_lock(*this);
+    const std::lock_guard lock(mutex_);
+    give_back(lease, verdict);
+    serve_waiters();
+  } else {
+    const std::uint64_t before = give_back(lease, verdict);
+    if (!line_.is_empty()) [[unlikely]] {
+      const std::lock_guard lock(mutex_);
+      serve_waiters();
+    }
+    if (before != 1) return;
+  }
+  if (membership_.is_held(slot)) [[unlikely]] {
+    const RequireLock require_lock(*this);
+    const std::lock_guard lock(mutex_);
+    if (membership_.is_held_here(slot) && counters_.in_flight(slot) == 0) {
+      end_hold(slot);
+      serve_waiters();
+    }
+  }
+  if (membership_.has_retired(slot)) [[unlikely]] {
+    std::vector<std::shared_ptr<Device>> unused;  // freed after the lock
+    const std::lock_guard lock(mutex_);
+    unused = membership_.drop_retired(slot);
+  }
+}
+
+void Board::settle_health(std::size_t slot, const Outcome& outcome) noexcept {
+  const TimePoint now = options_.clock->now();
+  const std::lock_guard lock(mutex_);
+  if (!outcome.error) return membership_.succeeded(slot);
+  Error why{*outcome.error,
+            "the device was lost while it worked",
+            "restart the process, or let the device leave and join again",
+            membership_.member(slot).id.text(),
+            {}};
+  membership_.failed(slot, std::move(why), now);
+}
+
+// ---- exclusive leases ----
+
+// Closes the device to all others while the lease lasts. False: another request was charged
+// at the same time, and the lease is given back.
+bool Board::hold_exclusively(Lease& lease) noexcept {
+  const std::size_t slot = lease.slot();
+  membership_.set_held_here(slot, true);
+  promises_.set_exclusive(slot, true);
+  if (counters_.in_flight(slot) == 1) return true;
+  give_back(lease, Verdict::cancelled);
+  end_hold(slot);
+  return false;
+}
+
+void Board::end_hold(std::size_t slot) noexcept {
+  membership_.set_held_here(slot, false);
+  promises_.set_exclusive(slot, false);
+}
+
+// False: another program holds the device, and the lease is given back.
+bool Board::claim_exclusively(Lease& lease) {
+  const std::size_t slot = lease.slot();
+  if (promises_.hold_exclusively(slot, lease.id())) return true;
+  const RequireLock require_lock(*this);
+  const std::lock_guard lock(mutex_);
+  give_back(lease, Verdict::cancelled);
+  membership_.set_held_by_others(slot);
+  end_hold(slot);
+  return false;
+}
+
+}  // namespace berth::pool
+
+void berth::Lease::settle_now(const Outcome* outcome) noexcept { held_.board->settle(*this, outcome); }
