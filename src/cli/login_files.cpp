@@ -12,6 +12,8 @@
 
 namespace berth::cli {
 
+using namespace format;
+using namespace world;
 namespace json = boost::json;
 
 Result<Login> login_for(const std::string& url) {
@@ -38,7 +40,7 @@ Result<NewLogin> ask_for_certificate(http::Client& client) {
                      {.timeout = std::chrono::seconds(10)});
   if (!answer || answer->status != 200) {
     Error error = answer ? error_of_answer(answer->status, answer->body, client.url()) : answer.error();
-    if (answer && answer->status == 401) error.advice = "berth token add on the server's machine makes another token";
+    if (answer && answer->status == 401) error.advice = "berth token add on the server's machine creates another token";
     if (!answer && error.advice.empty()) error.advice = "check the address, and whether berth serve runs there";
     return error;
   }

@@ -85,6 +85,6 @@ int main(int argc, char** argv) {
     return status;
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "berth: out of memory\n");
-    return cli::environment_error;
+    return world::environment_error;
   }
 }

@@ -4,8 +4,6 @@
 
 namespace berth::cli {
 
-using namespace machine;
-
 void add_backend_options(Verb& verb, BackendOptions& options) {
   OptionRules rules;
   rules.environment = "BERTH_SIMULATED";

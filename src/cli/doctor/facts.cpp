@@ -30,6 +30,7 @@
 namespace berth::cli {
 
 using namespace machine;
+using namespace world;
 namespace {
 
 namespace fs = std::filesystem;

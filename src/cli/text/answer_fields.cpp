@@ -9,7 +9,6 @@
 
 namespace berth::cli {
 
-using namespace format;
 using namespace world;
 namespace {
 

@@ -10,6 +10,8 @@
 
 namespace berth::cli {
 
+using namespace world;
+
 int print_error(const Error& error) {
   std::fprintf(stderr, "berth: %s\n", printable(error.to_text()).c_str());
   return exit_status(error);

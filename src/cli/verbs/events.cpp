@@ -10,7 +10,6 @@
 namespace berth::cli {
 
 using namespace format;
-using namespace machine;
 using namespace world;
 namespace {
 

@@ -11,6 +11,8 @@
 #include "world/runtime_folder.hpp"
 
 namespace berth::cli {
+
+using namespace world;
 namespace {
 
 struct LoginArguments {

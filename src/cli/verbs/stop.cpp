@@ -9,6 +9,7 @@
 namespace berth::cli {
 
 using namespace machine;
+using namespace world;
 namespace {
 
 int run_stop(const std::vector<std::string>& names, bool all) {
