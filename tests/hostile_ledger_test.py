@@ -305,7 +305,7 @@ class Crowds(Hostile):
             runs = [self.start("run", "-q", "--mem", "1G", "--", "true", prefix=user(BOB)) for _ in range(8)]
             for process in runs:
                 self.assertEqual((process.communicate()[1], process.returncode), ("", 0), name)
-        self.assertNamed(f"{2 * self.COUNT - 64} more files")
+        self.assertNamed(f"{2 * self.COUNT - 64} more ledger files")
 
     def test_a_user_with_thousands_of_numbers_exhausts_no_descriptors(self):
         """As one who has a range of subordinate users can be."""
