@@ -54,7 +54,7 @@ class Shown(JobsCase):
         for option in (("--time", "1h"), ("--name", "x"), ("--after", "j1"), ("--retries", "1"), ("--json",)):
             self.assertRefused(self.berth("run", *option, "--", "true"), 2, "for jobs", "-d")
         for name in ("17", "j17", "a b", "../x", "x\x1b[2J", "-x", "..", "_x"):
-            self.assertRefused(self.berth("run", "-d", f"--name={name}", "--", "true"), 2, "no name for a job")
+            self.assertRefused(self.berth("run", "-d", f"--name={name}", "--", "true"), 2, "not a valid job name")
         self.assertRefused(self.berth("run", "-d", "--time", "0s", "--", "true"), 2, "--time")
         self.assertRefused(self.berth("run", "--limit", "watch", "--mem", "1G", "--", "true"), 2, "works for jobs only", "add -d")
         for verb in ("logs", "wait", "stop", "rm"):

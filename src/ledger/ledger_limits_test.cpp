@@ -88,7 +88,7 @@ TEST_F(LedgerLimits, OfOneUserALimitedNumberOfFilesIsListed) {
   const FolderListing listing = FolderListing::read(folder_.path.native()).value();
   EXPECT_EQ(listing.files().size(), files_per_user_max);
   EXPECT_EQ(listing.unlisted().at(geteuid()), 200 - files_per_user_max);
-  EXPECT_TRUE(has_problem(open()->snapshot().value(), "more files"));
+  EXPECT_TRUE(has_problem(open()->snapshot().value(), "more ledger files"));
 }
 
 TEST_F(LedgerLimits, AFileAmongACrowdOfAnotherUsersNamesIsListed) {
