@@ -8,10 +8,11 @@ namespace {
 // Also those of replicas that are not wanted any more.
 void count_incarnations(const Survey& survey, const DeploymentId& id, Needs& needs) {
   for (auto it = survey.by_replica.lower_bound({id, 0}); it != survey.by_replica.end() && it->first.first == id; ++it) {
-    // What is lost and is placed anew counts once.
+    // What is lost and is placed anew, or has another one already, counts once.
+    const Incarnation* const current = survey.current(it->first);
     const bool counts_lost = !needs.to_place.contains(it->first.second);
     for (const Incarnation* one : it->second) {
-      const bool counts = one->is_live() ? !one->is_lost || counts_lost : one->is_ending();
+      const bool counts = one->is_live() ? !one->is_lost || (counts_lost && one == current) : one->is_ending();
       needs.incarnations += counts ? 1 : 0;
     }
   }

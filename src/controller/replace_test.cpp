@@ -138,6 +138,26 @@ TEST(Replace, WhereASuccessorBreaksTheOldOneStaysUntilAnotherIsReady) {
       << "a is silent and may serve";
 }
 
+TEST(Replace, OnASilentNodeNothingIsStoppedForAnotherThatIsStoppedItself) {
+  World world({gpu_node("a", 1), gpu_node("b", 1)});
+  world.want(version(1, 1));
+  world.settle();
+  world.intents[NodeId("a")] = Intent::draining;
+  world.step();
+  ASSERT_EQ(world.places(), (Words{"d/0#1 a/gpu0", "d/0#2 b/gpu0"}));
+  world.silence("a");
+  world.want(version(2, 1));
+  world.say(world.find("d/0", 1), ReplicaState::backing_off, 1, "the machine was started again");
+  world.advance(31s);
+  world.step();
+  EXPECT_EQ(world.places(), (Words{"d/0#1 a/gpu0", "d/0#2 b/gpu0 stopping"})) << "a may serve, b does not";
+  world.say(world.find("d/0", 1), ReplicaState::gone);
+  world.step();
+  EXPECT_EQ(world.find("d/0", 1).revision, 2u);
+  world.step();
+  EXPECT_EQ(world.places(), (Words{"d/0#1 a/gpu0 stopping", "d/0#3 b/gpu0"}));
+}
+
 TEST(Replace, NewReplicasOfAnAllOrNothingDeploymentStartTogetherWhileAnotherMoves) {
   World world({gpu_node("a", 1), gpu_node("b", 2)});
   DeploymentSpec spec = gpu_spec("d", 1);

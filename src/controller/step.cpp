@@ -128,7 +128,8 @@ class Stepper {
   void end_others(const ReplicaName& name, const Incarnation& current) {
     for (Incarnation* one : survey_.all_of(name)) {
       if (!one->is_live() || one == &current) continue;
-      const bool is_out_of_reach = one->is_lost && current.age < suspect_after;
+      // Not for one that is to be replaced itself: it may end before its own successor is ready.
+      const bool is_out_of_reach = one->is_lost && current.may_stay() && current.age < suspect_after;
       // Neither is wanted, and this one does not serve: the successor of both need not wait for it.
       const bool is_superseded = !current.is_up_to_date && !one->is_up_to_date && !one->may_serve();
       if (current.is_ready() || one->is_in(ReplicaState::backing_off) || is_out_of_reach || is_superseded) stop(*one);
