@@ -247,8 +247,10 @@ Error Leader::no_node(const NodeId& node) {
 
 Result<void> Leader::take_report(Heard next) {
   const NodeId node = next.report.node.id;
-  const auto found = state_.nodes.find(node);
-  if (found == state_.nodes.end()) return no_node(node);
+  // A node must not take for its newest orders what the store has replaced: it would start a single replica that also
+  // runs elsewhere.
+  if (!is_current_) BERTH_TRY(load());
+  if (!state_.nodes.contains(node)) return no_node(node);
   // A node that took itself for heard now would go on with what another server may be replacing.
   if (clock_->now() >= leads_until_)
     return Error{ErrorCode::unavailable, server_ + " is no longer the leader", "try again"};

@@ -242,6 +242,23 @@ TEST_F(LeaderTest, AnUnchangedProjectIsAcceptedOnlyWhereAllThatIsCommittedIsKnow
   EXPECT_FALSE(leader_.apply(one, std::nullopt, "user:ann")) << "another server leads";
 }
 
+TEST_F(LeaderTest, AReportIsNotTakenWhileTheStoreMayHaveNewerOrders) {
+  deploy({});
+  const std::uint64_t number = leader_.orders_number(node_);
+  Project nothing;
+  nothing.cluster.name = "lab";
+  ASSERT_TRUE(leader_.apply(nothing, std::nullopt, "user:ann"));
+  engine_->fail_after(0, store::FailingEngine::Failure::unheard);
+  engine_->fail_lists(true, 1);
+  ASSERT_FALSE(leader_.step()) << "that the replica stops is committed, and the server did not hear of it";
+  EXPECT_FALSE(report("a-1", 2, 100)) << "the node would go on with orders that are replaced";
+  engine_->fail_lists(false);
+  engine_->recover();
+  ASSERT_TRUE(report("a-1", 3, 100));
+  EXPECT_GT(leader_.orders_number(node_), number);
+  EXPECT_TRUE(leader_.orders(node_).orders.at(0).assigned.stopping);
+}
+
 TEST_F(LeaderTest, ANodeThatJoinsAgainIsNotHeldToItsEarlierRefusals) {
   deploy({});
   fleet::ReplicaReport refused;
