@@ -1,0 +1,178 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "server/test_leader.hpp"
+#include "store/records.hpp"
+
+namespace berth::server {
+namespace {
+
+Project project_of(std::vector<DeploymentSpec> specs) {
+  Project project;
+  project.cluster.name = "lab";
+  project.deployments = std::move(specs);
+  return project;
+}
+DeploymentSpec cpu_spec(const std::string& name, std::uint32_t replicas = 1) {
+  DeploymentSpec spec;
+  spec.name = DeploymentId(name);
+  spec.model = "llama-3.1-8b";
+  spec.command = {"serve"};
+  spec.cpu = true;
+  spec.replicas = replicas;
+  return spec;
+}
+
+TEST_F(LeaderTest, ManyReplicasOnOneNodeKeepNoOtherDeploymentFromItsPlace) {
+  EXPECT_TRUE(report("a-1", 1, 100));
+  ASSERT_TRUE(leader_.apply(project_of({cpu_spec("many", 6000)}), std::nullopt, "user:ann"));
+  ASSERT_TRUE(leader_.step()) << leader_.problem();
+  EXPECT_EQ(leader_.orders(node_).orders.size(), 6000u);
+  ASSERT_TRUE(leader_.apply(project_of({cpu_spec("many", 6000), cpu_spec("other")}), std::nullopt, "user:ann"));
+  ASSERT_TRUE(leader_.step()) << leader_.problem();
+  EXPECT_EQ(leader_.orders(node_).orders.size(), 6001u);
+  EXPECT_TRUE(leader_.warnings().empty());
+}
+
+TEST_F(LeaderTest, ASpecOfAHundredKilobytesIsUpdatedAsOftenAsNeeded) {
+  for (int i = 0; i < 15; ++i) {
+    DeploymentSpec spec = cpu_spec("large");
+    spec.command.push_back(std::string(110'000, 'x') + std::to_string(i));
+    const auto applied = leader_.apply(project_of({spec}), std::nullopt, "user:ann");
+    ASSERT_TRUE(applied) << i << ": " << applied.error().to_text();
+  }
+  EXPECT_GE(leader_.state().desired.deployments.at(DeploymentId("large")).earlier.size(), 2u);
+  EXPECT_TRUE(leader_.rollout(DeploymentId("large"), RolloutAction::pause, std::string(5'000, 'r'), "user:ann"));
+  EXPECT_TRUE(leader_.rollout(DeploymentId("large"), RolloutAction::undo, "", "user:ann"));
+}
+
+// As a version without these bounds accepted it: with the reason of a pause it is larger than a store takes.
+TEST_F(LeaderTest, ADeploymentThatCannotBeWrittenBlocksOnlyItself) {
+  EXPECT_TRUE(report("a-1", 1, 100));
+  DeploymentSpec first = cpu_spec("huge"), next = first;
+  first.command.push_back("before");
+  ASSERT_TRUE(leader_.apply(project_of({first}), std::nullopt, "user:ann"));
+  ASSERT_TRUE(leader_.step());
+  fleet::Wanted wanted = leader_.state().desired.deployments.at(DeploymentId("huge"));
+  wanted.earlier = {wanted.spec};
+  wanted.spec = next;
+  ++wanted.revision;
+  wanted.spec.command.push_back(std::string(store::value_bytes_max - store::text_of(wanted).size() - 100, 'x'));
+  {
+    leader_.end();
+    const auto store = store::Store::open(engine_).value();
+    ASSERT_TRUE(store->lead("server-0", 1h));
+    store::Change change = change_of(store->load().value());
+    change.deployments[DeploymentId("huge")] = wanted;
+    ASSERT_TRUE(store->commit(change).value());
+    store->give_up();
+  }
+  Leader leader = Leader::begin(store::Store::open(engine_).value(), "server-1", clock_, {}).value();
+  std::uint64_t number = 1;
+  const auto hear = [&](const std::string& reason) {
+    Heard heard;
+    heard.report.node.id = node_;
+    heard.report.node.memory_bytes = 100;
+    heard.report.agent = "a-1";
+    heard.report.number = ++number;
+    heard.report.epoch = leader.epoch();
+    for (const fleet::ReplicaOrder& order : leader.orders(node_).orders) {
+      fleet::ReplicaReport one;
+      one.key = order.assigned.key();
+      one.state =
+          order.assigned.revision == wanted.revision ? fleet::ReplicaState::backing_off : fleet::ReplicaState::ready;
+      one.failures = one.state == fleet::ReplicaState::ready ? 0 : 3;
+      one.reason = reason;
+      heard.report.replicas.push_back(std::move(one));
+    }
+    EXPECT_TRUE(leader.take_report(std::move(heard)));
+    const auto stepped = leader.step();
+    EXPECT_TRUE(stepped) << stepped.error().to_text();
+  };
+  for (int i = 0; i < 3; ++i) hear(std::string(2'000, 'r'));  // it is rolled out, fails and cannot be paused
+  ASSERT_FALSE(leader.warnings().empty());
+  EXPECT_EQ(leader.warnings().begin()->first, "deployment/huge");
+  EXPECT_NE(leader.warnings().begin()->second.find("larger than a store keeps"), std::string::npos);
+  EXPECT_EQ(leader.problem(), "") << "others are decided on";
+  ASSERT_TRUE(leader.set_intent(node_, Intent::cordoned, "user:ann"));
+  ASSERT_TRUE(leader.set_intent(node_, Intent::in_service, "user:ann"));
+  // Another one gets its place in the same steps. Its project leaves the other as it is.
+  {
+    const auto found = leader.state().desired;
+    fleet::Wanted other;
+    other.spec = cpu_spec("other");
+    other.revision = 1;
+    leader.end();
+    const auto store = store::Store::open(engine_).value();
+    ASSERT_TRUE(store->lead("server-0", 1h));
+    store::Change change = change_of(store->load().value());
+    change.deployments[DeploymentId("other")] = other;
+    ASSERT_TRUE(store->commit(change).value());
+    store->give_up();
+  }
+  leader = Leader::begin(store::Store::open(engine_).value(), "server-1", clock_, {}).value();
+  for (int i = 0; i < 3; ++i) hear(std::string(2'000, 'r'));
+  const auto orders = leader.orders(node_).orders;
+  EXPECT_TRUE(std::any_of(orders.begin(), orders.end(),
+                          [](const fleet::ReplicaOrder& one) { return one.spec.name == DeploymentId("other"); }));
+}
+
+TEST_F(LeaderTest, ReplicasOfADeploymentThatCannotBeReadStayAsTheyAre) {
+  deploy({});
+  const std::string key = store::keys::deployment(DeploymentId("batch"), leader_.state().desired.version);
+  ASSERT_TRUE(engine_->commit({{}, {{key, "{\"schema\":1,"}}}).value());
+  leader_.end();
+  Leader leader = Leader::begin(store::Store::open(engine_).value(), "server-1", clock_, {}).value();
+  Heard heard;
+  heard.report.node.id = node_;
+  heard.report.agent = "a-1";
+  heard.report.epoch = leader.epoch();
+  ASSERT_TRUE(leader.take_report(std::move(heard)));
+  ASSERT_TRUE(leader.step());
+  ASSERT_EQ(leader.orders(node_).orders.size(), 1u);
+  EXPECT_FALSE(leader.orders(node_).orders[0].assigned.stopping);
+  EXPECT_TRUE(leader.warnings().contains("store"));
+  EXPECT_TRUE(leader.warnings().contains("deployment/batch"));
+  EXPECT_EQ(leader.problem(), "");
+  // Without it, the project ends it; applied again, it is as any other.
+  ASSERT_TRUE(leader.apply(project_of({}), std::nullopt, "user:ann"));
+  ASSERT_TRUE(leader.step());
+  EXPECT_TRUE(leader.orders(node_).orders.empty() || leader.orders(node_).orders[0].assigned.stopping);
+  EXPECT_FALSE(leader.warnings().contains("deployment/batch"));
+}
+
+TEST_F(LeaderTest, FlippingDevicesPushNothingOutThatPeopleDid) {
+  DeploymentSpec spec;
+  deploy(spec);
+  for (std::uint64_t i = 2; i < 40; ++i) {
+    Heard heard;
+    heard.report.node.id = node_;
+    heard.report.agent = "a-1";
+    heard.report.number = i;
+    heard.report.epoch = 1;
+    for (int device = 0; device < 1024; ++device) {
+      NodeDevice& one = heard.report.node.devices.emplace_back();
+      one.info.id = DeviceId("GPU-" + std::to_string(device));
+      one.health = i % 2 == 0 ? Health::lost : Health::healthy;
+    }
+    ASSERT_TRUE(leader_.take_report(std::move(heard)));
+    ASSERT_TRUE(leader_.step());
+  }
+  EXPECT_LT(leader_.state().last_event, 1'100u);
+  const std::vector<fleet::Event> events = leader_.events(0, 100'000).value();
+  EXPECT_TRUE(
+      std::any_of(events.begin(), events.end(), [](const fleet::Event& one) { return one.actor == "user:ann"; }));
+  EXPECT_TRUE(std::any_of(events.begin(), events.end(),
+                          [](const fleet::Event& one) { return one.text.find("left out") != std::string::npos; }));
+}
+
+TEST_F(LeaderTest, AReportThatIsRefusedIsShownAtItsNodeUntilTheNextOne) {
+  leader_.refuse_report(node_, "report.inventory.devices is missing");
+  EXPECT_EQ(leader_.warnings().at("node/gpu-1"), "its last report was refused: report.inventory.devices is missing");
+  EXPECT_TRUE(report("a-1", 1, 100));
+  EXPECT_TRUE(leader_.warnings().empty());
+}
+
+}  // namespace
+}  // namespace berth::server

@@ -1,0 +1,163 @@
+#include <gtest/gtest.h>
+
+#include "server/test_leader.hpp"
+
+namespace berth::server {
+namespace {
+
+TEST_F(LeaderTest, TheInventoryOfANodeThatJoinsAgainIsKeptAgain) {
+  const auto kept = [&] { return leader_.state().nodes.at(node_).inventory; };
+  ASSERT_TRUE(report("a-1", 1, 100));
+  const std::string before = kept();
+  EXPECT_FALSE(before.empty());
+  ASSERT_TRUE(leader_.forget_node(node_, "user:ann"));
+  join();
+  EXPECT_EQ(kept(), "");
+  ASSERT_TRUE(report("a-2", 1, 100));
+  EXPECT_EQ(kept(), before);
+}
+
+TEST_F(LeaderTest, ANodeThatJoinsAgainIsNotHeldToItsEarlierRefusals) {
+  deploy({});
+  fleet::ReplicaReport refused;
+  refused.key = leader_.orders(node_).orders.at(0).assigned.key();
+  refused.state = fleet::ReplicaState::refused;
+  ASSERT_TRUE(report("a-1", 2, 100, 0, {refused}));
+  ASSERT_TRUE(leader_.step());
+  ASSERT_TRUE(leader_.orders(node_).orders.empty()) << "it is left alone for a while";
+  ASSERT_TRUE(leader_.forget_node(node_, "user:ann"));
+  join();
+  ASSERT_TRUE(report("a-2", 1, 100));
+  ASSERT_TRUE(leader_.step());
+  EXPECT_EQ(leader_.orders(node_).orders.size(), 1u) << "it may be another machine";
+}
+
+TEST_F(LeaderTest, ANodeThatCouldNotBeRemovedIsStillHeard) {
+  ASSERT_TRUE(report("a-1", 1, 100));
+  engine_->fail_after(0, store::FailingEngine::Failure::lost);
+  EXPECT_FALSE(leader_.forget_node(node_, "user:ann"));
+  engine_->recover();
+  EXPECT_EQ(leader_.health(node_), controller::NodeHealth::healthy);
+  ASSERT_NE(leader_.heard(node_), nullptr);
+}
+
+TEST_F(LeaderTest, TheCredentialOfTheMachineBeforeDoesNotSpeakForAJoinedNode) {
+  ASSERT_TRUE(report("first", 1, 1));
+  lose_node();
+  add_join_token("t7", node_);
+  ASSERT_TRUE(join_with("t7", "t8"));
+  EXPECT_FALSE(leader_.state().credentials.contains("t1")) << "of the machine before";
+  EXPECT_FALSE(leader_.state().credentials.contains("t7")) << "a token to join is good for once";
+  EXPECT_TRUE(leader_.state().credentials.contains("t8"));
+}
+
+TEST_F(LeaderTest, ALostNodeIsReplacedOnlyWithATokenThatWasMadeForIt) {
+  ASSERT_TRUE(report("first", 1, 1));
+  add_join_token("t7", node_);
+  EXPECT_EQ(join_with("t7", "t8").error().code, ErrorCode::already_exists) << "it lives";
+  lose_node();
+  add_join_token("t9", std::nullopt);
+  add_join_token("t10", NodeId("other"));
+  for (const char* token : {"t9", "t10", "none"}) {
+    EXPECT_EQ(join_with(token, "t11").error().code, ErrorCode::already_exists) << token;
+    EXPECT_TRUE(leader_.state().credentials.contains("t1"));
+  }
+  EXPECT_TRUE(join_with("t7", "t8"));
+}
+
+TEST_F(LeaderTest, ANodeThatHasObeyedALaterServerIsTold) {
+  const auto report_epoch = [&](std::uint64_t number, std::uint64_t seen) {
+    Heard heard;
+    heard.report.node.id = node_;
+    heard.report.agent = "a";
+    heard.report.number = number;
+    heard.report.epoch_seen = seen;
+    EXPECT_TRUE(leader_.take_report(std::move(heard)));
+  };
+  const auto told = [&] {
+    return std::count_if(leader_.recent_events().begin(), leader_.recent_events().end(), [](const fleet::Event& event) {
+      return event.text.find("ignores this server of epoch") != std::string::npos;
+    });
+  };
+  report_epoch(1, leader_.epoch());
+  EXPECT_FALSE(leader_.later_epoch(node_));
+  EXPECT_EQ(told(), 0);
+  for (std::uint64_t number = 2; number < 10; ++number) report_epoch(number, leader_.epoch() + 5 * number);
+  EXPECT_EQ(leader_.later_epoch(node_), leader_.epoch() + 45);
+  EXPECT_EQ(told(), 1) << "once, whatever the node says";
+  EXPECT_NE(leader_.node_problem(node_).find("it ignores this server"), std::string::npos);
+  ASSERT_EQ(leader_.warnings().size(), 1u);
+  EXPECT_NE(leader_.warnings().at("store").find("1 node ignores this server"), std::string::npos);
+}
+
+TEST_F(LeaderTest, ANodeIsRemovedOnlyWhenItsSingleReplicasMustHaveEnded) {
+  DeploymentSpec spec;
+  spec.single = true;
+  spec.stop_after = 300s;
+  spec.replace_after = 320s;
+  deploy(spec);
+  clock_.advance(319s);
+  ASSERT_EQ(leader_.health(node_), controller::NodeHealth::lost);
+  const Result<void> early = leader_.forget_node(node_, "user:ann");
+  ASSERT_FALSE(early) << "another one would start while it may run";
+  EXPECT_EQ(early.error().code, ErrorCode::already_exists);
+  clock_.advance(1s);
+  EXPECT_TRUE(leader_.forget_node(node_, "user:ann"));
+}
+
+// A node that was updated gives a device another id, and says which one it had.
+TEST_F(LeaderTest, WhatWasDecidedUnderAFormerIdStaysWithTheDevice) {
+  const DeviceId former("opencl/pocl/basic-a-very-long-processor-name.0"), now("cpu-opencl-0");
+  const auto with_device = [&](const DeviceId& id, std::vector<fleet::ReplicaReport> replicas) {
+    Heard heard;
+    heard.report.node.id = node_;
+    NodeDevice& device = heard.report.node.devices.emplace_back();
+    device.info.id = id;
+    device.info.backend = "opencl";
+    device.info.memory_bytes_total = 1000;
+    if (id == now) device.info.former_id = former;
+    heard.report.agent = "a-" + id.text();
+    heard.report.epoch = 1;
+    heard.report.replicas = std::move(replicas);
+    return leader_.take_report(std::move(heard));
+  };
+  ASSERT_TRUE(with_device(former, {}));
+  DeploymentSpec spec;
+  spec.name = DeploymentId("chat");
+  spec.model = "llama-3.1-8b";
+  spec.command = {"serve"};
+  spec.gpus = 1;
+  Project project;
+  project.cluster.name = "lab";
+  project.deployments.push_back(spec);
+  ASSERT_TRUE(leader_.apply(project, std::nullopt, "user:ann"));
+  ASSERT_TRUE(leader_.step());
+  ASSERT_EQ(leader_.orders(node_).orders.size(), 1u);
+  const fleet::Assigned before = leader_.orders(node_).orders[0].assigned;
+  EXPECT_EQ(before.place.devices, std::vector{former});
+  ASSERT_TRUE(leader_.set_device_intent(node_, former, {Intent::cordoned, "user:ann", "noise"}));
+  const std::size_t events = leader_.recent_events().size();
+
+  fleet::ReplicaReport ready;
+  ready.key = before.key();
+  ready.state = fleet::ReplicaState::ready;
+  ASSERT_TRUE(with_device(now, {ready}));
+  ASSERT_TRUE(leader_.step());
+  ASSERT_EQ(leader_.orders(node_).orders.size(), 1u);
+  const fleet::Assigned after = leader_.orders(node_).orders[0].assigned;
+  EXPECT_EQ(after.place.devices, std::vector{now});
+  EXPECT_EQ(after.key(), before.key()) << "the same incarnation";
+  EXPECT_FALSE(after.stopping);
+  ASSERT_TRUE(leader_.state().nodes.at(node_).devices.contains(now)) << "the cordon holds";
+  EXPECT_EQ(leader_.state().nodes.at(node_).devices.at(now).reason, "noise");
+  EXPECT_EQ(leader_.state().nodes.at(node_).devices.size(), 1u);
+  for (std::size_t i = events; i < leader_.recent_events().size(); ++i)
+    EXPECT_EQ(leader_.recent_events()[i].kind, fleet::EventKind::ready) << leader_.recent_events()[i].text;
+
+  // Also what a person says under the former id from now on.
+  ASSERT_TRUE(leader_.set_device_intent(node_, former, {Intent::in_service, "user:ann", {}}));
+  EXPECT_TRUE(leader_.state().nodes.at(node_).devices.empty());
+}
+
+}  // namespace
+}  // namespace berth::server
