@@ -29,8 +29,12 @@ class Forwarder:
         while True:
             try:
                 near = self.listener.accept()[0]
-            except OSError:
-                return
+            except OSError as error:
+                if self.listener.fileno() < 0:
+                    return
+                print(f"forwarder: {error}", file=sys.stderr, flush=True)
+                time.sleep(0.1)
+                continue
             threading.Thread(target=self.join, args=(near,), daemon=True).start()
 
     def wait(self):
