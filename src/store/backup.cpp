@@ -64,7 +64,7 @@ Result<SchemaMark> mark_of(const std::vector<Entry>& entries, const std::string&
     if (entry.key == keys::restoring)
       return Error{ErrorCode::io, "a restore into " + where + " did not end", "restore the backup again"};
   }
-  if (!found) return Error{ErrorCode::io, where + " is not a store of Berth, or is empty", "give another one"};
+  if (!found) return Error{ErrorCode::io, where + " is not a Berth store, or is empty", "give another one"};
   SchemaMark mark = BERTH_TRY(schema_mark_of(*found));
   if (mark.number > schema_number) return newer_schema(where, mark);
   return mark;

@@ -105,7 +105,7 @@ Result<void> bring_up_to_date(Engine& engine, std::span<const Migration> migrati
   if (!mark_entry) {
     const Listing first = BERTH_TRY(engine.list("", "", 1));
     if (!first.entries.empty())
-      return Error{ErrorCode::io, engine.name() + " is not a store of Berth: it has entries and no layout",
+      return Error{ErrorCode::io, engine.name() + " is not a Berth store: it has entries and no layout",
                    "give another store"};
     // Another process may do the same at this moment, which then is as good.
     const std::string key(keys::schema);

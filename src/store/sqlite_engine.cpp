@@ -213,7 +213,7 @@ class SqliteEngine final : public Engine {
               "free some space on its disk; a server that runs goes on by itself"};
     }
     if (kind == SQLITE_NOTADB) {
-      return {ErrorCode::io, path_ + " is not a store of Berth, or is damaged",
+      return {ErrorCode::io, path_ + " is not a Berth store, or is damaged",
               "give another path, or move the file away and restore the last backup into a new one"};
     }
     if (kind == SQLITE_CORRUPT) return damaged(text);
