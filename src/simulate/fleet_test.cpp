@@ -26,8 +26,18 @@ void expect_laws(const FleetOptions& options, Total& total) {
   total.replicas += run.replicas;
 }
 
+// Sanitizers make each of them thirty times slower, and few fleets say nothing about averages and shares.
+#ifdef BERTH_SANITIZED
+constexpr std::uint64_t small_seeds = 16, large_seeds = 1;
+constexpr bool are_enough_for_shares = false;
+#else
+constexpr std::uint64_t small_seeds = 200, large_seeds = 15;
+constexpr bool are_enough_for_shares = true;
+#endif
+
 // So that the laws are held against something.
 void expect_substance(const Total& total, std::uint64_t fleets) {
+  if (!are_enough_for_shares) return;
   EXPECT_GT(total.starts, 15 * fleets);
   EXPECT_GT(total.ready, 5 * fleets);
   EXPECT_GT(total.ready * 10, total.replicas * 7);
@@ -35,13 +45,6 @@ void expect_substance(const Total& total, std::uint64_t fleets) {
     EXPECT_TRUE(one.is_within_share()) << one.name << ": " << one.uses << " of " << one.chances << " cases, more than "
                                        << one.percent_max << " %";
 }
-
-// Sanitizers make each of them thirty times slower.
-#ifdef BERTH_SANITIZED
-constexpr std::uint64_t small_seeds = 16, large_seeds = 1;
-#else
-constexpr std::uint64_t small_seeds = 200, large_seeds = 15;
-#endif
 
 FleetOptions small(std::uint64_t seed) {
   return {.nodes = 2 + static_cast<std::uint32_t>(seed % 4), .gpus = 2, .deployments = 7, .seed = seed};
