@@ -47,7 +47,8 @@ struct Inherited {
   std::array<bool, signals_end> ignored{};
   sigset_t blocked{};
 };
-Inherited inherited;
+// Never destroyed: a thread that starts a probe may outlive main.
+Inherited& inherited = *new Inherited;
 
 }  // namespace
 
