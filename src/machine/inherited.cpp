@@ -47,8 +47,7 @@ struct Inherited {
   std::array<bool, signals_end> ignored{};
   sigset_t blocked{};
 };
-// Never destroyed: a thread that starts a probe may outlive main.
-Inherited& inherited = *new Inherited;
+Inherited inherited;
 
 }  // namespace
 
