@@ -72,7 +72,8 @@ class Networked(Fleet):
         self.keepers = []
         self.addCleanup(self.end_keepers)
         self.head = self.network()
-        self.inside(self.head, "ip", "link", "add", "fleet", "type", "bridge")
+        # Without an address of its own a bridge changes it as links are added, and nodes that talk to it at that moment lose it.
+        self.inside(self.head, "ip", "link", "add", "fleet", "address", "02:00:00:00:00:01", "type", "bridge")
         self.inside(self.head, "ip", "address", "add", f"{HEAD}/24", "dev", "fleet")
         self.inside(self.head, "ip", "link", "set", "fleet", "up")
         self.server_prefix = self.into(self.head)
