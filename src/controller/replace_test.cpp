@@ -69,6 +69,19 @@ TEST(Replace, ADeviceThatIsOutOfOrderDoesNotKeepItsNodeFromBeingUsed) {
   EXPECT_EQ(world.step().start.size(), 1u) << "it was refused once";
 }
 
+TEST(Replace, ADeviceThatIsOutOfOrderSaysNothingAboutTheOthersOfItsNode) {
+  World world({gpu_node("a", 2)});
+  world.want(gpu_spec("d", 1));
+  world.settle();
+  std::vector<NodeDevice>& devices = world.reports.at(NodeId("a")).node.devices;
+  for (NodeDevice& device : devices) device.health = Health::quarantined;
+  world.say(world.find("d/0"), ReplicaState::backing_off, failures_max, "CUDA error");
+  EXPECT_FALSE(world.step().has_actions()) << "there is no other place";
+  for (NodeDevice& device : devices)
+    if (device.info.id != world.find("d/0").place.devices[0]) device.health = Health::healthy;
+  EXPECT_EQ(world.step().start.size(), 1u);
+}
+
 TEST(Replace, ADeviceUnderSuspicionIsAvoidedForAMinute) {
   World world({gpu_node("a", 1), gpu_node("b", 1)});
   world.want(gpu_spec("d", 2));
