@@ -439,6 +439,14 @@ class Alone(Fleet):
         self.assertRefused(self.command("store", "restore", backup, "--replace"), 1, first, "stop it first")
         self.until_healthy("here")
 
+    @needs_sqlite
+    def test_a_restore_that_fails_creates_no_store(self):
+        damaged, new = self.folder / "damaged", self.folder / "new.db"
+        damaged.write_text("not a backup\n")
+        self.assertRefused(self.command("store", "restore", str(damaged), "--store", f"sqlite:{new}"), 2, "is not a backup of a store")
+        self.assertRefused(self.command("store", "restore", str(self.folder / "none"), "--store", f"sqlite:{new}"), 2, "none")
+        self.assertFalse(new.exists())
+
     def test_it_stops_at_once_and_its_agent_without_a_warning(self):
         self.until_healthy("here")
         other = self.add_node("b")

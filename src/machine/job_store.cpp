@@ -79,13 +79,16 @@ void look_at_processes(Job& job, JobProcesses& processes) {
       same_boot ? "its supervisor was killed before it ended" : "the machine was started again before it ended";
 }
 
+Error no_job(const std::string& name) {
+  return {ErrorCode::not_found, "there is no job '" + name + "'", "berth ps -a lists them"};
+}
+
 Result<Job> read_job(const std::string& jobs, const std::string& id, JobProcesses& processes) {
   Job job;
   job.id = id;
   job.folder = jobs + "/" + id;
   struct stat about{};
-  if (lstat(job.folder.c_str(), &about) != 0)
-    return Error{ErrorCode::not_found, "there is no job '" + id + "'", "berth ps -a lists them"};
+  if (lstat(job.folder.c_str(), &about) != 0) return no_job(id);
   if (!S_ISDIR(about.st_mode))
     return Error{ErrorCode::io, job.folder + " is not a folder", "remove it: berth rm --force " + id};
   if (about.st_uid != geteuid())
@@ -111,6 +114,8 @@ Result<Job> read_job(const std::string& jobs, const std::string& id, JobProcesse
   } else if (progress.error().code != ErrorCode::not_found) {
     job.progress.state = JobState::unreadable;
     job.progress.reason = progress.error().message;
+  } else if (lstat(job.folder.c_str(), &about) != 0) {
+    return no_job(id);  // removed since the look at its request
   } else if (world::wall_time_us() < job.request.created_us + start_time_us) {
     return job;  // its supervisor is about to start
   }
@@ -273,7 +278,7 @@ Result<Job> find_job(const std::string& jobs, const std::string& name) {
   std::vector<Job> all = list_jobs(jobs);
   const auto found = std::find_if(all.rbegin(), all.rend(), [&](const Job& job) { return job.request.name == name; });
   if (!name.empty() && found != all.rend()) return std::move(*found);
-  return Error{ErrorCode::not_found, "there is no job '" + name + "'", "berth ps -a lists them"};
+  return no_job(name);
 }
 
 Result<void> write_file(const Job& job, const std::string& path, const std::string& text) {

@@ -9,8 +9,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "ledger/test_folder.hpp"
 #include "machine/job_processes.hpp"
@@ -287,6 +289,34 @@ TEST_F(JobStore, AJobThatHasEndedIsRemovedWhenItsSupervisorHasGone) {
   std::filesystem::create_directories(jobs() + "/.j1/x");
   made();
   EXPECT_FALSE(std::filesystem::exists(jobs() + "/.j1"));
+}
+
+TEST_F(JobStore, AJobThatIsBeingRemovedHasEndedOrIsGone) {
+  JobRequest just_now = request();
+  just_now.created_us = world::wall_time_us();
+  const Job first = create_job(jobs(), just_now).value();
+  write(first, JobState::done);
+  constexpr int count = 300;
+  for (int i = 2; i <= count; ++i)
+    std::filesystem::copy(first.folder, jobs() + "/j" + std::to_string(i), std::filesystem::copy_options::recursive);
+  std::atomic<int> read_now = 0;
+  std::thread remover([&] {  // as remove_job() does
+    for (int i = 1; i <= count; ++i) {
+      while (read_now < i) std::this_thread::yield();
+      const std::string number = std::to_string(i);
+      rename((jobs() + "/j" + number).c_str(), (jobs() + "/.j" + number).c_str());
+    }
+  });
+  int wrong = 0;
+  for (int i = 1; i <= count; ++i) {
+    for (Result<Job> found = find_job(jobs(), "j" + std::to_string(i)); found;
+         found = find_job(jobs(), "j" + std::to_string(i))) {
+      read_now = i;
+      wrong += !found->has_ended();
+    }
+  }
+  remover.join();
+  EXPECT_EQ(wrong, 0);
 }
 
 TEST_F(JobStore, WithoutRoomTheStateIsWrittenInPlace) {

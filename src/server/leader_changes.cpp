@@ -280,6 +280,9 @@ Result<void> Leader::add_node(const NodeId& node, const fleet::Credential& crede
 
 Result<void> Leader::add_credential(const fleet::Credential& credential, const std::string& actor) {
   store::Change change = change_of(state_);
+  for (const auto& [id, old] : state_.credentials) {
+    if (old.expires_ms && *old.expires_ms < credential.made_ms) change.credentials[id] = std::nullopt;
+  }
   change.credentials[credential.id] = credential;
   return commit(std::move(change),
                 {event(EventKind::credential, actor, "token/" + credential.id,

@@ -51,6 +51,23 @@ TEST_F(LeaderTest, TheCredentialOfTheMachineBeforeDoesNotSpeakForAJoinedNode) {
   EXPECT_TRUE(leader_.state().credentials.contains("t8"));
 }
 
+TEST_F(LeaderTest, ANewTokenRemovesTheExpiredOnes) {
+  const auto add = [&](const char* id, std::uint64_t made_ms, std::optional<std::uint64_t> expires_ms) {
+    fleet::Credential token;
+    token.id = id;
+    token.made_ms = made_ms;
+    token.expires_ms = expires_ms;
+    EXPECT_TRUE(leader_.add_credential(token, "user:ann"));
+  };
+  add("t7", 1'000, 2'000);
+  add("t8", 1'000, 3'000);
+  add("t9", 1'000, std::nullopt);
+  ASSERT_TRUE(leader_.state().credentials.contains("t7"));
+  add("t10", 2'500, std::nullopt);
+  EXPECT_FALSE(leader_.state().credentials.contains("t7"));
+  for (const char* id : {"t8", "t9", "t10"}) EXPECT_TRUE(leader_.state().credentials.contains(id)) << id;
+}
+
 TEST_F(LeaderTest, ALostNodeIsReplacedOnlyWithATokenThatWasMadeForIt) {
   ASSERT_TRUE(report("first", 1, 1));
   add_join_token("t7", node_);

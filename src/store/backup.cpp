@@ -183,6 +183,11 @@ Result<void> backup(Engine& engine, const std::string& file) {
   return world::create_private_text(file, text);
 }
 
+Result<void> check_backup(const std::string& file) {
+  BERTH_TRY(read_backup(file));
+  return {};
+}
+
 Result<void> restore(Engine& engine, const std::string& file, IfNotEmpty if_not_empty) {
   // In memory first: a backup of an older version is brought up to date there.
   const std::shared_ptr<Engine> memory = make_memory_engine();

@@ -23,8 +23,10 @@ enum class IfNotEmpty : std::uint8_t { refuse, replace };
 // already_exists: there is a file of that name, which is not touched. The new one has mode 0600.
 Result<void> backup(Engine& engine, const std::string& file);
 
-// The file is checked before the store is touched. invalid_argument: it is truncated, edited or no backup;
-// not_supported: a newer version wrote it; already_exists: the store is not empty; unavailable: a server leads in it.
+// invalid_argument: the file is truncated, edited or not a backup; not_supported: a newer version wrote it.
+Result<void> check_backup(const std::string& file);
+
+// The file is checked before the store is touched. Errors as above, and already_exists: the store is not empty; unavailable: a server leads in it.
 // Interrupted, it leaves a store that is refused until the restore is run again.
 Result<void> restore(Engine& engine, const std::string& file, IfNotEmpty if_not_empty = IfNotEmpty::refuse);
 // Whether a restore into it was interrupted.
