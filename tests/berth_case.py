@@ -80,6 +80,10 @@ class Machine(unittest.TestCase):
         for vendor in pathlib.Path("/etc/OpenCL/vendors").glob("*pocl*.icd"):
             (self.vendors / vendor.name).write_text(vendor.read_text())
 
+    def needs_pocl(self):
+        if not self.named_drivers and not any(self.vendors.iterdir()):
+            self.skipTest("PoCL is not installed")
+
     def end_all(self):
         for process in self.started:
             if process.poll() is None:

@@ -265,12 +265,10 @@ class EqualMachines(Fleet):
         intents = {name: [one["intent"] for one in self.get(f"nodes/{name}")["node"]["devices"] if one["id"] == device] for name in ("a", "b")}
         self.assertEqual(intents, {"a": ["cordoned"], "b": ["in_service"]})
 
-
     def test_devices_without_a_uuid(self):
         """Their owners offer them by the ids that earlier versions gave to them."""
-        devices = json.loads(self.berth("devices", "--backend", "opencl", "--json").stdout or "[]")
-        if not devices:
-            self.skipTest("PoCL is not installed")
+        self.needs_pocl()
+        devices = json.loads(self.berth("devices", "--backend", "opencl", "--json").stdout)
         former, now = devices[1]["former_id"], devices[1]["id"]
         for name in ("a", "b"):
             rules = self.folder / f"{name}.toml"

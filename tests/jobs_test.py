@@ -78,7 +78,7 @@ class Jobs(JobsCase):
         self.assertEqual(self.until_state(second, "waiting")["state"], "waiting")
         gate.touch()
         self.assertEqual(self.berth("wait", first, second).returncode, 0)
-        self.assertEqual(self.berth("wait", "--all").returncode, 1)
+        self.assertEqual(self.berth("wait", third, fourth).returncode, 1)
         self.assertEqual([self.jobs()[job]["state"] for job in (first, second, third, fourth)], ["done", "done", "failed", "skipped"])
         self.assertIn(third, self.jobs()[fourth]["reason"])
         self.assertRefused(self.berth("run", "-d", "--after", "j99", "--", "true"), 2, "j99", "ps -a")
@@ -341,6 +341,15 @@ class Jobs(JobsCase):
                    pathlib.Path(f"/proc/{supervisor}/stat").read_text().split()[2] == "Z")
         self.until(lambda: not self.ps(), "its lease ends")
         self.assertFalse(ran.exists())
+
+    def test_jobs_wait_in_the_order_in_which_they_were_asked_for(self):
+        self.hold("--mem", "60G", "-n", "2")
+        slow = self.folder / "slow.txt"
+        slow.write_text(self.script + "delay nvmlInit_v2 for=2s\n")
+        first = self.job("-q", "--mem", "60G", "--", "sleep", "600", BERTH_DOUBLE=str(slow))  # its supervisor joins the line last
+        second = self.job("-q", "--mem", "60G", "--", "sleep", "600")
+        self.until(lambda: all(self.jobs()[job].get("reason", "").startswith("place") for job in (first, second)), "both wait in line")
+        self.until(lambda: [self.jobs()[job]["reason"].split()[1] for job in (first, second)] == ["1", "2"])
 
     def test_two_of_everything_at_once(self):
         jobs = [self.job("-q", "--mem", "1G", "--name", "same", "--", "sleep", "600") for _ in range(4)]

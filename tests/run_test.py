@@ -279,10 +279,14 @@ class Run(Machine):
             self.assertRefused(self.berth("run", "--mem", "1G", f"--wait={time_text}", "--", "true"), 2, time_text)
 
     @unittest.skipIf(os.path.exists("/dev/nvidiactl"), "this machine has an accelerator")
-    def test_without_an_accelerator_an_opencl_or_host_device_serves(self):
+    def test_without_an_accelerator_a_device_that_stands_in_serves(self):
         answer = self.berth("run", "--mem", "1G", "--", BERTH, "devices", "--json", LD_LIBRARY_PATH="", CUDA_VISIBLE_DEVICES="")
         self.assertEqual(answer.returncode, 0, answer.stderr)
         self.assertEqual([device["is_fallback"] for device in json.loads(answer.stdout)], [True])
+
+    @unittest.skipIf(os.path.exists("/dev/nvidiactl"), "this machine has an accelerator")
+    def test_without_an_accelerator_opencl_serves_where_it_is_asked_for(self):
+        self.needs_pocl()
         answer = self.berth("run", "--mem", "1G", "--backend", "opencl", "--", BERTH, "devices", "--json", LD_LIBRARY_PATH="", CUDA_VISIBLE_DEVICES="")
         self.assertEqual([device["backend"] for device in json.loads(answer.stdout)], ["opencl"])
 

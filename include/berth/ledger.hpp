@@ -218,6 +218,7 @@ class Ledger {
     std::optional<LeaseReference> within;
     std::size_t count = 1;
     std::vector<Claim> claims;
+    std::optional<TimePoint> since = {};  // absent: now
   };
 
   // The lock of the machine; its holder reads all files and may write its own. The

@@ -98,7 +98,12 @@ class WorkerContext final : public TaskContext {
   bool cancelled() const noexcept override {
     return (cancelled_ && cancelled_->load(std::memory_order_relaxed) != 0) || on_.cancelled();
   }
-  Result<std::shared_ptr<LoadedKernel>> load(const Kernel& kernel) override { return on_.load(kernel); }
+  // Of a kernel that this device cannot have: a task that ends with this error is given to another device.
+  Result<std::shared_ptr<LoadedKernel>> load(const Kernel& kernel) override {
+    auto loaded = on_.load(kernel);
+    if (!loaded && loaded.error().code == ErrorCode::not_supported) decline();
+    return loaded;
+  }
 
   // Copies with the device reach these values at the full rate of the link. A span that is not
   // within the shared memory is invalid_argument.

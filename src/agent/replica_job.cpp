@@ -34,10 +34,13 @@ std::optional<std::uint64_t> number(const std::map<std::string, std::string>& la
   return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
 }
 
+// "/" for a user without a home, and where it cannot be entered: in a user namespace root has the home of another root.
 std::string home_of(const std::string& user) {
   const Result<world::UserAccount> account = world::find_user(user);
   std::error_code failed;
-  return account && std::filesystem::is_directory(account->home, failed) ? account->home : "/";
+  const bool is_home =
+      account && std::filesystem::is_directory(account->home, failed) && ::access(account->home.c_str(), X_OK) == 0;
+  return is_home ? account->home : "/";
 }
 
 deployment::Placeholders placeholders(const fleet::Assigned& assigned, std::optional<std::uint16_t> port,

@@ -171,7 +171,8 @@ Result<LedgerLease> Ledger::Lock::add(const Request& request) {
     entry.holder = this_process();
     entry.name = request.name.substr(0, 64);
     entry.priority = request.priority;
-    entry.since = state.clock->now();
+    const TimePoint now = state.clock->now();
+    entry.since = std::min(request.since.value_or(now), now);
     entry.loads_until = request.loads_until;
     entry.within = request.within;
     entry.claims = request.claims;
@@ -192,7 +193,7 @@ Result<LedgerLease> Ledger::Lock::add(const Request& request) {
                      "end some of the entries in berth ps"};
       }
       lease.heartbeat_slot_ = line.heartbeat_slot;
-      write_heartbeat(lease.descriptor(), line.heartbeat_slot, entry.since);
+      write_heartbeat(lease.descriptor(), line.heartbeat_slot, now);
     }
     std::vector<State::Line> lines = known.lines;
     lines.push_back(known.line(line_of(line)));

@@ -129,7 +129,9 @@ std::string random_mark() {
 
 }  // namespace
 
-Result<Job> start_job(const std::string& jobs, const JobOrder& order) {
+Result<Job> start_job(const std::string& jobs, const JobOrder& given) {
+  JobOrder order = given;
+  order.asked = real_clock().now();
   const std::optional<world::UserAccount> other = BERTH_TRY(check(order));
   JobRequest request;
   request.name = order.name;

@@ -15,7 +15,7 @@ namespace berth::machine {
 // caller. Whether it gets its devices is shown by its state: `waiting`, then `running`, or `refused` with the reason.
 // invalid_argument, not_found: the order is wrong; io: the supervisor did not start, and nothing is left of the job.
 // With another user the folder of jobs must be one that this user may enter.
-Result<Job> start_job(const std::string& jobs, const JobOrder& order);
+Result<Job> start_job(const std::string& jobs, const JobOrder& given);
 
 // Asks for the end of a job and returns at once. The supervisor sends SIGTERM to the command, and SIGKILL when its stop
 // grace has passed. Without a living supervisor all processes of the job get SIGTERM.

@@ -98,6 +98,7 @@ JobOrder order_of(const json::value& value) {
   order.host.memory_bytes_max = optional_member(object, "host_memory_bytes", here, number);
   order.host.cpus_max = optional_member(object, "cpus", here, real_of);
   order.host.leaves_service = bool_of(member(object, "leaves_service", here), here);
+  if (const auto asked = optional_member(object, "asked", here, duration_of)) order.asked = TimePoint(*asked);
   order.after = texts("after");
   order.time = optional_member(object, "time", here, duration_of);
   order.retries = number(member(object, "retries", here), "retries");
@@ -126,6 +127,7 @@ std::string to_text(const JobOrder& order) {
                       {"restarts_on_fault", order.restarts_on_fault},
                       {"leaves_service", order.host.leaves_service},
                       {"quiet", order.quiet}};
+  if (order.asked) put(object, "asked", order.asked->time_since_epoch());
   put(object, "wait", order.wait);
   put(object, "time", order.time);
   put(object, "stop_grace", order.stop_grace);

@@ -30,6 +30,9 @@ struct JobOrder {
   Limit limit = Limit::automatic;
   ScopeLimits host;  // apply where the command gets a scope (machine/scope.hpp)
 
+  // Jobs wait in the order in which they were asked for, whichever supervisor is the first to run. Set by start_job().
+  std::optional<TimePoint> asked;
+
   std::vector<std::string> after;  // ids of jobs that must end well first
   std::optional<Duration> time;    // that it may run
   std::size_t retries = 0;

@@ -188,6 +188,8 @@ class JobSupervisor final : public RunLoop {
     Result<RunContext> opened = open_run_context(order_.devices, say);
     if (!opened) fail(opened.error(), world::exit_status(opened.error()));
     opened->wanted.name = settings_.program.path.substr(settings_.program.path.rfind('/') + 1);
+    // One that waits for other jobs joins the queue when they have ended.
+    if (order_.after.empty()) opened->wanted.since = order_.asked;
     settings_.context.emplace(*std::move(opened));
   }
 
@@ -211,6 +213,7 @@ class JobSupervisor final : public RunLoop {
       const std::lock_guard lock(mutex_);
       progress_.decision = record.id;  // written with what follows from it
     }
+    settings_.context->wanted.since.reset();  // the next attempt is a request of its own
     if (reserved.lease) return;
     std::fputs(refusal_text(reserved, settings_.context->observer.devices(), "see berth why").c_str(), stderr);
     end(JobState::refused, reserved.explanation.reason(), world::does_not_fit);

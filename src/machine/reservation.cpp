@@ -77,11 +77,11 @@ Claim claim_of(const Requirements& requirements, const DeviceInfo& info) {
 }
 
 WaitingRequest waiting_request_for(const ReservationRequest& request, const std::vector<DeviceView>& views,
-                                   TimePoint now) {
+                                   TimePoint since) {
   WaitingRequest waiting_request;
   waiting_request.user = geteuid();
   waiting_request.priority = request.requirements.priority.value_or(Priority::normal);
-  waiting_request.since = now;
+  waiting_request.since = since;
   waiting_request.count = request.count;
   for (const DeviceView& view : views) {
     if (waiting_request.claims.size() < 64 && could_use(request.requirements, view))
@@ -338,7 +338,8 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
     const LedgerSnapshot snapshot = ledger::merged(*before, std::move(after));
     const bool some_ended_meanwhile = snapshot.entries.size() > living;
     out.views = views_of(out.observed, snapshot, within);
-    if (waiting_request.claims.empty()) waiting_request = waiting_request_for(request, out.views, began);
+    if (waiting_request.claims.empty())
+      waiting_request = waiting_request_for(request, out.views, std::min(request.since.value_or(began), began));
     if (place) waiting_request.reference = place.reference();
 
     // Requests inside a lease compete only with each other, so they do not queue.
@@ -378,6 +379,7 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
       entry.priority = waiting_request.priority;
       entry.count = request.count;
       entry.claims = waiting_request.claims;
+      entry.since = request.since;
       Result<LedgerLease> added = lock->add(entry);
       if (!added) return std::move(added).error();
       place = *std::move(added);

@@ -51,6 +51,7 @@ struct ReservationRequest {
   const Policy* policy = nullptr;
   std::string name;                   // of the program
   std::optional<Duration> load_lock;  // no other command loads on its devices for this long
+  std::optional<TimePoint> since;     // its place in the queue counts from here; absent: from the call of reserve()
 };
 
 struct Reservation {

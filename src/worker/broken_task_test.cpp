@@ -8,7 +8,7 @@
 namespace berth::worker {
 namespace {
 
-class DeathOn : public testing::TestWithParam<std::string> {};
+class DeathOn : public OnBackend<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Backends, DeathOn, testing::ValuesIn(backends_here()),
                          [](const auto& info) { return info.param; });
 
@@ -18,7 +18,7 @@ struct Broken {
   const char* name;
   const char* said;  // in the error
 };
-class BrokenTask : public testing::TestWithParam<std::tuple<std::string, Broken>> {};
+class BrokenTask : public OnBackend<std::tuple<std::string, Broken>> {};
 INSTANTIATE_TEST_SUITE_P(
     Harms, BrokenTask,
     testing::Combine(testing::ValuesIn(backends_here()),
@@ -197,6 +197,7 @@ TEST_P(DeathOn, DeathsWithAKnownCauseDoNotTakeTheDeviceOutOfService) {
 }
 
 TEST(Death, WorkThatFailedElsewhereAndThenDiedIsNotRunAThirdTime) {
+  if (!has_devices("opencl")) GTEST_SKIP() << "needs a device of OpenCL";
   Bench bench("opencl");
   TaskOptions options;
   options.may_run_twice = true;
@@ -207,6 +208,7 @@ TEST(Death, WorkThatFailedElsewhereAndThenDiedIsNotRunAThirdTime) {
 }
 
 TEST(Death, ATaskThatCrashesAgainAndAgainTakesNoDeviceOutOfService) {
+  if (!has_devices("opencl")) GTEST_SKIP() << "needs a device of OpenCL";
   Bench bench("opencl");
   for (int i = 0; i < 20; ++i)
     EXPECT_EQ(bench.workers->submit(harm, bench.harmful(Harm::abort)).get(soon()).error().code, ErrorCode::worker_lost);

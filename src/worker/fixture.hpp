@@ -9,6 +9,8 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include "worker/test_tasks.hpp"
@@ -39,20 +41,40 @@ inline bool is_stopped(pid_t pid) {
   return read == 1 && state == 'T';
 }
 
+inline bool has_devices(const std::string& backend) {
+  const auto devices = make_backend(backend).value()->list();
+  return devices && !devices->empty();
+}
+
 // Where workers are tried; CUDA last, where there is a GPU.
 inline std::vector<std::string> backends_here() {
   std::vector<std::string> names{"host", "opencl"};
-  const auto gpus = make_backend("cuda").value()->list();
-  if (gpus && !gpus->empty()) names.emplace_back("cuda");
+  if (has_devices("cuda")) names.emplace_back("cuda");
   return names;
 }
 
-// A pool of the devices of one back end, and workers on them.
+// Tests that are run on every back end.
+template <class Parameter>
+class OnBackend : public testing::TestWithParam<Parameter> {
+ protected:
+  void SetUp() override {
+    std::string backend;
+    if constexpr (std::is_same_v<Parameter, std::string>)
+      backend = this->GetParam();
+    else
+      backend = std::get<0>(this->GetParam());
+    if (!has_devices(backend)) GTEST_SKIP() << "needs a device of " << backend;
+  }
+};
+
+// A pool of the devices of some back ends, and workers on them.
 class Bench {
  public:
-  explicit Bench(const std::string& backend, WorkerOptions options = {}, SchedulerOptions scheduling = {}) {
+  explicit Bench(const std::string& backend, WorkerOptions options = {}, SchedulerOptions scheduling = {})
+      : Bench(std::vector{backend}, std::move(options), std::move(scheduling)) {}
+  explicit Bench(const std::vector<std::string>& names, WorkerOptions options = {}, SchedulerOptions scheduling = {}) {
     std::vector<std::shared_ptr<Backend>> backends;
-    backends.push_back(make_backend(backend).value());
+    for (const std::string& name : names) backends.push_back(make_backend(name).value());
     PoolOptions pool_options;
     pool_options.machine_wide = false;
     pool = Pool::open_backends(backends, pool_options).value();

@@ -40,8 +40,33 @@ inline const Kernel doubling({
           for (float& x : arguments.buffer<float>(0).subspan(begin, end - begin)) x *= 2;
         },
     .opencl_c = "kernel void twice(global float* x, uint n) { uint i = get_global_id(0); if (i < n) x[i] *= 2; }",
-    .cuda_cpp = R"(extern "C" __global__ void twice(float* x, unsigned n) {
-      const unsigned i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) x[i] *= 2; })",
+    // PTX rather than CUDA C++: a machine with a GPU need not have the compiler.
+    .ptx = R"(
+      .version 6.0
+      .target sm_52
+      .address_size 64
+      .visible .entry twice(.param .u64 values, .param .u32 n) {
+        .reg .pred %outside;
+        .reg .b32 %block, %size, %thread, %i, %n;
+        .reg .b64 %x, %offset;
+        .reg .f32 %value;
+        mov.u32 %block, %ctaid.x;
+        mov.u32 %size, %ntid.x;
+        mov.u32 %thread, %tid.x;
+        mad.lo.u32 %i, %block, %size, %thread;
+        ld.param.u32 %n, [n];
+        setp.ge.u32 %outside, %i, %n;
+        @%outside bra done;
+        mul.wide.u32 %offset, %i, 4;
+        ld.param.u64 %x, [values];
+        cvta.to.global.u64 %x, %x;
+        add.u64 %x, %x, %offset;
+        ld.global.f32 %value, [%x];
+        add.f32 %value, %value, %value;
+        st.global.f32 [%x], %value;
+      done:
+        ret;
+      })",
 });
 
 // Takes minutes.
@@ -223,6 +248,13 @@ BERTH_TASK(launch_endless, [](WorkerContext& task, const Pair& in) -> Result<voi
 BERTH_TASK(launch_faulty, [](WorkerContext& task, const Pair&) -> Result<void> {
   BERTH_TRY(task.launch(faulty, {1}, {}));
   return task.wait();
+});
+// Its kernel has one form.
+inline const Kernel for_the_host({.entry = "none",
+                                  .host = [](const LaunchShape&, unsigned, unsigned, const HostArguments&) {}});
+BERTH_TASK(launch_on_host, [](WorkerContext& task, const Pair&) -> Result<int> {
+  BERTH_TRY(task.launch(for_the_host, {1}, {}));
+  return 1;
 });
 // Runs on the first device only.
 BERTH_TASK(decline_others, [](WorkerContext& task, const Pair&) -> Result<int> {

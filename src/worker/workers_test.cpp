@@ -14,7 +14,7 @@
 namespace berth::worker {
 namespace {
 
-class WorkersOn : public testing::TestWithParam<std::string> {};
+class WorkersOn : public OnBackend<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Backends, WorkersOn, testing::ValuesIn(backends_here()),
                          [](const auto& info) { return info.param; });
 
@@ -95,6 +95,7 @@ TEST(Workers, ATaskBesideABrokenOneIsRunAloneAndNotBlamed) {
 TEST(Workers, ADeviceWhoseWorkerCannotBeEndedIsFenced) {
   WorkerOptions workers;
   workers.kill_deadline = seconds(1);
+  if (!has_devices("opencl")) GTEST_SKIP() << "needs a device of OpenCL";
   Bench bench("opencl", workers);
   const DeviceId device = bench.first();
   // A process that is traced stays where it would end, as one does that a driver holds.
@@ -119,6 +120,7 @@ TEST(Workers, ADeviceWhoseWorkerCannotBeEndedIsFenced) {
 }
 
 TEST(Workers, AKernelThatRunsPastItsDeadlineIsEndedWithItsWorker) {
+  if (!has_devices("opencl")) GTEST_SKIP() << "needs a device of OpenCL";
   Bench bench("opencl");
   const auto devices = bench.pool->devices();
   // PoCL's basic device, "cpu-minimal" in newer versions, computes inside the call that launches the kernel.
@@ -143,6 +145,7 @@ TEST(Workers, AKernelThatRunsPastItsDeadlineIsEndedWithItsWorker) {
 }
 
 TEST(Workers, ATaskGoesToAnotherDeviceThanOneItOrItsInitDeclines) {
+  if (!has_devices("opencl")) GTEST_SKIP() << "needs a device of OpenCL";
   Bench bench("opencl");
   for (int i = 0; i < 10; ++i) {
     const auto declined = bench.workers->submit(decline_others, {}).get(soon());
@@ -152,6 +155,19 @@ TEST(Workers, ATaskGoesToAnotherDeviceThanOneItOrItsInitDeclines) {
     ASSERT_TRUE(made) << made.error().to_text();
     EXPECT_EQ(made->value, 100 + i);
   }
+}
+
+TEST(Workers, ATaskGoesToAnotherDeviceThanOneThatCannotHaveItsKernel) {
+  if (!has_devices("opencl")) GTEST_SKIP() << "needs a device of OpenCL";
+  Bench bench(std::vector<std::string>{"opencl", "host"});
+  for (int i = 0; i < 10; ++i) {
+    const auto ran = bench.workers->submit(launch_on_host, {}).get(soon());
+    ASSERT_TRUE(ran) << ran.error().to_text();
+    EXPECT_TRUE(ran->device.text().starts_with("host")) << ran->device;
+  }
+  TaskOptions only_there;
+  only_there.requirements.backends = {"opencl"};
+  EXPECT_EQ(bench.workers->submit(launch_on_host, {}, only_there).get(soon()).error().code, ErrorCode::not_supported);
 }
 
 TEST(Workers, AForkedChildHasNone) {
@@ -187,7 +203,7 @@ TEST(TaskList, TwoTasksOfOneNameStopTheProgramUnlessAHeaderDefinesBoth) {
 }
 
 TEST(Workers, AKernelThatFaultsCostsOneWorkerAndNoOther) {
-  if (backends_here().back() != "cuda") GTEST_SKIP() << "needs a GPU";
+  if (!has_devices("cuda")) GTEST_SKIP() << "needs a GPU";
   Bench bench("cuda"), neighbour("cuda");
   const DeviceId device = bench.first();
   std::atomic<bool> stop{false};
