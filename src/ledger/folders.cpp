@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <cstdlib>
@@ -81,18 +82,32 @@ std::vector<Folder> inspect_folders(const std::vector<std::string>& candidates) 
   return folders;
 }
 
+namespace {
+
+// The kernel wakes those who wait and gives the lock to whoever asks first, which would be a program that asks again
+// at once, for seconds on a busy machine. So this process pauses between two turns that follow each other closely.
+constexpr Duration between_turns = std::chrono::microseconds(100);
+std::atomic<Duration::rep> last_release{};
+
+void let_others_in() {
+  const TimePoint again_at = TimePoint(Duration(last_release.load(std::memory_order_relaxed))) + between_turns;
+  if (const TimePoint now = real_clock().now(); now < again_at) real_clock().sleep_for(again_at - now);
+}
+
+}  // namespace
+
 FolderLock::~FolderLock() {
+  if (!descriptor_) return;
   // A forked child may have a copy of the descriptor, so closing is not enough.
-  if (descriptor_) flock(descriptor_.get(), LOCK_UN);
+  flock(descriptor_.get(), LOCK_UN);
+  last_release.store(real_clock().now().time_since_epoch().count(), std::memory_order_relaxed);
 }
 
 namespace {
 
-// Waits in flock, which serves in order of arrival, on a separate thread, because
-// flock has no deadline. Who gives up leaves the thread its place in the line: the next
-// attempt of this process takes that over, so that a lock that is held for hours costs
-// one thread and one descriptor, and not one of each per attempt. A thread that gets
-// the lock while no one wants it releases it.
+// Waits in flock on a separate thread, because flock has no deadline. Who gives up leaves the thread its place in the
+// line: the next attempt of this process takes that over, so that a lock that is held for hours costs one thread and
+// one descriptor, and not one of each per attempt. A thread that gets the lock while no one wants it releases it.
 class QueuedLock {
  public:
   explicit QueuedLock(world::Descriptor folder) {
@@ -161,6 +176,7 @@ class QueuedLock {
 Result<FolderLock> FolderLock::take(const std::string& folder, TimePoint deadline) {
   world::Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
   if (!opened) return Error{ErrorCode::io, "cannot open " + folder + ": " + std::strerror(errno)};
+  let_others_in();
   if (flock(opened.get(), LOCK_EX | LOCK_NB) == 0) return FolderLock(std::move(opened));
   const Error held{ErrorCode::unavailable, "another process holds the lock of " + folder};
   if (real_clock().now() >= deadline) return held;

@@ -43,7 +43,7 @@ class FolderLock {
   FolderLock(FolderLock&&) = default;
   FolderLock& operator=(FolderLock&&) = default;
   ~FolderLock();
-  // Granted in the order of the requests. unavailable: another process held it until
+  // One process does not keep it from others by taking it again and again. unavailable: another process held it until
   // `deadline`; io: the folder cannot be opened.
   static Result<FolderLock> take(const std::string& folder, TimePoint deadline);
 

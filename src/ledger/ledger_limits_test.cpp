@@ -6,10 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "ledger/folder_listing.hpp"
+#include "ledger/folders.hpp"
 #include "ledger/ledger_case.hpp"
 #include "ledger/ledger_state.hpp"
 #include "ledger/user_file.hpp"
@@ -47,6 +50,31 @@ class LedgerLimits : public LedgerCase {
     });
   }
 };
+
+// One that takes it without a pause, as a program does that claims memory in many threads.
+TEST(FolderLockTest, IsNotKeptFromOthersByOneThatTakesItAgainAndAgain) {
+  const TestFolder folder;
+  const auto take = [&] { return FolderLock::take(folder.path.native(), TimePoint::max()).value(); };
+  std::atomic<bool> ends = false;
+  std::atomic<std::uint64_t> turns = 0, most = 0;
+  std::thread greedy([&] {
+    while (!ends) {
+      const FolderLock held = take();
+      ++turns;
+      for (const TimePoint until = real_clock().now() + std::chrono::microseconds(20); real_clock().now() < until;) {
+      }
+    }
+  });
+  for (int i = 0; i < 100; ++i) {
+    const std::uint64_t before = turns;
+    while (turns == before) std::this_thread::yield();
+    const FolderLock held = take();
+    most = std::max(most.load(), turns - before);
+  }
+  ends = true;
+  greedy.join();
+  EXPECT_LT(most, 50U) << "turns of the other one during a wait";
+}
 
 TEST(LedgerFileName, OnlyNamesThatBerthWritesAreLookedAt) {
   EXPECT_EQ(user_in_name("berth-ledger-5001"), 5001U);
