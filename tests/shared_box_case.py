@@ -1,5 +1,6 @@
 """What tests of a machine with several users share: users, mount namespaces, and a ledger in a folder for all."""
 import os
+import shlex
 import subprocess
 import sys
 import unittest
@@ -11,7 +12,8 @@ NEEDS_ROOT = unittest.skipUnless(may_mount(), "needs root: several users and nam
 # The machine's own folders, empty: /run, /dev/shm and /tmp, with the project where that is below /tmp.
 NEW_TMP = "mount -t tmpfs -o mode=1777 none /tmp"
 if str(ROOT).startswith("/tmp/"):
-    NEW_TMP = f"exec 9<{ROOT}; {NEW_TMP}; mkdir -p {ROOT}; mount -c --bind /proc/self/fd/9 {ROOT}; exec 9<&-"
+    QUOTED = shlex.quote(str(ROOT))
+    NEW_TMP = f"exec 9<{QUOTED}; {NEW_TMP}; mkdir -p {QUOTED}; mount -c --bind /proc/self/fd/9 {QUOTED}; exec 9<&-"
 MOUNTS = "mount -t tmpfs -o mode=755 none /run; mkdir -m 1777 /run/lock; mount -t tmpfs -o mode=1777 none /dev/shm; " + NEW_TMP
 
 
