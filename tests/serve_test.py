@@ -274,7 +274,7 @@ class Units(Fleet):
         folder.mkdir()
         for unit in (ROOT / "src/cli/service").glob("*.service"):
             # Installed under /usr/local or /usr, systemd finds `berth` by itself; a build is elsewhere.
-            (folder / unit.name).write_text(unit.read_text().replace("ExecStart=berth ", f"ExecStart={BERTH} ").replace("User=berth", "User=root"))
+            (folder / unit.name).write_text(unit.read_text().replace("ExecStart=berth ", f'ExecStart="{BERTH}" ').replace("User=berth", "User=root"))
         units = sorted(map(str, folder.glob("*.service")))
         self.assertEqual(len(units), 2)
         answer = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True, timeout=60)
