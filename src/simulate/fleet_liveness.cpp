@@ -171,9 +171,16 @@ void FleetChecker::check_rest(TimePoint now, const std::set<fleet::ReplicaKey>& 
       exempt("an earlier revision runs on in the end, since its successor fits nowhere", 2, is_stuck);
       is_stuck_ = is_stuck_ || is_stuck;
       expect(now, is_stuck || ready.contains(one->key()), text + " does not serve on " + one->place.node.text());
-      expect(now,
-             is_allowed_on(wanted->second.spec, known_.at(one->place.node).report.node) ||
-                 !room.find(wanted->second.spec, [](const NodeId&) { return true; }),
+      const DeploymentSpec& spec = wanted->second.spec;
+      const bool is_allowed = is_allowed_on(spec, known_.at(one->place.node).report.node);
+      const auto serving =
+          std::count_if(ready.begin(), ready.end(), [&](const auto& key) { return key.deployment == name.first; });
+      // Replicas that fit nowhere have used up what may be missing, and no successor may run beside the old one.
+      const bool is_held =
+          !is_allowed && spec.rollout.surge == 0 &&
+          static_cast<std::uint64_t>(serving) + std::max(1u, spec.rollout.unavailable) <= spec.replicas;
+      exempt("a replica stays where it is forbidden, since its deployment can lose no other", 2, is_held);
+      expect(now, is_allowed || is_held || !room.find(spec, [](const NodeId&) { return true; }),
              text + " stays on " + one->place.node.text() + ", where its labels, taints or egress forbid it");
     }
   }
