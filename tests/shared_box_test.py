@@ -187,11 +187,14 @@ class Life(OneUser):
 
     # M4
     def test_an_orphan_without_environment_keeps_the_lease_of_the_device_it_uses(self):
-        daemon = ("import os, time\nif os.fork(): os._exit(0)\nos.setsid()\nprint(os.getpid(), flush=True)\nos.closerange(0, 4096)\n"
-                  "os.execve('/bin/sleep', ['sleep', '300'], {})")
+        gate = self.folder / "gate"  # it sheds its environment when the driver lists it
+        daemon = (f"import os, time\nif os.fork(): os._exit(0)\nos.setsid()\nprint(os.getpid(), flush=True)\nos.closerange(0, 4096)\n"
+                  f"while not os.path.exists({str(gate)!r}): time.sleep(0.01)\nos.execve('/bin/sleep', ['sleep', '300'], {{}})")
         server = int(self.berth("run", "-q", "--mem", "60G", "--", sys.executable, "-c", daemon).stdout)
         self.addCleanup(self.end, server)
         self.rewrite(f"process gpu=0 pid={server} bytes=10GiB")
+        gate.touch()
+        self.until(lambda: pathlib.Path(f"/proc/{server}/comm").read_text() == "sleep\n", "it has no environment")
         self.assertFalse(self.fits("15G"), "60 GiB are still promised, and which of them it uses is not known")
         self.assertTrue(self.fits("5G"))
 
