@@ -51,7 +51,7 @@ class BoundsAtAcceptance(Fleet):
         self.assertRefused(self.command("apply", self.write_project(*project)), 2, "60000 replicas", "at most 50000")
         status, _, text = self.ask("PUT", "/api/v1/project", {"project": {"cluster": {"name": "lab"}, "deployments": [
             {"name": "large", "cpu": True, "command": ["/bin/sleep", "1"], "replicas": 10_001}]}})
-        self.assertEqual((status, "at most 10000" in text), (400, True), text)
+        self.assertEqual((status, "it must be at most 10000" in text), (400, True), text)
         self.assertEqual(self.get("project")["version"], 0, "nothing was changed")
         self.assertOthersArePlaced()
 

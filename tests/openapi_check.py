@@ -13,7 +13,7 @@ import sys
 
 # Keywords without a meaning for values.
 ANNOTATIONS = {"description", "example"}
-KEYWORDS = {"type", "properties", "required", "items", "enum", "$ref", "additionalProperties", "oneOf"} | ANNOTATIONS
+KEYWORDS = {"type", "properties", "required", "items", "enum", "$ref", "additionalProperties", "oneOf", "minimum", "maximum"} | ANNOTATIONS
 TYPES = {
     "object": lambda value: isinstance(value, dict),
     "array": lambda value: isinstance(value, list),
@@ -71,6 +71,8 @@ class Document:
             return [f"{at}: {shown(value)} is not of type {' or '.join(types)}"]
         if "enum" in schema and not any(value == one and type(value) is type(one) for one in schema["enum"]):
             return [f"{at}: {shown(value)} is none of {', '.join(map(str, schema['enum']))}"]
+        if "minimum" in schema and value < schema["minimum"] or "maximum" in schema and value > schema["maximum"]:
+            return [f"{at}: {shown(value)} is out of bounds"]
         problems = []
         if isinstance(value, dict):
             problems += self.check_members(value, schema, at)

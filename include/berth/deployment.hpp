@@ -117,10 +117,15 @@ std::string_view to_string(Spread spread) noexcept;
 std::string_view to_string(OnShortage on_shortage) noexcept;
 std::string_view to_string(OnCapacityExhausted on_capacity_exhausted) noexcept;
 
+// Fields that a newer version of Berth wrote, by name, as JSON. They are kept, so that nothing is lost when an older
+// version writes the record again, and have no other use.
+using UnknownFields = std::map<std::string, std::string>;
+
 struct Serving {
   std::uint32_t max_concurrent = 32;  // per replica; what one engine keeps in flight by default
   OnCapacityExhausted on_capacity_exhausted = OnCapacityExhausted::queue;
   std::optional<DeploymentId> fallback;  // the deployment that takes over; present exactly for `fallback`
+  UnknownFields unknown = {};
   friend bool operator==(const Serving&, const Serving&) = default;
 };
 
@@ -134,6 +139,7 @@ struct Probe {
   Duration every = std::chrono::seconds(2);
   Duration timeout = std::chrono::seconds(2);
   std::uint32_t failures = 3;  // in a row, until it counts as failing
+  UnknownFields unknown = {};
   friend bool operator==(const Probe&, const Probe&) = default;
 };
 
@@ -141,6 +147,7 @@ struct Probe {
 struct Rollout {
   std::uint32_t surge = 1;
   std::uint32_t unavailable = 1;
+  UnknownFields unknown = {};
   friend bool operator==(const Rollout&, const Rollout&) = default;
 };
 
@@ -187,6 +194,7 @@ struct DeploymentSpec {
   bool single = false;
   Duration stop_after = std::chrono::seconds(20);
   Duration replace_after = std::chrono::seconds(30);  // without a report of its node
+  UnknownFields unknown = {};
 
   Runtime effective_runtime() const;
   Transport transport() const;
@@ -341,8 +349,7 @@ std::string plan_to_text(const Plan& plan, std::span<const DeviceId> others = {}
 
 struct Cluster {
   std::string name;
-  std::string bind = "127.0.0.1:8080";
-  std::optional<std::string> endpoint;
+  friend bool operator==(const Cluster&, const Cluster&) = default;
 };
 
 struct Project {

@@ -318,6 +318,16 @@ std::vector<std::string> programs_of(const DeploymentSpec& spec) {
 
 std::optional<std::string> forbidden(const fleet::ReplicaOrder& order, const Rules& rules) {
   const DeploymentSpec& spec = order.spec;
+  // Of a newer server: half of what was asked for must not run. What it says about requests and rollouts is not done
+  // here.
+  std::vector<const UnknownFields*> unknown{&spec.unknown};
+  for (const auto& probe : {&spec.readiness, &spec.liveness}) {
+    if (*probe) unknown.push_back(&(*probe)->unknown);
+  }
+  for (const UnknownFields* fields : unknown) {
+    if (!fields->empty())
+      return "this node's berth does not know the field \"" + fields->begin()->first + "\"; upgrade berth on the node";
+  }
   for (const DeviceId& id : order.assigned.place.devices) {
     if (rules.devices && !rules.devices->contains(id)) return "the agent may not use device " + id.text();
   }

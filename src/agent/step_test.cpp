@@ -301,6 +301,11 @@ TEST_F(AgentStepTest, TheRulesOfTheMachineForbidDevicesUsersAndCommands) {
   rules.user = "berth";
   rules.users = {"ann"};
   const auto text = [&] { return forbidden(chat, rules).value_or("allowed"); };
+  chat.spec.unknown["later"] = "1";
+  EXPECT_EQ(text(), "this node's berth does not know the field \"later\"; upgrade berth on the node");
+  chat.spec.unknown.clear();
+  chat.spec.serving.unknown["later"] = "1";
+  EXPECT_EQ(text(), "allowed") << "it is the gateway's";
   EXPECT_EQ(text(), "allowed");
   rules.devices = {DeviceId("g1")};
   EXPECT_EQ(text(), "the agent may not use device g0");

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "deployment/job.hpp"
+#include "deployment/spec_description.hpp"
 
 namespace berth::controller {
 
@@ -39,17 +40,7 @@ const DeploymentSpec* spec_of(const Wanted& wanted, std::uint64_t revision) noex
 }
 
 bool runs_the_same(const DeploymentSpec& a, const DeploymentSpec& b) {
-  DeploymentSpec other = b;
-  other.replicas = a.replicas;
-  other.priority = a.priority;
-  other.spread = a.spread;
-  other.policy = a.policy;
-  other.on_shortage = a.on_shortage;
-  other.rollout = a.rollout;
-  other.replace_after = a.replace_after;
-  other.node_selector = a.node_selector;
-  other.tolerates = a.tolerates;
-  return a == other;
+  return deployment::effect_of_change(a, b) != world::Effect::restart;
 }
 
 Survey::Survey(const Input& given, const fleet::Desired& wanted_now) : input(given), desired(wanted_now) {

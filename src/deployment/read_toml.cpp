@@ -4,9 +4,10 @@
 #include <utility>
 
 #include "berth/deployment.hpp"
+#include "deployment/described_toml.hpp"
 #include "deployment/faults.hpp"
 #include "deployment/identifiers.hpp"
-#include "deployment/read_toml_table.hpp"
+#include "deployment/spec_description.hpp"
 
 namespace berth {
 namespace {
@@ -17,84 +18,6 @@ using deployment::Table;
 template <class T>
 void assign(T& target, std::optional<T> value) {
   if (value) target = std::move(*value);
-}
-
-Serving read_serving(Reading& reading, const toml::table& source) {
-  const Table table(reading, source, "[deployment.serving]", {"max_concurrent", "on_capacity_exhausted", "fallback"});
-  Serving serving;
-  assign(serving.max_concurrent, table.number("max_concurrent", 1, 1'000'000));
-  assign(serving.on_capacity_exhausted,
-         table.word("on_capacity_exhausted",
-                    {OnCapacityExhausted::queue, OnCapacityExhausted::reject, OnCapacityExhausted::fallback}));
-  if (const auto fallback = table.text("fallback")) serving.fallback = DeploymentId(*fallback);
-  return serving;
-}
-
-Probe read_probe(Reading& reading, const toml::table& source, const std::string& title) {
-  const Table table(reading, source, title, {"http", "tcp", "command", "port", "every", "timeout", "failures"});
-  Probe probe;
-  probe.http = table.text("http");
-  assign(probe.tcp, table.boolean("tcp"));
-  probe.command = table.texts("command");
-  if (const auto port = table.number("port", 1, 65535)) probe.port = static_cast<std::uint16_t>(*port);
-  assign(probe.every, table.duration("every"));
-  assign(probe.timeout, table.duration("timeout"));
-  assign(probe.failures, table.number("failures", 1, 1'000'000));
-  return probe;
-}
-
-Rollout read_rollout(Reading& reading, const toml::table& source) {
-  const Table table(reading, source, "[deployment.rollout]", {"surge", "unavailable"});
-  Rollout rollout;
-  assign(rollout.surge, table.number("surge", 0, replicas_max));
-  assign(rollout.unavailable, table.number("unavailable", 0, replicas_max));
-  return rollout;
-}
-
-// What a node starts, and how it is watched and replaced.
-void read_what_runs(const Table& table, DeploymentSpec& spec) {
-  spec.command = table.texts("command");
-  spec.environment = table.labels("environment", "variable");
-  spec.secrets = table.key_references("secrets");
-  spec.user = table.text("user");
-  spec.folder = table.text("folder");
-  if (const auto* probe = table.table("readiness"))
-    spec.readiness = read_probe(table.reading(), *probe, "[deployment.readiness]");
-  if (const auto* probe = table.table("liveness"))
-    spec.liveness = read_probe(table.reading(), *probe, "[deployment.liveness]");
-  assign(spec.ready_within, table.duration("ready_within"));
-  assign(spec.stop_grace, table.duration("stop_grace"));
-  spec.host_memory_bytes = table.bytes("host_memory");
-  spec.cpus = table.real("cpus");
-  if (const auto* rollout = table.table("rollout")) spec.rollout = read_rollout(table.reading(), *rollout);
-  assign(spec.single, table.boolean("single"));
-  assign(spec.stop_after, table.duration("stop_after"));
-  assign(spec.replace_after, table.duration("replace_after"));
-}
-
-DeploymentSpec read_deployment(const Table& table) {
-  DeploymentSpec spec;
-  spec.name = DeploymentId(table.required_name("name").value_or(""));
-  spec.model = (table.has("command") ? table.text("model") : table.required_text("model")).value_or("");
-  if (const auto runtime = table.text("runtime")) spec.runtime = runtime_from(*runtime);
-  spec.gpus = table.number("gpus", 0, 1024);
-  assign(spec.replicas, table.number("replicas", 0, replicas_max));
-  assign(spec.cpu, table.boolean("cpu"));
-  assign(spec.memory_bytes, table.bytes("memory"));
-  spec.capability_min = table.capability("capability");
-  spec.node_selector = table.labels("node_selector");
-  spec.device_labels = table.labels("device_labels");
-  for (std::string& taint : table.texts("tolerates")) spec.tolerates.insert(std::move(taint));
-  assign(spec.sharing, table.word("sharing", {Sharing::exclusive, Sharing::memory}));
-  assign(spec.spread, table.word("spread", {Spread::spread, Spread::pack, Spread::one_per_node}));
-  spec.policy = table.text("policy");
-  assign(spec.priority, table.word("priority", {Priority::low, Priority::normal, Priority::high}));
-  assign(spec.on_shortage, table.word("on_shortage", {OnShortage::all, OnShortage::best_effort}));
-  assign(spec.idempotent, table.boolean("idempotent"));
-  spec.key = table.key_reference("key");
-  if (const auto* serving = table.table("serving")) spec.serving = read_serving(table.reading(), *serving);
-  read_what_runs(table, spec);
-  return spec;
 }
 
 void read_device_facts(const Table& table, NodeDevice& device) {
@@ -163,25 +86,16 @@ Result<Project> read_project(std::string_view text, std::string_view filename) {
 
   Project project;
   if (const auto* source = top.table("cluster")) {
-    const Table cluster(reading, *source, "[cluster]", {"name", "bind", "endpoint"});
-    assign(project.cluster.name, cluster.required_name("name"));
-    assign(project.cluster.bind, cluster.text("bind"));
-    project.cluster.endpoint = cluster.text("endpoint");
+    project.cluster =
+        deployment::read_noun<Cluster>(deployment::table_of<Cluster>(reading, *source, "[cluster]"), "cluster");
   } else {
     top.fail("cluster", "the project file has no table [cluster]", "begin it with [cluster] and name = \"...\"");
   }
 
   std::vector<Table> tables;
   for (const toml::table* source : top.tables("deployment")) {
-    tables.emplace_back(
-        reading, *source, "[[deployment]]",
-        deployment::Known{"name",      "model",      "runtime",       "gpus",          "replicas",   "cpu",
-                          "memory",    "capability", "node_selector", "device_labels", "tolerates",  "sharing",
-                          "spread",    "policy",     "priority",      "on_shortage",   "idempotent", "key",
-                          "serving",   "command",    "environment",   "secrets",       "user",       "folder",
-                          "readiness", "liveness",   "stop_grace",    "host_memory",   "cpus",       "rollout",
-                          "single",    "stop_after", "replace_after", "ready_within"});
-    project.deployments.push_back(read_deployment(tables.back()));
+    tables.push_back(deployment::table_of<DeploymentSpec>(reading, *source, "[[deployment]]"));
+    project.deployments.push_back(deployment::read_noun<DeploymentSpec>(tables.back(), "deployment"));
   }
   if (!reading.failed()) {
     if (const auto fault = deployment::find_fault(project.deployments))
@@ -189,8 +103,7 @@ Result<Project> read_project(std::string_view text, std::string_view filename) {
   }
   for (const toml::table* source : top.tables("egress_preference")) {
     const Table table(reading, *source, "[[egress_preference]]", {"provider", "key", "nodes"});
-    const auto provider = table.word<Provider>(
-        "provider", {Provider::open_ai, Provider::anthropic, Provider::gemini, Provider::lite_llm, Provider::http});
+    const auto provider = table.word<Provider>("provider", world::words<Provider>);
     const auto key = table.key_reference("key");
     if (!table.has("provider") || !table.has("key") || !table.has("nodes"))
       table.fail({}, "[[egress_preference]] lacks provider, key or nodes", "give all three");

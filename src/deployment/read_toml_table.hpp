@@ -69,14 +69,16 @@ inline std::string_view type_text(const toml::node& node) {
 // wrong one is the error of the Reading.
 class Table {
  public:
-  Table(Reading& reading, const toml::table& table, std::string title, Known known)
+  Table(Reading& reading, const toml::table& table, std::string title, std::span<const std::string_view> known)
       : reading_(reading), table_(table), title_(std::move(title)) {
     for (const auto& [key, value] : table_) {
       if (std::find(known.begin(), known.end(), key.str()) == known.end())
         reading_.fail(key.source(), "unknown key \"" + std::string(key.str()) + "\" in " + title_,
-                      suggestion(key.str(), std::span(known.begin(), known.size())));
+                      suggestion(key.str(), known));
     }
   }
+  Table(Reading& reading, const toml::table& table, std::string title, Known known)
+      : Table(reading, table, std::move(title), std::span(known.begin(), known.size())) {}
 
   Reading& reading() const { return reading_; }
   const toml::node* node(std::string_view key) const { return table_.get(key); }
@@ -118,12 +120,19 @@ class Table {
     }
     return string->get();
   }
-  std::optional<std::string> required_text(std::string_view key) const {
+  void require(std::string_view key) const {
     if (!has(key)) fail({}, title_ + " has no " + std::string(key), "add " + std::string(key) + " = \"...\"");
+  }
+  std::optional<std::string> required_text(std::string_view key) const {
+    require(key);
     return text(key);
   }
   std::optional<std::string> required_name(std::string_view key) const {
-    auto name = required_text(key);
+    require(key);
+    return name(key);
+  }
+  std::optional<std::string> name(std::string_view key) const {
+    auto name = text(key);
     if (name && !is_name(*name)) {
       fail(key, "\"" + *name + "\" is not a valid name",
            "use letters, digits, '.', '_' and '-', a letter or digit first");
@@ -214,6 +223,10 @@ class Table {
   // One of a fixed set of words, as to_string spells them.
   template <class Word>
   std::optional<Word> word(std::string_view key, std::initializer_list<Word> words) const {
+    return word<Word>(key, std::span(words.begin(), words.size()));
+  }
+  template <class Word>
+  std::optional<Word> word(std::string_view key, std::span<const Word> words) const {
     const auto given = text(key);
     if (!given) return std::nullopt;
     std::vector<std::string_view> spellings;

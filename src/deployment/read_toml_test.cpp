@@ -17,11 +17,13 @@ TEST(ProjectFile, NeedsOnlyAClusterWithAName) {
   const auto project = read_project(head, "berth.toml");
   ASSERT_TRUE(project);
   EXPECT_EQ(project->cluster.name, "lab");
-  EXPECT_EQ(project->cluster.bind, "127.0.0.1:8080");
   EXPECT_TRUE(project->deployments.empty());
   EXPECT_EQ(project_error(""),
             "berth.toml:1:1: the project file has no table [cluster] | begin it with [cluster] and name = \"...\"");
   EXPECT_EQ(project_error("[cluster]\n"), "berth.toml:1:1: [cluster] has no name | add name = \"...\"");
+  EXPECT_EQ(project_error(head + "bind = \"0.0.0.0:1\"\n"),
+            "berth.toml:3:1: [cluster] no longer has the key bind | remove it: berth serve --listen says where the server "
+            "listens");
 }
 
 TEST(ProjectFile, DefaultsAreThoseOfTheSpec) {
@@ -38,9 +40,7 @@ TEST(ProjectFile, DefaultsAreThoseOfTheSpec) {
 }
 
 TEST(ProjectFile, EveryKeyArrives) {
-  const auto project = read_project(head + R"(bind = "0.0.0.0:1"
-endpoint = "http://x"
-[[deployment]]
+  const auto project = read_project(head + R"([[deployment]]
 name = "d"
 model = "m"
 runtime = "python:diffusers"
@@ -73,8 +73,6 @@ nodes = ["x", "y"]
 )",
                                     "berth.toml");
   ASSERT_TRUE(project) << project.error().to_text();
-  EXPECT_EQ(project->cluster.bind, "0.0.0.0:1");
-  EXPECT_EQ(project->cluster.endpoint, "http://x");
   const DeploymentSpec& spec = project->deployments.at(0);
   EXPECT_EQ(spec.runtime, (Runtime{RuntimeKind::python, "diffusers"}));
   EXPECT_EQ(spec.gpus, 2u);

@@ -134,10 +134,10 @@ TEST(WhatRuns, WithoutAModelItSaysWhetherItNeedsGpus) {
   EXPECT_EQ(project_error(start + "command = [\"a\"]\nruntime = \"process\"\n"), "no error");
   EXPECT_EQ(project_error(start + "command = [\"a\"]\ngpus = 1\n"), "no error");
   EXPECT_EQ(project_error(start + "command = [\"a\"]\nmodel = \"qwen\"\n"), "no error");
-  EXPECT_EQ(project_error(start), "berth.toml:3:1: [[deployment]] has no model | add model = \"...\"");
-  EXPECT_EQ(project_error(start + "command = []\ncpu = true\n"),
-            "berth.toml:3:1: deployment \"d\" has neither a model nor a command | add model = \"...\", or command = "
-            "[\"...\"] for a program of your own");
+  for (const char* neither : {"", "command = []\ncpu = true\n"})
+    EXPECT_EQ(project_error(start + neither),
+              "berth.toml:3:1: deployment \"d\" has neither a model nor a command | add model = \"...\", or command = "
+              "[\"...\"] for a program of your own");
 }
 
 TEST(WhatRuns, AProbeAsksInExactlyOneWay) {

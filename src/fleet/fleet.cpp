@@ -58,9 +58,7 @@ std::string name_of(const ReplicaKey& key) { return key.deployment.text() + "/" 
 std::string to_string(const ReplicaKey& key) { return name_of(key) + "#" + std::to_string(key.generation); }
 
 std::string_view to_string(ReplicaState state) noexcept { return name_in(states, state); }
-std::optional<ReplicaState> replica_state_named(std::string_view name) noexcept { return value_in(states, name); }
 std::string_view to_string(EventKind kind) noexcept { return name_in(kinds, kind); }
-std::optional<EventKind> event_kind_named(std::string_view name) noexcept { return value_in(kinds, name); }
 std::string_view to_string(Role role) noexcept { return name_in(roles, role); }
 std::optional<Role> role_named(std::string_view name) noexcept { return value_in(roles, name); }
 

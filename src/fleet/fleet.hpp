@@ -24,6 +24,7 @@ struct Wanted {
   std::vector<DeploymentSpec> earlier;
   // A rollout that goes no further, and why; absent: it goes on.
   std::optional<std::string> paused;
+  UnknownFields unknown = {};
   friend bool operator==(const Wanted&, const Wanted&) = default;
 };
 inline constexpr std::size_t earlier_max = 10;
@@ -60,6 +61,7 @@ struct Assigned {
   std::uint64_t since_ms = 0;  // wall time of its commit, for display
   // It counts as ended this many seconds after the last report of its node, even if its deployment was forgotten.
   std::uint64_t replace_s = 0;
+  UnknownFields unknown = {};
   ReplicaKey key() const { return {place.deployment, place.replica, generation}; }
   friend bool operator==(const Assigned&, const Assigned&) = default;
 };
@@ -75,7 +77,6 @@ enum class ReplicaState : std::uint8_t {
   gone,         // no longer runs, and holds nothing
 };
 std::string_view to_string(ReplicaState state) noexcept;
-std::optional<ReplicaState> replica_state_named(std::string_view name) noexcept;
 // Holds its devices.
 constexpr bool holds_devices(ReplicaState state) noexcept {
   return state != ReplicaState::refused && state != ReplicaState::gone;
@@ -148,7 +149,6 @@ enum class EventKind : std::uint8_t {
   credential,  // made, used, revoked; never its text
 };
 std::string_view to_string(EventKind kind) noexcept;
-std::optional<EventKind> event_kind_named(std::string_view name) noexcept;
 
 struct Event {
   std::uint64_t id = 0;  // grows; given by the store
@@ -173,6 +173,7 @@ struct Credential {
   std::optional<std::uint64_t> expires_ms;  // wall time
   std::string made_by;
   std::uint64_t made_ms = 0;
+  UnknownFields unknown = {};
   friend bool operator==(const Credential&, const Credential&) = default;
 };
 
@@ -181,6 +182,7 @@ struct DeviceIntent {
   Intent intent = Intent::in_service;
   std::string by;
   std::string reason;
+  UnknownFields unknown = {};
   friend bool operator==(const DeviceIntent&, const DeviceIntent&) = default;
 };
 
@@ -192,6 +194,7 @@ struct NodeRecord {
   std::string inventory;  // JSON of the last report that placement needs (format/inventory_json.hpp)
   std::uint64_t joined_ms = 0;
   std::map<DeviceId, DeviceIntent> devices;  // those that are not in service
+  UnknownFields unknown = {};
   friend bool operator==(const NodeRecord&, const NodeRecord&) = default;
 };
 

@@ -17,7 +17,6 @@
 namespace berth::format {
 
 boost::json::object to_json(const fleet::Wanted& wanted);
-boost::json::object to_json(const fleet::Desired& desired);
 boost::json::object to_json(const fleet::Assigned& assigned);
 boost::json::object to_json(const fleet::ReplicaReport& report);
 boost::json::object to_json(const fleet::NodeReport& report);
@@ -28,7 +27,6 @@ boost::json::object to_json(const fleet::NodeRecord& record);
 
 // All throw a JsonError.
 fleet::Wanted wanted_of(const boost::json::value& value, const std::string& where);
-fleet::Desired desired_of(const boost::json::value& value, const std::string& where);
 fleet::Assigned assigned_of(const boost::json::value& value, const std::string& where);
 fleet::ReplicaReport replica_report_of(const boost::json::value& value, const std::string& where);
 fleet::NodeReport node_report_of(const boost::json::value& value, const std::string& where);

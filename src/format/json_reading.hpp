@@ -59,7 +59,7 @@ std::string in_quotes(std::string_view text);
                                const std::string& where);
 // One of a fixed set of words, as to_string spells them.
 template <class Word>
-Word word_of(const boost::json::value& value, std::initializer_list<Word> words, const std::string& where) {
+Word word_of(const boost::json::value& value, std::span<const Word> words, const std::string& where) {
   const std::string text = text_of(value, where);
   std::vector<std::string_view> spellings;
   for (const Word word : words) {
@@ -67,6 +67,10 @@ Word word_of(const boost::json::value& value, std::initializer_list<Word> words,
     spellings.push_back(to_string(word));
   }
   unknown_word(text, spellings, where);
+}
+template <class Word>
+Word word_of(const boost::json::value& value, std::initializer_list<Word> words, const std::string& where) {
+  return word_of(value, std::span(words.begin(), words.size()), where);
 }
 
 // Throws for a member that is not among `known`, and names the nearest one; `schema` is always known.

@@ -59,7 +59,7 @@ void put(std::string& out, const json::value& value) {
 }
 
 template <class Value>
-std::string text_of(const Value& value) {
+std::string serialized(const Value& value) {
   std::string out;
   put(out, value);
   return out;
@@ -67,8 +67,8 @@ std::string text_of(const Value& value) {
 
 }  // namespace
 
-std::string json_text(const json::value& value) { return text_of(value); }
-std::string json_text(const json::object& object) { return text_of(object); }
-std::string json_text(const json::array& array) { return text_of(array); }
+std::string json_text(const json::value& value) { return serialized(value); }
+std::string json_text(const json::object& object) { return serialized(object); }
+std::string json_text(const json::array& array) { return serialized(array); }
 
 }  // namespace berth::format

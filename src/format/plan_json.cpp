@@ -81,31 +81,6 @@ json::object to_json(const NodeView& node) {
 
 }  // namespace
 
-json::object assignment_to_json(const Assignment& assignment) {
-  json::array devices;
-  for (const DeviceId& id : assignment.devices) devices.emplace_back(id.text());
-  return {{"deployment", assignment.deployment.text()},
-          {"replica", assignment.replica},
-          {"node", assignment.node.text()},
-          {"devices", std::move(devices)},
-          {"memory_bytes", assignment.memory_bytes},
-          {"exclusive", assignment.exclusive}};
-}
-
-Assignment assignment_of(const json::value& value, const std::string& where) {
-  const json::object& object = object_of(value, where);
-  Assignment out;
-  out.deployment = DeploymentId(text_of(member(object, "deployment", where), where + ".deployment"));
-  out.replica = small_of(member(object, "replica", where), where + ".replica");
-  out.node = NodeId(text_of(member(object, "node", where), where + ".node"));
-  for (std::string& device : texts_of(member(object, "devices", where), where + ".devices"))
-    out.devices.emplace_back(std::move(device));
-  std::sort(out.devices.begin(), out.devices.end());
-  out.memory_bytes = whole_of(member(object, "memory_bytes", where), where + ".memory_bytes");
-  out.exclusive = bool_of(member(object, "exclusive", where), where + ".exclusive");
-  return out;
-}
-
 json::object change_to_json(const deployment::Evidence::Change& change) {
   json::object out{{"text", change.text}};
   if (!change.command.empty()) out["command"] = change.command;

@@ -1,7 +1,6 @@
-// What a deployment and a project say, as JSON: the form of the API and of the store. The keys are those of the TOML
-// file with the unit in the name: durations in seconds (`stop_grace_s`), memory in bytes (`memory_bytes`). What has
-// its default value is not written, so that a version that lacks a new key still reads every spec without it.
-// Unknown members are refused: an agent must not run half of what was asked for.
+// What a deployment and a project say, as JSON: the form of the API and of the store (deployment/spec_description.hpp).
+// The names are those of the TOML file with the unit in the name: durations in seconds (`stop_grace_s`), memory in
+// bytes (`memory_bytes`). What has its default value is not written.
 #pragma once
 
 #include <boost/json/fwd.hpp>
@@ -16,10 +15,13 @@ namespace berth::format {
 // Durations have a resolution of a millisecond, `cpus` of a thousandth.
 boost::json::object spec_to_json(const DeploymentSpec& spec);
 boost::json::object project_to_json(const Project& project);
-boost::json::array egress_preference_to_json(const EgressPreference& preference);
+boost::json::value egress_preference_to_json(const EgressPreference& preference);
 
 // All throw a JsonError (json_reading.hpp) and check the form only; see validate().
+// In a request, unknown members and values out of bounds are refused.
 DeploymentSpec spec_of(const boost::json::value& value, const std::string& where);
+// In a record or an order, unknown members are kept: an agent refuses the replica, and not all of its orders.
+DeploymentSpec spec_in_record(const boost::json::value& value, const std::string& where);
 Project project_of(const boost::json::value& value, const std::string& where);
 EgressPreference egress_preference_of(const boost::json::value& value, const std::string& where);
 

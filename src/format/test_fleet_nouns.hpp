@@ -117,15 +117,6 @@ inline fleet::Wanted some_wanted(Random& random) {
   return {some_spec(random), some_number(random), several(random, some_spec), some(random, some_text)};
 }
 
-inline fleet::Desired some_desired(Random& random) {
-  fleet::Desired out{some_number(random), some_text(random), {}, some_preference(random)};
-  for (fleet::Wanted& wanted : several(random, some_wanted)) {
-    const DeploymentId name = wanted.spec.name;
-    out.deployments[name] = std::move(wanted);
-  }
-  return out;
-}
-
 inline fleet::Assigned some_assigned(Random& random) {
   fleet::Assigned out;
   out.place.deployment = DeploymentId("d" + std::to_string(random.below(9)));

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
-#include <set>
 
+#include "deployment/spec_description.hpp"
 #include "format/fleet_json.hpp"
 #include "format/inventory_json.hpp"
 #include "format/plan_json.hpp"
@@ -39,20 +39,6 @@ void put_evidence(json::object& why, const deployment::Evidence& evidence) {
   if (!funnel.empty()) why["funnel"] = std::move(funnel);
   if (!nodes.empty()) why["nodes"] = std::move(nodes);
   if (!changes.empty()) why["changes"] = std::move(changes);
-}
-
-// Names of the members in which two specs differ.
-json::array differences(const DeploymentSpec& a, const DeploymentSpec& b) {
-  const json::object before = format::spec_to_json(a), after = format::spec_to_json(b);
-  std::set<std::string> names;
-  const auto compare = [&](const json::object& one, const json::object& other) {
-    for (const auto& [key, value] : one) {
-      if (!other.contains(key) || other.at(key) != value) names.emplace(key);
-    }
-  };
-  compare(before, after);
-  compare(after, before);
-  return json::array(names.begin(), names.end());
 }
 
 // The report about an incarnation, as far as its node has given one.
@@ -408,7 +394,7 @@ json::object applied_view(const Leader& leader, const Leader::Applied& applied, 
   };
   for (const DeploymentId& name : applied.added) add(name, "added");
   for (const auto& [name, specs] : applied.altered)
-    add(name, "changed")["fields"] = differences(specs.first, specs.second);
+    add(name, "changed")["fields"] = json::value_from(deployment::changed_fields(specs.first, specs.second));
   for (const DeploymentId& name : applied.removed) add(name, "removed");
   json::array restarts;
   for (const auto& [name, replica] : preview.restarts)

@@ -5,13 +5,31 @@
 #include <cinttypes>
 #include <cstdio>
 
+#include "deployment/spec_description.hpp"
+#include "format/described_json.hpp"
 #include "format/fleet_json.hpp"
+
+namespace berth::world {
+
+template <>
+inline constexpr auto fields<store::ProjectRoot> =
+    std::tuple{Field{"version", &store::ProjectRoot::version}.required(),
+               Field{"cluster", &store::ProjectRoot::cluster}.required(),
+               Field{"egress_preference", &store::ProjectRoot::egress_preference}.required(),
+               Field{"deployments", &store::ProjectRoot::deployments}.required()};
+template <>
+inline constexpr auto fields<store::Counters> =
+    std::tuple{Field{"next_generation", &store::Counters::next_generation}.required(),
+               Field{"next_event", &store::Counters::next_event}.required()};
+template <>
+inline constexpr auto fields<store::Leader> =
+    std::tuple{Field{"server", &store::Leader::server}.required(), Field{"epoch", &store::Leader::epoch}.required()};
+
+}  // namespace berth::world
 
 namespace berth::store {
 
 namespace json = boost::json;
-using format::member;
-using format::whole_of;
 
 namespace {
 std::string twenty_digits(std::uint64_t number) {
@@ -78,22 +96,16 @@ auto read_entry(const Entry& entry, Read&& take) -> Result<decltype(take(json::v
   return error;
 }
 
+template <class Noun>
+Noun record_of(const json::value& value, const std::string& where) {
+  return format::noun_of<Noun>(value, where, format::From::record);
+}
+
 }  // namespace
 
-std::string text_of(const ProjectRoot& root) {
-  json::object deployments;
-  for (const auto& [name, version] : root.deployments) deployments[name.text()] = version;
-  return format::document({{"version", root.version},
-                           {"cluster", root.cluster},
-                           {"egress_preference", format::egress_preference_to_json(root.egress_preference)},
-                           {"deployments", std::move(deployments)}});
-}
-std::string text_of(const Counters& counters) {
-  return format::document({{"next_generation", counters.next_generation}, {"next_event", counters.next_event}});
-}
-std::string text_of(const Leader& leader) {
-  return format::document({{"server", leader.server}, {"epoch", leader.epoch}});
-}
+std::string text_of(const ProjectRoot& root) { return format::document(format::noun_to_json(root)); }
+std::string text_of(const Counters& counters) { return format::document(format::noun_to_json(counters)); }
+std::string text_of(const Leader& leader) { return format::document(format::noun_to_json(leader)); }
 std::string text_of(const fleet::Assigned& assigned) { return format::document(format::to_json(assigned)); }
 std::string head_text() { return format::document({}); }
 std::string text_of(const fleet::Wanted& wanted) { return format::document(format::to_json(wanted)); }
@@ -101,34 +113,9 @@ std::string text_of(const fleet::NodeRecord& record) { return format::document(f
 std::string text_of(const fleet::Credential& credential) { return format::document(format::to_json(credential)); }
 std::string text_of(const fleet::Event& event) { return format::document(format::to_json(event)); }
 
-Result<ProjectRoot> project_root_of(const Entry& entry) {
-  return read_entry(entry, [](const json::value& value, const std::string& where) {
-    const json::object& object = format::object_of(value, where);
-    ProjectRoot root;
-    root.version = whole_of(member(object, "version", where), where + ".version");
-    root.cluster = format::text_of(member(object, "cluster", where), where + ".cluster");
-    root.egress_preference =
-        format::egress_preference_of(member(object, "egress_preference", where), where + ".egress_preference");
-    const std::string list = where + ".deployments";
-    for (const auto& [name, version] : format::object_of(member(object, "deployments", where), list))
-      root.deployments.emplace(DeploymentId(std::string(name)), whole_of(version, list));
-    return root;
-  });
-}
-Result<Counters> counters_of(const Entry& entry) {
-  return read_entry(entry, [](const json::value& value, const std::string& where) {
-    const json::object& object = format::object_of(value, where);
-    return Counters{whole_of(member(object, "next_generation", where), where + ".next_generation"),
-                    whole_of(member(object, "next_event", where), where + ".next_event")};
-  });
-}
-Result<Leader> leader_of(const Entry& entry) {
-  return read_entry(entry, [](const json::value& value, const std::string& where) {
-    const json::object& object = format::object_of(value, where);
-    return Leader{format::text_of(member(object, "server", where), where + ".server"),
-                  whole_of(member(object, "epoch", where), where + ".epoch")};
-  });
-}
+Result<ProjectRoot> project_root_of(const Entry& entry) { return read_entry(entry, record_of<ProjectRoot>); }
+Result<Counters> counters_of(const Entry& entry) { return read_entry(entry, record_of<Counters>); }
+Result<Leader> leader_of(const Entry& entry) { return read_entry(entry, record_of<Leader>); }
 Result<fleet::Assigned> assigned_of(const Entry& entry) {
   return read_entry(entry, [](const json::value& value, const std::string& where) {
     fleet::Assigned one = format::assigned_of(value, where);

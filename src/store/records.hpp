@@ -64,16 +64,19 @@ struct ProjectRoot {
   std::string cluster;
   EgressPreference egress_preference;
   std::map<DeploymentId, std::uint64_t> deployments;  // with the version of the project that wrote the record
+  UnknownFields unknown = {};
 };
 
 struct Counters {
   std::uint64_t next_generation = 1;
   std::uint64_t next_event = 1;
+  UnknownFields unknown = {};
 };
 
 struct Leader {
   std::string server;
   std::uint64_t epoch = 0;
+  UnknownFields unknown = {};
 };
 
 std::string text_of(const ProjectRoot& root);

@@ -18,7 +18,6 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   static_cast<void>(read_plan(text, "body", "c"));
   static_cast<void>(read_record(text, "body"));
   static_cast<void>(read_document(text, "body", wanted_of));
-  static_cast<void>(read_document(text, "body", desired_of));
   static_cast<void>(read_document(text, "body", assigned_of));
   static_cast<void>(read_document(text, "body", node_report_of));
   static_cast<void>(read_document(text, "body", node_orders_of));

@@ -1,0 +1,59 @@
+#include "deployment/spec_description.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace berth::deployment {
+namespace {
+
+using world::Effect;
+
+TEST(SpecDescription, NamesAreUsedOnce) {
+  std::set<std::string_view> names, keys;
+  std::size_t count = 0;
+  world::for_each_field<DeploymentSpec>([&](const auto& field) {
+    names.insert(field.name);
+    keys.insert(field.key);
+    ++count;
+  });
+  EXPECT_EQ(names.size(), count);
+  EXPECT_EQ(keys.size(), count);
+}
+
+TEST(SpecDescription, OnlyWhatAReplicaRunsWithRestartsIt) {
+  const auto effect = [](auto&& change) {
+    DeploymentSpec before, after;
+    change(after);
+    EXPECT_NE(before, after);
+    EXPECT_EQ(effect_of_change(before, after), effect_of_change(after, before));
+    return effect_of_change(before, after);
+  };
+  EXPECT_EQ(effect_of_change({}, {}), Effect::nothing);
+  EXPECT_EQ(effect([](DeploymentSpec& spec) { spec.replicas = 7; }), Effect::nothing);
+  EXPECT_EQ(effect([](DeploymentSpec& spec) { spec.serving.max_concurrent = 7; }), Effect::nothing);
+  EXPECT_EQ(effect([](DeploymentSpec& spec) { spec.idempotent = true; }), Effect::nothing);
+  EXPECT_EQ(effect([](DeploymentSpec& spec) { spec.rollout.surge = 7; }), Effect::nothing);
+  EXPECT_EQ(effect([](DeploymentSpec& spec) { spec.unknown["later"] = "1"; }), Effect::nothing);
+  EXPECT_EQ(effect([](DeploymentSpec& spec) { spec.tolerates = {"spot"}; }), Effect::place);
+  EXPECT_EQ(effect([](DeploymentSpec& spec) { spec.command = {"serve"}; }), Effect::restart);
+  EXPECT_EQ(effect([](DeploymentSpec& spec) { spec.readiness = Probe{}; }), Effect::restart);
+  EXPECT_EQ(effect([](DeploymentSpec& spec) {
+              spec.tolerates = {"spot"};
+              spec.command = {"serve"};
+            }),
+            Effect::restart)
+      << "the strongest counts";
+}
+
+TEST(SpecDescription, ChangedFieldsAreNamedAsTheApiNamesThem) {
+  DeploymentSpec before, after;
+  after.stop_grace = std::chrono::seconds(60);
+  after.serving.max_concurrent = 7;
+  after.command = {"serve"};
+  EXPECT_EQ(changed_fields(before, after), (std::vector<std::string_view>{"command", "serving", "stop_grace_s"}));
+  EXPECT_TRUE(changed_fields(after, after).empty());
+}
+
+}  // namespace
+}  // namespace berth::deployment
