@@ -84,8 +84,8 @@ std::vector<Folder> inspect_folders(const std::vector<std::string>& candidates) 
 
 namespace {
 
-// The kernel wakes those who wait and gives the lock to whoever asks first, which would be a program that asks again
-// at once, for seconds on a busy machine. So this process pauses between two turns that follow each other closely.
+// flock is not fair: a process that releases the lock and asks again at once gets it before the waiting processes have
+// woken up. On a busy machine they could wait for seconds. So a process pauses before it takes the lock again.
 constexpr Duration between_turns = std::chrono::microseconds(100);
 std::atomic<Duration::rep> last_release{};
 
