@@ -95,7 +95,7 @@ class Display(Machine):
 
     def test_draining_sees_foreign_processes(self):
         answer = self.berth("drain", "cuda:6", "--wait", "200ms")
-        self.assertRefused(answer, 3, "4712", "still on cuda:6 GPU-acc45ded", "berth devices")
+        self.assertRefused(answer, 3, "4194712", "still on cuda:6 GPU-acc45ded", "berth devices")
         self.assertIn("120.0 GiB", answer.stdout)
         self.assertNotIn("empty", answer.stdout)
         waiting = self.start("drain", "cuda:6", "--wait", "5m")
@@ -133,13 +133,13 @@ class Display(Machine):
         self.assertNotRegex(answer.stderr, "[\x00-\x09\x0b-\x1f\x7f]")
 
     def test_a_desktop_is_not_in_the_way_of_draining_as_it_is_not_of_whole_devices(self):
-        self.machine.write_text("gpu memory=80GiB\nprocess gpu=0 pid=4711 bytes=300MiB graphics\n")
+        self.machine.write_text("gpu memory=80GiB\nprocess gpu=0 pid=4194711 bytes=300MiB graphics\n")
         self.assertEqual(self.berth("run", "-q", "--", "true").returncode, 0)
         answer = self.berth("drain", "cuda:0", "--wait", "200ms")
         self.assertEqual(answer.returncode, 0, answer.stderr)
         self.assertIn("only a desktop runs on it", " ".join(answer.stdout.split()))
-        self.machine.write_text("gpu memory=80GiB\nprocess gpu=0 pid=4711 bytes=1GiB graphics\n")
-        self.assertRefused(self.berth("drain", "cuda:0", "--wait", "200ms"), 3, "4711")
+        self.machine.write_text("gpu memory=80GiB\nprocess gpu=0 pid=4194711 bytes=1GiB graphics\n")
+        self.assertRefused(self.berth("drain", "cuda:0", "--wait", "200ms"), 3, "4194711")
 
     def test_names_of_programs_cannot_steer_the_terminal(self):
         evil = self.folder / "x\x1b[2J\x1b]0;owned\x07"

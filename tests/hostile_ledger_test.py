@@ -241,7 +241,7 @@ class ForgedEntries(Hostile):
         held.communicate("")
 
     def test_a_forged_heartbeat_in_the_future_keeps_no_place(self):
-        self.rewrite("process gpu=0 pid=4711 bytes=75GiB")
+        self.rewrite("process gpu=0 pid=4194711 bytes=75GiB")
         gpu = self.gpus()[0]
         text = f"lease 1 waiting pid=0 since=0 count=1 beat=0 name=x priority=2 claim={gpu},{gpu},1,0,0\n"
         self.forge(MALLORY, ["berth-ledger-5002"], text, "os.pwrite(held[0], struct.pack('q', 1 << 62), 4096)", alive=True)

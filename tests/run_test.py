@@ -85,11 +85,11 @@ class Run(Machine):
         self.assertRefused(self.berth("run", "--mem", "1G", "--device", alone.devices[0], "--", "true"), 3)
 
     def test_memory_of_others_counts_and_a_promise_that_is_used_counts_once(self):
-        self.machine.write_text("gpu memory=80GiB\nprocess gpu=0 pid=4711 bytes=30GiB\n")
+        self.machine.write_text("gpu memory=80GiB\nprocess gpu=0 pid=4194711 bytes=30GiB\n")
         self.assertRefused(self.berth("run", "--mem", "60G", "--", "true"), 3, "60.0 GiB")
         first = self.hold("--mem", "30G")
         # The driver says that the command has allocated 25 of its 30 GiB.
-        self.machine.write_text(f"gpu memory=80GiB\nprocess gpu=0 pid=4711 bytes=30GiB\n"
+        self.machine.write_text(f"gpu memory=80GiB\nprocess gpu=0 pid=4194711 bytes=30GiB\n"
                                 f"process gpu=0 pid={first.command_pid} bytes=25GiB\n")
         self.assertEqual(self.ps()[0]["devices"][0]["memory_bytes_used"], 25 * GIB)
         self.assertEqual(self.berth("run", "--mem", "18G", "--", "true").returncode, 0)

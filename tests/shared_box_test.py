@@ -26,20 +26,20 @@ class WholeDevices(OneUser):
     def test_memory_of_others_keeps_a_whole_device_from_being_given(self):
         gpus = self.gpus()
         for occupied in (0, 1):
-            self.rewrite(f"process gpu={occupied} pid=4711 bytes=79GiB")
+            self.rewrite(f"process gpu={occupied} pid=4194711 bytes=79GiB")
             for _ in range(3):
                 answer = self.berth("run", "-q", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
                 self.assertEqual(answer.stdout.strip(), gpus[1 - occupied], answer.stderr)
 
     # H1
     def test_a_process_with_little_memory_keeps_a_whole_device_from_being_given(self):
-        self.rewrite("process gpu=0 pid=4711 bytes=400MiB", "process gpu=1 pid=4712 bytes=0", "process gpu=1 pid=4712 bytes=2GiB")
+        self.rewrite("process gpu=0 pid=4194711 bytes=400MiB", "process gpu=1 pid=4194712 bytes=0", "process gpu=1 pid=4194712 bytes=2GiB")
         self.assertRefused(self.berth("run", "--", "true"), 3)
         self.assertTrue(self.fits("20G"), "a part of it can be had")
 
     # H1
     def test_memory_that_no_process_is_listed_for_keeps_a_whole_device_from_being_given(self):
-        self.rewrite("process gpu=0 pid=4711 bytes=20GiB hidden", "process gpu=1 pid=4711 bytes=20GiB hidden")
+        self.rewrite("process gpu=0 pid=4194711 bytes=20GiB hidden", "process gpu=1 pid=4194711 bytes=20GiB hidden")
         self.assertRefused(self.berth("run", "--", "true"), 3)
 
     # H1
@@ -79,10 +79,10 @@ class WholeDevices(OneUser):
 
     # B6
     def test_draining_sees_processes_of_other_programs(self):
-        self.rewrite("process gpu=1 pid=4712 bytes=60GiB", "set 1 utilisation=97")
+        self.rewrite("process gpu=1 pid=4194712 bytes=60GiB", "set 1 utilisation=97")
         answer = self.berth("drain", "cuda:1", "--wait", "300ms")
         self.assertEqual(answer.returncode, 3, answer.stdout + answer.stderr)
-        self.assertIn("4712", answer.stdout + answer.stderr)
+        self.assertIn("4194712", answer.stdout + answer.stderr)
         self.assertNotIn("nobody", answer.stdout + answer.stderr)
 
     # B4, M2
@@ -253,7 +253,7 @@ class Life(OneUser):
 class Line(OneUser):
     # H5
     def test_a_waiter_keeps_only_the_devices_nearest_to_fitting_it(self):
-        self.machine.write_text("gpus 4 memory=80GiB\n" + "".join(f"process gpu={i} pid=4711 bytes={30 if i == 2 else 40}GiB\n" for i in range(4)))
+        self.machine.write_text("gpus 4 memory=80GiB\n" + "".join(f"process gpu={i} pid=4194711 bytes={30 if i == 2 else 40}GiB\n" for i in range(4)))
         gpus = self.gpus()
         self.wait_in_line("--mem", "70G", "--wait", "10m", "--", "true")
         for _ in range(3):

@@ -188,10 +188,10 @@ for action in (lambda: os.truncate({str(path)!r}, 0), lambda: open({str(path)!r}
 
     # M5
     def test_many_waiting_requests_of_one_user_hold_up_no_other(self):
-        self.rewrite("process gpu=0 pid=4711 bytes=75GiB")
+        self.rewrite("process gpu=0 pid=4194711 bytes=75GiB")
         waiting = [self.start("run", "-q", "--mem", "70G", "--priority", "high", "--wait", "5m", "--", "true", prefix=user(MALLORY)) for _ in range(30)]
         self.until(lambda: self.waiting() == 30, "they stand in line")
-        self.machine.write_text("gpus 2 memory=80GiB\nprocess gpu=0 pid=4711 bytes=75GiB\nprocess gpu=1 pid=4711 bytes=60GiB\n")
+        self.machine.write_text("gpus 2 memory=80GiB\nprocess gpu=0 pid=4194711 bytes=75GiB\nprocess gpu=1 pid=4194711 bytes=60GiB\n")
         began = time.monotonic()
         self.assertTrue(self.fits("10G", prefix=user(ALICE)), "on the GPU that is not kept")
         self.assertLess(time.monotonic() - began, 10)

@@ -224,7 +224,7 @@ TEST_F(DriverDouble, MemoryThatIsNotThereIsAFaultThatNoContextSurvives) {
 }
 
 TEST_F(DriverDouble, MemoryEndsWhereOtherProcessesBegin) {
-  begin("gpu memory=8GiB\nprocess gpu=0 pid=4711 bytes=5GiB");
+  begin("gpu memory=8GiB\nprocess gpu=0 pid=4194711 bytes=5GiB");
   primary(0);
   std::size_t free = 0, total = 0;
   ASSERT_EQ(driver.cuMemGetInfo_v2(&free, &total), 0);
@@ -234,7 +234,7 @@ TEST_F(DriverDouble, MemoryEndsWhereOtherProcessesBegin) {
   EXPECT_EQ(driver.cuMemAlloc_v2(&pointer, free + 1), 2);
   EXPECT_EQ(driver.cuMemAlloc_v2(&pointer, free), 0);
   EXPECT_EQ(driver.cuMemAlloc_v2(&pointer, 1), 2);
-  also("process gpu=0 pid=4711 bytes=0");
+  also("process gpu=0 pid=4194711 bytes=0");
   EXPECT_EQ(driver.cuMemAlloc_v2(&pointer, 5ULL << 30), 0);
 }
 

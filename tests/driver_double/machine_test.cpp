@@ -78,7 +78,7 @@ TEST(OnMachine, AnotherProcessesMemoryIsSeenWithTheNextSampleAndAttributed) {
   ASSERT_TRUE(works(buffer));
   const auto before = (*device)->sample();
   ASSERT_TRUE(works(before));
-  also("process gpu=0 pid=4711 bytes=30GiB\nprocess gpu=0 pid=4712 bytes=1GiB hidden");
+  also("process gpu=0 pid=4194711 bytes=30GiB\nprocess gpu=0 pid=4194712 bytes=1GiB hidden");
   const auto after = (*device)->sample();
   ASSERT_TRUE(works(after));
   EXPECT_EQ(*before->memory_bytes_free - *after->memory_bytes_free, 31 * gib);
@@ -87,7 +87,7 @@ TEST(OnMachine, AnotherProcessesMemoryIsSeenWithTheNextSampleAndAttributed) {
   EXPECT_GE(seen->memory_use.own.value_or(0), 2 * gib);
   EXPECT_EQ(seen->memory_use.foreign, 30 * gib);
   EXPECT_EQ(seen->memory_use.unattributed, 1 * gib) << "in use, and nobody's as far as anyone can see";
-  also("process gpu=0 pid=4711 bytes=0");
+  also("process gpu=0 pid=4194711 bytes=0");
   EXPECT_EQ(*(*device)->sample()->memory_bytes_free - *after->memory_bytes_free, 30 * gib);
 }
 
@@ -169,7 +169,7 @@ TEST(OnMachine, AFaultOfOnePartLosesItsSiblings) {
 }
 
 TEST(OnMachine, AGpuThatIsForbiddenOrTakenSaysSo) {
-  ASSERT_NO_FATAL_FAILURE(start("gpus 3\nset 0 compute_mode=2\nset 1 compute_mode=3\nprocess gpu=1 pid=9 bytes=1GiB"));
+  ASSERT_NO_FATAL_FAILURE(start("gpus 3\nset 0 compute_mode=2\nset 1 compute_mode=3\nprocess gpu=1 pid=4194305 bytes=1GiB"));
   const auto backend = device::make_cuda_backend({});
   const auto infos = listed(*backend);
   EXPECT_FALSE(backend->open(infos[0].id).has_value());

@@ -102,7 +102,7 @@ std::string random_machine(Random& random, std::uint64_t gpus) {
     script += "gpu memory=" + std::to_string(random.below(3) == 0 ? 1 : 300 + random.below(4000)) + "MiB\n";
   }
   if (gpus > 1 && random.below(2) == 0) script += "nvlink 0-" + std::to_string(gpus - 1) + "\n";
-  if (random.below(3) == 0) script += "process gpu=0 pid=4711 bytes=200MiB\n";
+  if (random.below(3) == 0) script += "process gpu=0 pid=4194711 bytes=200MiB\n";
   const auto at = [&](std::uint64_t most) {
     return " gpu=" + std::to_string(random.below(gpus)) + " at=" + std::to_string(1 + random.below(most));
   };

@@ -180,7 +180,7 @@ TEST(Telemetry, ManyProcessesAreAllListed) {
 }
 
 TEST(Telemetry, WhereNumbersAreAnotherNamespacesOwnIsUnknownAndNobodyIsNamed) {
-  Machine m(std::string(two_gpus) + "driver own_pid=1\nprocess gpu=0 pid=2 bytes=1GiB\n");
+  Machine m(std::string(two_gpus) + "driver own_pid=1\nprocess gpu=0 pid=4194305 bytes=1GiB\n");
   const auto device = m.backend->open(m.id(0));
   ASSERT_TRUE(works(device));
   const Telemetry seen = m.observe(0);
