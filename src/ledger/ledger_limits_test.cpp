@@ -56,7 +56,7 @@ TEST(FolderLockTest, IsNotKeptFromOthersByOneThatTakesItAgainAndAgain) {
   const TestFolder folder;
   const auto take = [&] { return FolderLock::take(folder.path.native(), TimePoint::max()).value(); };
   std::atomic<bool> ends = false;
-  std::atomic<std::uint64_t> turns = 0, most = 0;
+  std::atomic<std::uint64_t> turns = 0;
   std::thread greedy([&] {
     while (!ends) {
       const FolderLock held = take();
@@ -65,15 +65,25 @@ TEST(FolderLockTest, IsNotKeptFromOthersByOneThatTakesItAgainAndAgain) {
       }
     }
   });
+  std::vector<std::thread> others;  // keep all processors busy
+  for (unsigned i = 0; i < 2 * std::thread::hardware_concurrency(); ++i)
+    others.emplace_back([&] {
+      while (!ends) {
+      }
+    });
+  std::vector<std::uint64_t> waits;  // in turns of the other one
   for (int i = 0; i < 100; ++i) {
     const std::uint64_t before = turns;
     while (turns == before) std::this_thread::yield();
     const FolderLock held = take();
-    most = std::max(most.load(), turns - before);
+    waits.push_back(turns - before);
   }
   ends = true;
   greedy.join();
-  EXPECT_LT(most, 50U) << "turns of the other one during a wait";
+  for (std::thread& other : others) other.join();
+  // The shorter ones: this thread is not always there when its turn comes. Without a pause a quarter takes over 80 turns.
+  std::nth_element(waits.begin(), waits.begin() + 25, waits.end());
+  EXPECT_LT(waits[25], 40U);
 }
 
 TEST(LedgerFileName, OnlyNamesThatBerthWritesAreLookedAt) {
