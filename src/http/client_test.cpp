@@ -40,7 +40,7 @@ TEST(Client, RefusesMalformedRequests) {
 TEST(Client, SaysThatNoServerListens) {
   std::string address;
   {
-    Server server({}, nullptr);
+    Server server({}, Server::Handler());
     address = *server.listen("127.0.0.1:0");
   }
   auto client = Client::create({.url = "http://" + address});

@@ -15,8 +15,6 @@
 namespace berth::http {
 namespace {
 
-namespace beast = boost::beast::http;
-
 // What is written within Limits::write_time: at least 2 KiB/s, so that a client that reads a byte now and then
 // holds no connection.
 constexpr std::size_t piece_bytes = 64 * 1024;
@@ -71,252 +69,189 @@ constexpr std::pair<std::string_view, std::string_view> security_headers[] = {
 
 }  // namespace
 
-struct Connection::Parser {
-  Parser() { http.on_chunk_header(on_chunk); }
-
-  // Feeds `in` and removes what was used of it. Beast limits the piece of a header that it sees at one time, not the
-  // sum of the pieces, so that the bytes of header and trailer are counted here.
-  ErrorValue put(std::string& in, std::size_t fields_bytes_max) {
-    const bool is_fields = !http.is_header_done() || in_trailer;
-    ErrorValue error;
-    const std::size_t used = http.put(asio::buffer(in), error);
-    in.erase(0, used);
-    if (is_fields) fields_bytes += used;
-    if (fields_bytes > fields_bytes_max && (!error || error == beast::error::need_more))
-      error = beast::error::header_limit;
-    return error;
-  }
-
-  bool in_trailer = false;  // after the last chunk
-  std::size_t fields_bytes = 0;
-  std::function<void(std::uint64_t, boost::beast::string_view, ErrorValue&)> on_chunk =
-      [this](std::uint64_t size, boost::beast::string_view, ErrorValue&) { in_trailer = size == 0; };
-  beast::request_parser<beast::string_body> http;
-};
-
 Connection::Connection(Serving& serving, std::unique_ptr<Wire> wire, std::shared_ptr<asio::ssl::context> tls, Peer peer,
                        std::string local_address)
     : serving_(serving),
       tls_(std::move(tls)),
-      wire_(std::move(wire)),
+      link_(std::move(wire)),
       peer_(std::move(peer)),
-      local_address_(std::move(local_address)) {}
+      local_address_(std::move(local_address)),
+      wake_(*serving.loop) {}
 
-Connection::~Connection() = default;
+void Connection::start() { run_.emplace(run()); }
 
-void Connection::set_phase(Phase phase, std::chrono::milliseconds time) {
-  phase_ = phase;
-  deadline_ = real_clock().now() + time;
+Async<void> Connection::run() {
+  bool goes_on = co_await shake_hands();
+  while (goes_on) goes_on = co_await exchange();
+  close(true);
+  serving_.on_ended(*this);
 }
 
-void Connection::start() {
-  set_phase(Phase::handshake, serving_.options.limits.header_time);
-  if (tls_ || !serving_.proving || peer_.unix_uid) return shake_hands();
-  // The first byte tells a handshake of TLS, which is a proof here, from a request in plain text.
-  wire_->socket().async_wait(Socket::wait_read, [self = shared_from_this()](ErrorValue error) {
-    if (self->phase_ == Phase::closed) return;
-    char first = 0;
-    if (error || recv(self->wire_->socket().native_handle(), &first, 1, MSG_PEEK | MSG_DONTWAIT) <= 0)
-      return self->close(false);
+Async<bool> Connection::shake_hands() {
+  wire().read_by(real_clock().now() + serving_.options.limits.header_time);
+  bool proves = false;
+  if (!tls_ && serving_.proving && !peer_.unix_uid) {
+    // The first byte tells a handshake of TLS, which is a proof here, from a request in plain text.
+    const ErrorValue error = co_await wire().wait_readable();
+    if (error) co_return false;
     constexpr char handshake_record = 0x16;
-    if (first == handshake_record) {
-      self->tls_ = self->serving_.proving;
-      self->wire_ = tls_wire(std::move(self->wire_->socket()), *self->tls_);
-    }
-    self->shake_hands();
-  });
-}
-
-void Connection::shake_hands() {
-  wire_->handshake(true, [self = shared_from_this()](ErrorValue error, std::size_t) {
-    if (self->phase_ == Phase::closed) return;
-    if (error) return self->close(false);
-    if (self->wire_->tls() && self->tls_ == self->serving_.proving) {
-      self->peer_.credential = proven_credential(self->wire_->tls());
-      if (self->peer_.credential.empty()) return self->close(false);
-    } else if (self->wire_->tls()) {
-      self->peer_.certificate = peer_certificate(self->wire_->tls());
-    }
-    self->set_phase(Phase::waiting, self->serving_.options.limits.header_time);
-    self->parse();
-  });
+    char first = 0;
+    if (recv(wire().socket().native_handle(), &first, 1, MSG_PEEK | MSG_DONTWAIT) <= 0) co_return false;
+    proves = first == handshake_record;
+  }
+  if (tls_ || proves) wire().use_tls(proves ? serving_.proving : tls_);
+  const ErrorValue error = co_await wire().handshake(true);
+  if (error) co_return false;
+  if (proves) {
+    peer_.credential = proven_credential(wire().tls());
+    co_return !peer_.credential.empty();
+  }
+  if (tls_) peer_.certificate = peer_certificate(wire().tls());
+  co_return true;
 }
 
 void Connection::close(bool call_gone) {
   if (phase_ == Phase::closed) return;
-  const auto self = shared_from_this();  // on_closed() may drop the last other reference
   phase_ = Phase::closed;
-  wire_->close();
-  serving_.on_closed(*this);
+  wire().close();
+  wake_.notify();
   if (const auto channel = std::exchange(channel_, nullptr)) channel->set_gone(call_gone);
 }
 
 void Connection::drain() {
-  switch (phase_) {
-    case Phase::handshake:
-    case Phase::waiting: return close(false);
-    case Phase::streaming: {
-      {
-        const std::lock_guard lock(channel_->mutex);
-        channel_->open = false;
-        channel_->ended = true;
-      }
-      return write();
-    }
-    default: return;
+  if (phase_ == Phase::idle) return close(false);
+  if (phase_ != Phase::streaming) return;
+  {
+    const std::lock_guard lock(channel_->mutex);
+    channel_->open = false;
+    channel_->ended = true;
   }
+  wake_.notify();
 }
 
-void Connection::sweep(TimePoint now) {
-  if (phase_ == Phase::streaming && !writing_ && now >= next_keep_alive_) {
-    char size[24];
-    std::snprintf(size, sizeof size, "%zx\r\n", stream_keep_alive_.size());
-    out_ = size + stream_keep_alive_ + "\r\n";
-    return write();
-  }
-  if (now < deadline_) return;
-  switch (phase_) {
-    case Phase::header: return refuse(408, "timeout", "the header of the request took too long");
-    case Phase::body: return refuse(408, "timeout", "the body of the request took too long");
-    default: return close(true);
-  }
-}
+Async<bool> Connection::exchange() {
+  const Limits& limits = serving_.options.limits;
+  phase_ = Phase::idle;
+  const bool is_first = std::exchange(is_first_, false);
+  wire().read_by(real_clock().now() + (is_first ? limits.header_time : limits.idle_time));
+  const Link::Outcome begun = co_await link_.wait_for_message();
+  if (begun != Link::Outcome::done || phase_ == Phase::closed) co_return false;
 
-void Connection::read() {
-  // More than a header's length of requests that wait for their turn stays in the kernel.
-  if (reading_ || end_of_input_ || phase_ == Phase::closed || in_.size() >= serving_.options.limits.header_bytes)
-    return;
-  reading_ = true;
-  wire_->read_some(asio::buffer(read_buffer_),
-                   [self = shared_from_this()](ErrorValue error, std::size_t bytes) { self->on_read(error, bytes); });
-}
+  phase_ = Phase::reading;
+  wire().read_by(real_clock().now() + limits.header_time);
+  request_ = {};
+  keep_alive_ = false;
+  const Link::Outcome outcome = co_await link_.read_request(head_, limits.header_bytes);
+  std::optional<Refusal> refusal;
+  if (outcome == Link::Outcome::done)
+    refusal = check_head();
+  else
+    refusal = refusal_of(outcome, "header");
+  if (outcome == Link::Outcome::done && !refusal && serving_.proxy) {
+    phase_ = Phase::proxying;
+    wire().read_by(TimePoint::max());
+    const bool goes_on = co_await serving_.proxy(link_, head_, peer_);
+    co_return goes_on && !serving_.draining && phase_ != Phase::closed;
+  }
+  if (outcome == Link::Outcome::done && !refusal) refusal = co_await read_body();
+  if (refusal) co_return co_await refuse(*std::move(refusal));
+  wire().read_by(TimePoint::max());
+  if (phase_ == Phase::closed) co_return false;
 
-void Connection::on_read(ErrorValue error, std::size_t bytes) {
-  reading_ = false;
-  if (phase_ == Phase::closed) return;
-  if (error) {
-    end_of_input_ = true;
-    const bool is_answering = phase_ == Phase::handling || phase_ == Phase::writing;
-    if (!is_answering || error != asio::error::eof) return close(true);
-    // A client may close its half and still wait for the answer; it looks the same as one that is gone.
-    if (phase_ == Phase::handling) channel_->set_gone(true);
-    return;
-  }
-  if (phase_ == Phase::lingering) {
-    discarded_bytes_ += bytes;
-    if (discarded_bytes_ > linger_bytes) return close(false);
-    return read();
-  }
-  in_.append(read_buffer_.data(), bytes);
-  if (phase_ == Phase::waiting || phase_ == Phase::header || phase_ == Phase::body) return parse();
-  read();
-}
-
-void Connection::parse() {
-  if (phase_ == Phase::waiting) {
-    while (in_.starts_with("\r\n")) in_.erase(0, 2);  // RFC 9112, 2.2: tolerated before a request
-    if (in_.empty()) return read();
-    set_phase(Phase::header, serving_.options.limits.header_time);
-    parser_ = std::make_unique<Parser>();
-    parser_->http.header_limit(static_cast<std::uint32_t>(serving_.options.limits.header_bytes));
-    parser_->http.body_limit(boost::none);  // set when the path is known
-    parser_->http.eager(false);
-    request_ = {};
-    is_head_ = refused_ = false;
-  }
-  if (phase_ == Phase::header && !parse_header()) return;
-  if (phase_ == Phase::body && !parse_body()) return;
   handle();
-}
-
-// False: more must be read, or the request was refused.
-bool Connection::parse_header() {
-  while (!parser_->http.is_header_done()) {
-    const ErrorValue error = parser_->put(in_, serving_.options.limits.header_bytes);
-    if (error == beast::error::need_more && in_.size() < serving_.options.limits.header_bytes) return read(), false;
-    if (error == beast::error::need_more || error == beast::error::header_limit)
-      return refuse(431, "invalid_argument", "the header of the request is too long"), false;
-    if (error) return refuse(400, "invalid_argument", "the request is not valid HTTP/1.1: " + error.message()), false;
+  if (answer_.index() == 0) watch_.emplace(watch());
+  while (answer_.index() == 0 && phase_ != Phase::closed) co_await wake_.wait();
+  bool is_written = false;
+  if (phase_ != Phase::closed) is_written = co_await write_answer();
+  if (watch_) {
+    wire().cancel();
+    co_await watch_->join();
+    watch_.reset();
   }
-  return check_header();
+  if (const auto channel = std::exchange(channel_, nullptr))
+    is_written ? channel->set_complete() : channel->set_gone(true);
+  answer_ = {};
+  co_return is_written&& keep_alive_ && !serving_.draining && !end_of_input_;
 }
 
-bool Connection::check_header() {
-  const auto& message = parser_->http.get();
-  const auto invalid = [&](std::string_view text) { return refuse(400, "invalid_argument", text), false; };
-  is_head_ = message.method() == beast::verb::head;
-  if (message.version() != 11)
-    return refuse(505, "not_supported", "the request is not HTTP/1.1, which is all that is spoken here"), false;
+// Of a request that could not be read; its status is 0 where the client is gone.
+std::optional<Connection::Refusal> Connection::refusal_of(Link::Outcome outcome, std::string_view part) const {
+  const std::string of = "the " + std::string(part) + " of the request ";
+  switch (outcome) {
+    case Link::Outcome::timed_out: return Refusal{408, "timeout", of + "took too long"};
+    case Link::Outcome::too_long:
+      if (part == "header") return Refusal{431, "invalid_argument", of + "is too long"};
+      [[fallthrough]];
+    case Link::Outcome::malformed:
+      if (part == "body") return Refusal{400, "invalid_argument", of + "is malformed: " + link_.error().message()};
+      return Refusal{400, "invalid_argument", "the request is not valid HTTP/1.1: " + link_.error().message()};
+    default: return Refusal{};
+  }
+}
+
+std::optional<Connection::Refusal> Connection::check_head() {
+  const Headers& headers = head_.headers;
+  const auto invalid = [](std::string text) { return Refusal{400, "invalid_argument", std::move(text)}; };
+  const std::string_view encoding = headers.get("transfer-encoding").value_or("");
+  const std::string_view length = headers.get("content-length").value_or("");
+  if (head_.version != 11)
+    return Refusal{505, "not_supported", "the request is not HTTP/1.1, which is all that is spoken here"};
   // Two readings of where a request ends would let one hide in another. Beast refuses most of these, not all.
-  if (message.count(beast::field::content_length) > 1 || message.count(beast::field::transfer_encoding) > 1)
+  if (headers.count("content-length") + headers.count("transfer-encoding") > 1)
     return invalid("the request gives its length twice");
-  if (message.count(beast::field::transfer_encoding) == 1 &&
-      !boost::beast::iequals(message[beast::field::transfer_encoding], "chunked"))
+  if (!encoding.empty() && lower_case(encoding) != "chunked")
     return invalid("the request has a transfer encoding other than chunked");
-  if (const auto length = view(message[beast::field::content_length]);
-      length.find_first_not_of("0123456789") != length.npos)
+  if (length.find_first_not_of("0123456789") != length.npos)
     return invalid("the Content-Length of the request is not a number");
-  if (message.count(beast::field::host) != 1) return invalid("the request must have one Host header");
-  if (!set_target(request_, view(message.target()))) return invalid("the path of the request is malformed");
+  if (headers.count("host") != 1) return invalid("the request must have one Host header");
+  if (!set_target(request_, head_.target)) return invalid("the path of the request is malformed");
 
-  request_.method = view(message.method_string());
-  for (const auto& header : message)
-    request_.headers.add(view(header.name_string()), std::string(view(header.value())));
+  request_.method = head_.method;
+  request_.headers = headers;
   request_.peer = peer_;
-
-  const std::string_view host = view(message[beast::field::host]);
-  if (!peer_.unix_uid && !is_own_host(host, local_address_, serving_.options.names))
-    return refuse(421, "invalid_argument", "the Host of the request is not a name of this server"), false;
-  if (const auto origin = request_.headers.get("origin"); origin && !is_own_origin(*origin, host, peer_.is_tls))
-    return refuse(403, "invalid_argument", "the request comes from a page of another site"), false;
-
-  const std::size_t body_bytes =
-      serving_.options.body_bytes ? serving_.options.body_bytes(request_) : serving_.options.limits.body_bytes;
-  const auto length = parser_->http.content_length();
-  if (length && *length > body_bytes)
-    return refuse(413, "invalid_argument",
-                  "the body of the request is longer than " + std::to_string(body_bytes) + " bytes"),
-           false;
-  parser_->http.body_limit(body_bytes);
-  parser_->http.eager(true);
-  keep_alive_ = message.keep_alive();
-
-  const bool has_body = parser_->http.chunked() || (length && *length > 0);
-  if (has_body && in_.empty() && boost::beast::iequals(message[beast::field::expect], "100-continue")) {
-    out_ += "HTTP/1.1 100 Continue\r\n\r\n";
-    write();
-  }
-  if (phase_ == Phase::closed) return false;
-  set_phase(Phase::body, serving_.options.limits.body_time);
-  return true;
+  return serving_.options.serves_page ? check_origin() : std::nullopt;
 }
 
-bool Connection::parse_body() {
-  while (!parser_->http.is_done()) {
-    if (in_.empty()) return read(), false;
-    const ErrorValue error = parser_->put(in_, 2 * serving_.options.limits.header_bytes);  // header and trailer
-    // Only the line of a chunk and the trailer are waited for as a whole.
-    if (error == beast::error::need_more && in_.size() < serving_.options.limits.header_bytes) return read(), false;
-    if (error == beast::error::body_limit)
-      return refuse(413, "invalid_argument", "the body of the request is too long"), false;
-    if (error)
-      return refuse(400, "invalid_argument", "the body of the request is malformed: " + error.message()), false;
+std::optional<Connection::Refusal> Connection::check_origin() const {
+  const std::string_view host = head_.headers.get("host").value_or("");
+  if (!peer_.unix_uid && !is_own_host(host, local_address_, serving_.options.names))
+    return Refusal{421, "invalid_argument", "the Host of the request is not a name of this server"};
+  if (const auto origin = head_.headers.get("origin"); origin && !is_own_origin(*origin, host, peer_.is_tls))
+    return Refusal{403, "invalid_argument", "the request comes from a page of another site"};
+  return std::nullopt;
+}
+
+Async<std::optional<Connection::Refusal>> Connection::read_body() {
+  const Limits& limits = serving_.options.limits;
+  const std::size_t bytes_max = serving_.options.body_bytes ? serving_.options.body_bytes(request_) : limits.body_bytes;
+  const Link::Body body = link_.body();
+  const Refusal too_long{413, "invalid_argument",
+                         "the body of the request is longer than " + std::to_string(bytes_max) + " bytes"};
+  if (body.length && *body.length > bytes_max) co_return too_long;
+  keep_alive_ = body.keeps_connection;
+  if (body.is_empty() || link_.is_read()) co_return std::nullopt;
+  wire().read_by(real_clock().now() + limits.body_time);
+  if (link_.waiting().empty() && lower_case(head_.headers.get("expect").value_or("")) == "100-continue") {
+    const bool is_written = co_await write("HTTP/1.1 100 Continue\r\n\r\n");
+    if (!is_written) co_return Refusal{};
   }
-  return true;
+  while (true) {
+    const Link::Piece piece = co_await link_.read_piece();
+    if (piece.outcome != Link::Outcome::done) co_return refusal_of(piece.outcome, "body");
+    if (piece.bytes.empty()) co_return std::nullopt;
+    if (request_.body.size() + piece.bytes.size() > bytes_max) co_return too_long;
+    request_.body += piece.bytes;
+  }
 }
 
 void Connection::handle() {
   phase_ = Phase::handling;
-  deadline_ = TimePoint::max();
-  request_.body = std::move(parser_->http.get().body());
-  parser_.reset();
   channel_ = std::make_shared<Channel>();
   channel_->loop = serving_.loop;
   channel_->connection = weak_from_this();
   channel_->stream_bytes_max = serving_.options.limits.stream_bytes;
-  channel_->is_head = is_head_;
+  channel_->is_head = head_.method == "HEAD";
   const Responder responder(std::make_shared<Exchange>(channel_));
-  read();  // to notice that the client is gone
   try {
     serving_.handler(std::move(request_), responder);
   } catch (...) {
@@ -324,132 +259,143 @@ void Connection::handle() {
   }
 }
 
-void Connection::refuse(int status, std::string_view code, std::string_view message) {
-  refused_ = true;
-  keep_alive_ = false;
-  parser_.reset();
-  const Response response = error_response(status, code, message);
-  write_head(response.status, response.headers, "content-length: " + std::to_string(response.body.size()) + "\r\n");
-  if (!is_head_) out_ += response.body;
-  set_phase(Phase::writing, serving_.options.limits.write_time);
-  write();
+Async<void> Connection::watch() {
+  const Link::Outcome outcome = co_await link_.read_ahead();
+  if (phase_ == Phase::closed || outcome == Link::Outcome::done) co_return;
+  if (outcome == Link::Outcome::failed && link_.error() == asio::error::operation_aborted) co_return;  // cancelled
+  end_of_input_ = true;
+  const bool is_half_closed = outcome == Link::Outcome::ended && phase_ != Phase::streaming;
+  if (!is_half_closed) co_return close(true);
+  // A client may close its half and still wait for the answer; it looks the same as one that is gone.
+  if (phase_ == Phase::handling) channel_->set_gone(true);
 }
 
-void Connection::write_head(int status, const Headers& headers, std::string_view length_header) {
-  out_ += "HTTP/1.1 " + std::to_string(status) + ' ';
-  out_ += reason_phrase(status);
-  out_ += "\r\n";
-  for (const auto& [name, value] : headers) append_header(out_, name, value);
+std::string Connection::head_text(int status, const Headers& headers, std::string_view length_header) const {
+  std::string out = "HTTP/1.1 " + std::to_string(status) + ' ';
+  out += reason_phrase(status);
+  out += "\r\n";
+  for (const auto& [name, value] : headers) append_header(out, name, value);
   for (const auto& [name, value] : security_headers)
-    if (!headers.get(name)) append_header(out_, name, value);
-  append_header(out_, "date", date());
-  if (!keep_alive_) out_ += "connection: close\r\n";
-  out_ += length_header;
-  out_ += "\r\n";
+    if (serving_.options.serves_page && !headers.get(name)) append_header(out, name, value);
+  append_header(out, "date", date());
+  if (!keep_alive_) out += "connection: close\r\n";
+  out += length_header;
+  out += "\r\n";
+  return out;
 }
 
-void Connection::answer(const std::shared_ptr<Channel>& channel, Response response) {
-  if (phase_ != Phase::handling || channel != channel_) return;
+Async<bool> Connection::write(std::string_view bytes, bool reader_may_pause) {
+  while (!bytes.empty()) {
+    const std::string_view piece = bytes.substr(0, piece_bytes);
+    wire().write_by(reader_may_pause ? TimePoint::max() : real_clock().now() + serving_.options.limits.write_time);
+    const ErrorValue error = co_await link_.write(piece);
+    if (error || phase_ == Phase::closed) co_return false;
+    bytes.remove_prefix(piece.size());
+  }
+  co_return true;
+}
+
+Async<bool> Connection::refuse(Refusal refusal) {
+  if (refusal.status == 0) co_return false;
+  phase_ = Phase::writing;
+  keep_alive_ = false;
+  const Response response = error_response(refusal.status, refusal.code, refusal.message);
+  std::string out =
+      head_text(response.status, response.headers, "content-length: " + std::to_string(response.body.size()) + "\r\n");
+  if (head_.method != "HEAD") out += response.body;
+  const bool is_written = co_await write(out);
+  if (!is_written) co_return false;
+  // Reads what the client still sends, so that it gets our answer and not a reset.
+  ErrorValue ignored;
+  wire().socket().shutdown(Socket::shutdown_send, ignored);
+  wire().read_by(real_clock().now() + linger_time);
+  for (std::size_t discarded = 0; discarded <= linger_bytes;) {
+    const Link::Piece piece = co_await link_.read_raw();
+    if (piece.outcome != Link::Outcome::done) break;
+    discarded += piece.bytes.size();
+  }
+  co_return false;
+}
+
+Async<bool> Connection::write_answer() {
   if (serving_.draining || end_of_input_) keep_alive_ = false;
+  if (auto* const head = std::get_if<StreamHead>(&answer_)) co_return co_await write_stream(std::move(*head));
+  phase_ = Phase::writing;
+  const Response& response = std::get<Response>(answer_);
   const bool has_no_body = response.status == 204 || response.status == 304;
-  write_head(response.status, response.headers,
-             has_no_body ? std::string() : "content-length: " + std::to_string(response.body.size()) + "\r\n");
-  if (!is_head_ && !has_no_body) out_ += response.body;
-  set_phase(Phase::writing, serving_.options.limits.write_time);
-  write();
+  std::string out = head_text(response.status, response.headers,
+                              has_no_body ? "" : "content-length: " + std::to_string(response.body.size()) + "\r\n");
+  if (!channel_->is_head && !has_no_body) out += response.body;
+  co_return co_await write(out);
 }
 
-void Connection::begin(const std::shared_ptr<Channel>& channel, StreamHead head) {
-  if (phase_ != Phase::handling || channel != channel_) return;
-  if (end_of_input_) return close(true);
-  if (serving_.draining) keep_alive_ = false;
-  write_head(head.status, head.headers, "transfer-encoding: chunked\r\n");
-  last_chunk_written_ = is_head_;
-  reader_may_pause_ = head.reader_may_pause;
-  stream_keep_alive_ = std::move(head.keep_alive);
-  stream_keep_alive_every_ = head.keep_alive_every;
-  next_keep_alive_ = stream_keep_alive_.empty() ? TimePoint::max() : real_clock().now() + stream_keep_alive_every_;
+Async<bool> Connection::write_stream(StreamHead head) {
+  if (end_of_input_) co_return false;
   phase_ = Phase::streaming;
-  if (is_head_ || serving_.draining) {
+  const auto channel = channel_;
+  if (channel->is_head || serving_.draining) {
     const std::lock_guard lock(channel->mutex);
     channel->open = false;
     channel->ended = true;
   }
-  write();
+  if (!watch_) watch_.emplace(watch());
+  std::string out = head_text(head.status, head.headers, "transfer-encoding: chunked\r\n");
+  bool is_last = false;
+  while (true) {
+    for (std::string_view left = out; !left.empty();) {
+      const std::string_view piece = left.substr(0, piece_bytes);
+      const bool is_written = co_await write(piece, head.reader_may_pause);
+      if (!is_written) co_return false;
+      left.remove_prefix(piece.size());
+      std::function<void()> on_room;
+      {
+        const std::lock_guard lock(channel->mutex);
+        channel->in_flight = std::min(channel->in_flight, left.size());
+        if (channel->open && channel->has_room()) on_room.swap(channel->on_room);
+      }
+      if (on_room) on_room();
+    }
+    if (is_last) co_return true;
+    out = take_stream_data(is_last);
+    if (!out.empty() || is_last) continue;
+    const bool has_keep_alive = !head.keep_alive.empty();
+    const bool woken =
+        co_await wake_.wait(has_keep_alive ? real_clock().now() + head.keep_alive_every : TimePoint::max());
+    if (phase_ == Phase::closed) co_return false;
+    if (!woken) append_chunk(out, head.keep_alive);
+  }
+}
+
+// What was written to the stream since.
+std::string Connection::take_stream_data(bool& is_last) {
+  const std::lock_guard lock(channel_->mutex);
+  channel_->flush_posted = false;
+  std::string out = std::exchange(channel_->pending, {});
+  if (channel_->is_head) out.clear();
+  channel_->in_flight = out.size();
+  is_last = channel_->ended;
+  if (is_last && !channel_->is_head) out += last_chunk;
+  return out;
+}
+
+void Connection::answer(const std::shared_ptr<Channel>& channel, Response response) {
+  if (phase_ != Phase::handling || channel != channel_ || answer_.index() != 0) return;
+  answer_ = std::move(response);
+  wake_.notify();
+}
+
+void Connection::begin(const std::shared_ptr<Channel>& channel, StreamHead head) {
+  if (phase_ != Phase::handling || channel != channel_ || answer_.index() != 0) return;
+  answer_ = std::move(head);
+  wake_.notify();
 }
 
 void Connection::flush(const std::shared_ptr<Channel>& channel) {
-  if (phase_ == Phase::streaming && channel == channel_) write();
+  if (channel == channel_) wake_.notify();
 }
 
 void Connection::drop(const std::shared_ptr<Channel>& channel) {
   if (channel == channel_) close(true);
-}
-
-// Moves what was written to the stream into out_. False: there is nothing.
-bool Connection::take_stream_data() {
-  const std::lock_guard lock(channel_->mutex);
-  channel_->flush_posted = false;
-  out_.swap(channel_->pending);
-  channel_->pending.clear();
-  if (is_head_) out_.clear();
-  channel_->in_flight = out_.size();
-  if (channel_->ended && !std::exchange(last_chunk_written_, true)) out_ += "0\r\n\r\n";
-  return !out_.empty();
-}
-
-void Connection::write() {
-  if (writing_ || phase_ == Phase::closed) return;
-  if (out_offset_ == out_.size()) {
-    out_.clear();
-    out_offset_ = piece_end_ = 0;
-    if (phase_ == Phase::writing) return complete();
-    if (phase_ != Phase::streaming) return;  // "100 Continue" is written
-    if (!take_stream_data()) {
-      deadline_ = TimePoint::max();
-      if (last_chunk_written_) return complete();
-      return;
-    }
-  }
-  if (out_offset_ >= piece_end_) {
-    piece_end_ = std::min(out_.size(), out_offset_ + piece_bytes);
-    if (phase_ == Phase::writing || (phase_ == Phase::streaming && !reader_may_pause_))
-      deadline_ = real_clock().now() + serving_.options.limits.write_time;
-  }
-  writing_ = true;
-  wire_->write_some(
-      asio::buffer(out_.data() + out_offset_, piece_end_ - out_offset_),
-      [self = shared_from_this()](ErrorValue error, std::size_t bytes) { self->on_written(error, bytes); });
-}
-
-void Connection::on_written(ErrorValue error, std::size_t bytes) {
-  writing_ = false;
-  if (phase_ == Phase::closed) return;
-  if (error) return close(true);
-  out_offset_ += bytes;
-  std::function<void()> on_room;
-  if (phase_ == Phase::streaming) {
-    if (!stream_keep_alive_.empty()) next_keep_alive_ = real_clock().now() + stream_keep_alive_every_;
-    const std::lock_guard lock(channel_->mutex);
-    channel_->in_flight = std::min(channel_->in_flight, out_.size() - out_offset_);
-    if (channel_->open && channel_->has_room()) on_room.swap(channel_->on_room);
-  }
-  write();
-  if (on_room) on_room();
-}
-
-void Connection::complete() {
-  if (const auto channel = std::exchange(channel_, nullptr)) channel->set_complete();
-  if (keep_alive_ && !serving_.draining && !end_of_input_) {
-    set_phase(Phase::waiting, serving_.options.limits.idle_time);
-    return parse();
-  }
-  if (!refused_ || end_of_input_) return close(false);
-  ErrorValue ignored;
-  wire_->socket().shutdown(Socket::shutdown_send, ignored);
-  set_phase(Phase::lingering, linger_time);
-  in_.clear();
-  read();
 }
 
 }  // namespace berth::http

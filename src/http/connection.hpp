@@ -1,18 +1,20 @@
 // One connection of a server: reads a request, hands it to the handler, writes the answer, and again. Everything here
-// runs on the server's thread. A connection is always in one phase, and each phase but `handling` has a time by which
-// it must end; the server's sweep() looks at these times.
+// runs on the server's thread, in one coroutine, with a second one beside it that notices when the client of a request
+// in progress is gone. Whatever waits for the client has a time by which it must end; only a handler may take any time.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 
 #include "berth/clock.hpp"
 #include "http/exchange.hpp"
+#include "http/link.hpp"
 #include "http/loop.hpp"
-#include "http/wire.hpp"
 
 namespace berth::http {
 
@@ -21,22 +23,22 @@ struct Serving {
   std::shared_ptr<Loop> loop = std::make_shared<Loop>();
   ServerOptions options;
   Server::Handler handler;
+  Server::Proxy proxy;    // in place of the handler
   bool draining = false;  // a shutdown has begun: no second request on any connection
-  std::function<void(Connection&)> on_closed;
+  std::function<void(Connection&)> on_ended;
   std::shared_ptr<asio::ssl::context> proving;  // null: ServerOptions::key_of is
 };
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
+  // `tls`: of the listener; null: it has none.
   Connection(Serving& serving, std::unique_ptr<Wire> wire, std::shared_ptr<asio::ssl::context> tls, Peer peer,
              std::string local_address);
-  ~Connection();
 
+  // Once. Serving::on_ended() is called at the end.
   void start();
-  // At once. `call_gone`: tell the handler of the request in progress that its client is gone.
+  // `call_gone`: tell the handler of the request in progress that its client is gone.
   void close(bool call_gone);
-  // Ends what is too late, and keeps streams alive.
-  void sweep(TimePoint now);
   // For a shutdown: closes an idle connection, ends a stream, and lets a request be answered.
   void drain();
 
@@ -50,65 +52,57 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
  private:
   enum class Phase : std::uint8_t {
-    handshake,
-    waiting,  // for the first byte of a request
-    header,
-    body,
-    handling,  // no time limit: a long poll
-    writing,   // the answer
+    idle,  // handshake, or between two requests
+    reading,
+    proxying,
+    handling,
+    writing,  // the answer
     streaming,
-    lingering,  // refused: reads what the client still sends, so that it gets our answer and not a reset
     closed,
   };
-  struct Parser;
+  struct Refusal {
+    int status = 0;
+    std::string code, message;
+  };
 
-  void shake_hands();
-  void read();
-  void on_read(ErrorValue error, std::size_t bytes);
-  void parse();
-  bool parse_header();
-  bool parse_body();
-  bool check_header();
+  Async<void> run();
+  Async<bool> shake_hands();
+  // One request and its answer. False: the connection is over.
+  Async<bool> exchange();
+  std::optional<Refusal> refusal_of(Link::Outcome outcome, std::string_view part) const;
+  std::optional<Refusal> check_head();
+  // For a page.
+  std::optional<Refusal> check_origin() const;
+  Async<std::optional<Refusal>> read_body();
   void handle();
-  void refuse(int status, std::string_view code, std::string_view message);
-  void write_head(int status, const Headers& headers, std::string_view length_header);
-  void write();
-  void on_written(ErrorValue error, std::size_t bytes);
-  bool take_stream_data();
-  void complete();
-  void set_phase(Phase phase, std::chrono::milliseconds time);
+  Async<void> watch();
+  Async<bool> write_answer();
+  Async<bool> write_stream(StreamHead head);
+  Async<bool> refuse(Refusal refusal);
+  std::string head_text(int status, const Headers& headers, std::string_view length_header) const;
+  Async<bool> write(std::string_view bytes, bool reader_may_pause = false);
+  std::string take_stream_data(bool& is_last);
+  Wire& wire() { return link_.wire(); }
 
   Serving& serving_;
-  std::shared_ptr<asio::ssl::context> tls_;  // of the listener when this connection began
-  std::unique_ptr<Wire> wire_;
+  std::shared_ptr<asio::ssl::context> tls_;
+  Link link_;
   Peer peer_;
   std::string local_address_;
-
-  Phase phase_ = Phase::handshake;
-  TimePoint deadline_ = TimePoint::max();
-
-  std::array<char, 16 * 1024> read_buffer_;
-  std::string in_;  // read and not yet parsed
-  bool reading_ = false;
+  Phase phase_ = Phase::idle;
+  bool is_first_ = true;
   bool end_of_input_ = false;
-  std::size_t discarded_bytes_ = 0;
 
-  std::unique_ptr<Parser> parser_;
+  // Of the request in progress.
+  Head head_;
   Request request_;
   std::shared_ptr<Channel> channel_;
-  bool is_head_ = false;
+  std::variant<std::monostate, Response, StreamHead> answer_;
   bool keep_alive_ = false;
-  bool refused_ = false;
 
-  std::string out_;
-  std::size_t out_offset_ = 0;
-  std::size_t piece_end_ = 0;  // of what must be written by `deadline_`
-  bool writing_ = false;
-  bool last_chunk_written_ = false;
-  bool reader_may_pause_ = false;
-  std::string stream_keep_alive_;
-  std::chrono::milliseconds stream_keep_alive_every_{0};
-  TimePoint next_keep_alive_ = TimePoint::max();
+  Signal wake_;  // there is an answer, more of a stream, or the connection is closed
+  std::optional<Running> watch_;
+  std::optional<Running> run_;
 };
 
 }  // namespace berth::http

@@ -1,7 +1,5 @@
 #include "http/exchange.hpp"
 
-#include <cstdio>
-
 #include "http/connection.hpp"
 #include "http/loop.hpp"
 
@@ -78,13 +76,11 @@ bool Stream::write(std::string_view bytes) const {
     const std::lock_guard lock(channel.mutex);
     if (!channel.open) return false;
     if (bytes.empty() || channel.is_head) return true;
-    char size[24];
-    const int digits = std::snprintf(size, sizeof size, "%zx\r\n", bytes.size());
     overflow = channel.pending.size() + channel.in_flight + bytes.size() > channel.stream_bytes_max;
     if (overflow) {
       channel.open = false;
     } else {
-      channel.pending.append(size, static_cast<std::size_t>(digits)).append(bytes).append("\r\n");
+      append_chunk(channel.pending, bytes);
       if (std::exchange(channel.flush_posted, true)) return true;
     }
   }

@@ -50,9 +50,17 @@ std::optional<std::string_view> Headers::get(std::string_view name) const {
 void Headers::add(std::string_view name, std::string value) { list_.emplace_back(lower_case(name), std::move(value)); }
 
 void Headers::set(std::string_view name, std::string value) {
-  std::string lower = lower_case(name);
-  std::erase_if(list_, [&](const auto& header) { return header.first == lower; });
-  list_.emplace_back(std::move(lower), std::move(value));
+  remove(name);
+  add(name, std::move(value));
+}
+
+void Headers::remove(std::string_view name) {
+  std::erase_if(list_, [lower = lower_case(name)](const auto& header) { return header.first == lower; });
+}
+
+std::size_t Headers::count(std::string_view name) const {
+  return static_cast<std::size_t>(std::count_if(
+      list_.begin(), list_.end(), [lower = lower_case(name)](const auto& header) { return header.first == lower; }));
 }
 
 Response json_response(int status, std::string body) {
@@ -75,6 +83,7 @@ Response error_response(int status, std::string_view code, std::string_view mess
 std::string_view reason_phrase(int status) noexcept {
   switch (status) {
     case 100: return "Continue";
+    case 101: return "Switching Protocols";
     case 200: return "OK";
     case 201: return "Created";
     case 202: return "Accepted";

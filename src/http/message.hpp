@@ -28,6 +28,9 @@ class Headers {
   void add(std::string_view name, std::string value);
   // Instead of all values of that name.
   void set(std::string_view name, std::string value);
+  // All values of that name.
+  void remove(std::string_view name);
+  std::size_t count(std::string_view name) const;
 
   auto begin() const { return list_.begin(); }
   auto end() const { return list_.end(); }
@@ -62,6 +65,14 @@ struct Request {
   Headers headers;
   std::string body;
   Peer peer;
+};
+
+// The first lines of a message, as they were read: of a request, or of an answer to one.
+struct Head {
+  std::string method, target;  // of a request
+  int status = 0;              // of an answer
+  int version = 11;            // of HTTP, times ten
+  Headers headers = {};
 };
 
 struct Response {

@@ -35,6 +35,7 @@ class RunningServer {
  public:
   explicit RunningServer(Server::Handler handler, ServerOptions options = {}, std::string address = "127.0.0.1:0",
                          std::optional<TlsFiles> tls = std::nullopt);
+  RunningServer(Server::Proxy proxy, ServerOptions options);
   ~RunningServer();
 
   Server& operator*() { return *server_; }
@@ -48,6 +49,8 @@ class RunningServer {
   std::size_t connections();
 
  private:
+  void run(const std::string& address, std::optional<TlsFiles> tls);
+
   std::unique_ptr<Server> server_;
   std::string address_;
   bool is_tls_;

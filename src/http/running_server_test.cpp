@@ -25,6 +25,15 @@ Folder::~Folder() { std::filesystem::remove_all(path_); }
 RunningServer::RunningServer(Server::Handler handler, ServerOptions options, std::string address,
                              std::optional<TlsFiles> tls)
     : server_(std::make_unique<Server>(std::move(options), std::move(handler))), is_tls_(tls.has_value()) {
+  run(address, std::move(tls));
+}
+
+RunningServer::RunningServer(Server::Proxy proxy, ServerOptions options)
+    : server_(std::make_unique<Server>(std::move(options), std::move(proxy))), is_tls_(false) {
+  run("127.0.0.1:0", std::nullopt);
+}
+
+void RunningServer::run(const std::string& address, std::optional<TlsFiles> tls) {
   address_ = server_->listen(address, std::move(tls)).value();
   thread_ = std::thread([this] { server_->run(); });
 }

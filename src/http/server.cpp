@@ -18,7 +18,6 @@ namespace berth::http {
 namespace {
 
 using Acceptor = asio::basic_socket_acceptor<asio::generic::stream_protocol>;
-constexpr std::chrono::milliseconds sweep_every{100};
 // After a failed accept, usually for want of file descriptors.
 constexpr std::chrono::milliseconds accept_again{100};
 
@@ -44,20 +43,14 @@ struct Listener {
 struct Server::State {
   Serving serving;
   asio::executor_work_guard<asio::io_context::executor_type> work;
-  asio::steady_timer sweep_timer;
   asio::steady_timer drain_timer;
-  bool sweeping = false;
   std::vector<std::shared_ptr<Listener>> listeners;
   std::vector<std::unique_ptr<asio::signal_set>> signal_sets;
   std::set<std::shared_ptr<Connection>> connections;
   ConnectionCount count;
 
   explicit State(asio::io_context& context, Serving made)
-      : serving(std::move(made)),
-        work(context.get_executor()),
-        sweep_timer(context),
-        drain_timer(context),
-        count(serving.options.limits) {}
+      : serving(std::move(made)), work(context.get_executor()), drain_timer(context), count(serving.options.limits) {}
 
   asio::io_context& context() { return serving.loop->context; }
 
@@ -103,12 +96,11 @@ struct Server::State {
       set_option(descriptor, IPPROTO_TCP, TCP_KEEPCNT, 3);
     }
     if (!count.add(peer)) return turn_away(listener, socket);
-    auto wire = listener.tls ? tls_wire(std::move(socket), *listener.tls) : plain_wire(std::move(socket));
     const auto connection =
-        std::make_shared<Connection>(serving, std::move(wire), listener.tls, std::move(peer), std::move(local));
+        std::make_shared<Connection>(serving, std::make_unique<Wire>(*serving.loop, std::move(socket)), listener.tls,
+                                     std::move(peer), std::move(local));
     connections.insert(connection);
     connection->start();
-    sweep_later();
   }
 
   // Says why, if that goes without waiting.
@@ -125,24 +117,14 @@ struct Server::State {
     socket.shutdown(Socket::shutdown_send, ignored);
   }
 
+  // Called by the connection's own coroutine, which must end before it is destroyed.
   void forget(Connection& connection) {
-    connections.erase(connection.shared_from_this());
-    count.remove(connection.peer());
-    if (serving.draining && connections.empty()) context().stop();
-  }
-
-  // No timer runs while there is no connection.
-  void sweep_later() {
-    if (sweeping || connections.empty()) return;
-    sweeping = true;
-    sweep_timer.expires_after(sweep_every);
-    sweep_timer.async_wait([this](ErrorValue error) {
-      sweeping = false;
-      if (error) return;
-      const TimePoint now = real_clock().now();
-      // A copy: connections that close leave the set.
-      for (const auto& connection : std::vector(connections.begin(), connections.end())) connection->sweep(now);
-      sweep_later();
+    asio::post(context(), [this, weak = connection.weak_from_this()] {
+      const auto ended = weak.lock();
+      if (!ended) return;
+      connections.erase(ended);
+      count.remove(ended->peer());
+      if (serving.draining && connections.empty()) context().stop();
     });
   }
 
@@ -174,20 +156,24 @@ struct Server::State {
   }
 };
 
-Server::Server(ServerOptions options, Handler handler) {
+Server::Server(ServerOptions options, Handler handler) : Server(std::move(options), std::move(handler), nullptr) {}
+Server::Server(ServerOptions options, Proxy proxy) : Server(std::move(options), nullptr, std::move(proxy)) {}
+
+Server::Server(ServerOptions options, Handler handler, Proxy proxy) {
   Serving serving;
   serving.options = std::move(options);
   serving.handler = std::move(handler);
+  serving.proxy = std::move(proxy);
   asio::io_context& context = serving.loop->context;
   state_ = std::make_shared<State>(context, std::move(serving));
   if (state_->serving.options.key_of) state_->serving.proving = proving_server_tls(state_->serving.options.key_of);
-  state_->serving.on_closed = [state = state_.get()](Connection& connection) { state->forget(connection); };
+  state_->serving.on_ended = [state = state_.get()](Connection& connection) { state->forget(connection); };
 }
 
 Server::~Server() {
   state_->context().stop();
   for (const auto& listener : std::exchange(state_->listeners, {})) State::close(*listener);
-  const auto connections = std::vector(state_->connections.begin(), state_->connections.end());
+  const auto connections = std::exchange(state_->connections, {});
   for (const auto& connection : connections) connection->close(false);
 }
 
@@ -280,6 +266,8 @@ Result<void> Server::on_signal(std::vector<int> signals, std::function<void(int)
   state_->signal_sets.push_back(std::move(set));
   return {};
 }
+
+Loop& Server::loop() { return *state_->serving.loop; }
 
 std::size_t Server::connections() const { return state_->count.all(); }
 

@@ -15,11 +15,14 @@
 #include <vector>
 
 #include "berth/result.hpp"
+#include "http/async.hpp"
 #include "http/message.hpp"
 
 namespace berth::http {
 
 struct Exchange;  // one request and its answer; http/exchange.hpp
+class Link;       // a connection; http/link.hpp
+struct Loop;
 
 // An answer whose end is not known at its beginning. Copies mean the same stream. Thread-safe.
 class Stream {
@@ -93,6 +96,9 @@ struct KnownKey {
 };
 
 struct ServerOptions {
+  // Its answers have the headers that protect a page, and requests from the pages of other sites or for other names are
+  // refused. False: a proxy, whose answers are those of others.
+  bool serves_page = true;
   // Names and addresses, without a port, that requests may give as Host in addition to loopback names and the address
   // that the client connected to.
   std::vector<std::string> names = {};
@@ -122,8 +128,12 @@ class Server {
  public:
   // Called on the server's thread. An exception that leaves it becomes status 500.
   using Handler = std::function<void(Request, Responder)>;
+  // Reads the body from the connection and writes the answer to it, as both come: for a proxy. False: the connection is
+  // closed after it. Everything that it uses outlives it; it ends soon after its connection was closed.
+  using Proxy = std::function<Async<bool>(Link& client, Head& head, const Peer& peer)>;
 
   Server(ServerOptions options, Handler handler);
+  Server(ServerOptions options, Proxy proxy);
   // Closes everything at once. Not while run() runs.
   ~Server();
   Server(const Server&) = delete;
@@ -161,8 +171,12 @@ class Server {
   // Open connections now. On the server's thread.
   std::size_t connections() const;
 
+  // For connections to other servers that are used on the same thread.
+  Loop& loop();
+
  private:
   struct State;
+  Server(ServerOptions options, Handler handler, Proxy proxy);
   std::shared_ptr<State> state_;
 };
 

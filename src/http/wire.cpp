@@ -1,57 +1,223 @@
 #include "http/wire.hpp"
 
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <utility>
 
 namespace berth::http {
 namespace {
 
-class PlainWire final : public Wire {
- public:
-  explicit PlainWire(Socket socket) : socket_(std::move(socket)) {}
-  Socket& socket() override { return socket_; }
-  void handshake(bool, Done done) override {
-    asio::post(socket_.get_executor(), [done = std::move(done)] { done({}, 0); });
-  }
-  void read_some(asio::mutable_buffer into, Done done) override { socket_.async_read_some(into, std::move(done)); }
-  void write_some(asio::const_buffer from, Done done) override { socket_.async_write_some(from, std::move(done)); }
-  SSL* tls() override { return nullptr; }
+// OpenSSL's own BIO of a socket uses write(), which raises SIGPIPE when the other side is gone.
+int socket_of(BIO* bio) { return static_cast<int>(reinterpret_cast<std::intptr_t>(BIO_get_data(bio))); }
 
- private:
-  Socket socket_;
-};
+int bio_write(BIO* bio, const char* bytes, int count) {
+  BIO_clear_retry_flags(bio);
+  const auto sent = send(socket_of(bio), bytes, static_cast<std::size_t>(count), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_write(bio);
+  return static_cast<int>(sent);
+}
 
-class TlsWire final : public Wire {
- public:
-  TlsWire(Socket socket, asio::ssl::context& context) : stream_(std::move(socket), context) {}
-  Socket& socket() override { return stream_.next_layer(); }
-  void handshake(bool as_server, Done done) override {
-    stream_.async_handshake(as_server ? asio::ssl::stream_base::server : asio::ssl::stream_base::client,
-                            [done = std::move(done)](ErrorValue error) { done(error, 0); });
-  }
-  void read_some(asio::mutable_buffer into, Done done) override {
-    stream_.async_read_some(into, [done = std::move(done)](ErrorValue error, std::size_t bytes) {
-      // The peer closed its socket without saying so in TLS. HTTP has lengths of its own to notice a cut answer.
-      done(error == asio::ssl::error::stream_truncated ? ErrorValue(asio::error::eof) : error, bytes);
-    });
-  }
-  void write_some(asio::const_buffer from, Done done) override { stream_.async_write_some(from, std::move(done)); }
-  SSL* tls() override { return stream_.native_handle(); }
+int bio_read(BIO* bio, char* into, int count) {
+  BIO_clear_retry_flags(bio);
+  const auto got = recv(socket_of(bio), into, static_cast<std::size_t>(count), MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_read(bio);
+  if (got == 0) BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
+  return static_cast<int>(got);
+}
 
- private:
-  asio::ssl::stream<Socket> stream_;
-};
+long bio_control(BIO* bio, int command, long, void*) {
+  if (command == BIO_CTRL_EOF) return BIO_test_flags(bio, BIO_FLAGS_IN_EOF) != 0 ? 1 : 0;
+  return command == BIO_CTRL_FLUSH ? 1 : 0;
+}
+
+const BIO_METHOD* bio_method() {
+  static const BIO_METHOD* const method = [] {
+    BIO_METHOD* made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "berth socket");
+    BIO_meth_set_write(made, bio_write);
+    BIO_meth_set_read(made, bio_read);
+    BIO_meth_set_ctrl(made, bio_control);
+    return made;
+  }();
+  return method;
+}
+
+ErrorValue system_error(int number) { return {number, boost::system::system_category()}; }
+
+// At most: a record of TLS, and what the kernel takes at once for the most part.
+constexpr std::size_t write_bytes = 16 * 1024;
 
 }  // namespace
 
-void Wire::close() {
+struct Wire::Ready {
+  Socket& socket;
+  Socket::wait_type kind;
+  ErrorValue error = {};
+  bool await_ready() const { return false; }
+  void await_suspend(std::coroutine_handle<> handle) {
+    socket.async_wait(kind, [this, handle](ErrorValue result) {
+      error = result;
+      handle.resume();
+    });
+  }
+  ErrorValue await_resume() const { return error; }
+};
+
+Wire::Wire(Loop& loop, Socket socket) : loop_(loop), socket_(std::move(socket)) {
   ErrorValue ignored;
-  socket().close(ignored);
+  socket_.non_blocking(true, ignored);
+  loop_.add(*this);
 }
 
-std::unique_ptr<Wire> plain_wire(Socket socket) { return std::make_unique<PlainWire>(std::move(socket)); }
+Wire::~Wire() { loop_.remove(*this); }
 
-std::unique_ptr<Wire> tls_wire(Socket socket, asio::ssl::context& context) {
-  return std::make_unique<TlsWire>(std::move(socket), context);
+struct Wire::Connecting {
+  Socket& socket;
+  const asio::generic::stream_protocol::endpoint& endpoint;
+  ErrorValue error = {};
+  bool await_ready() const { return false; }
+  void await_suspend(std::coroutine_handle<> handle) {
+    socket.async_connect(endpoint, [this, handle](ErrorValue result) {
+      error = result;
+      handle.resume();
+    });
+  }
+  ErrorValue await_resume() const { return error; }
+};
+
+Async<ErrorValue> Wire::connect(const asio::generic::stream_protocol::endpoint& endpoint) {
+  is_waiting_to_write_ = true;
+  const ErrorValue error = co_await Connecting{socket_, endpoint};
+  is_waiting_to_write_ = false;
+  co_return error == asio::error::operation_aborted&& real_clock().now() >= write_by_ ? asio::error::timed_out : error;
+}
+
+void Wire::use_tls(std::shared_ptr<asio::ssl::context> context) {
+  context_ = std::move(context);
+  tls_.reset(SSL_new(context_->native_handle()));
+  SSL_set_mode(tls_.get(),
+               SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
+  // The peer closed its socket without saying so in TLS. HTTP has lengths of its own to notice a cut answer.
+  SSL_set_options(tls_.get(), SSL_OP_IGNORE_UNEXPECTED_EOF);
+  BIO* const bio = BIO_new(bio_method());
+  BIO_set_data(bio, reinterpret_cast<void*>(static_cast<std::intptr_t>(socket_.native_handle())));
+  BIO_set_init(bio, 1);
+  SSL_set_bio(tls_.get(), bio, bio);
+}
+
+Async<ErrorValue> Wire::wait(bool for_read) {
+  const TimePoint& by = for_read ? read_by_ : write_by_;
+  bool& is_waiting = for_read ? is_waiting_to_read_ : is_waiting_to_write_;
+  const std::size_t cancellations = cancellations_;
+  while (true) {
+    if (!socket_.is_open()) co_return asio::error::operation_aborted;
+    if (real_clock().now() >= by) co_return asio::error::timed_out;
+    is_waiting = true;
+    const ErrorValue error = co_await Ready{socket_, for_read ? Socket::wait_read : Socket::wait_write};
+    is_waiting = false;
+    // Also when only the other direction is out of time.
+    if (error != asio::error::operation_aborted || cancellations != cancellations_) co_return error;
+  }
+}
+
+bool Wire::wants(int result, bool& read, ErrorValue& error) {
+  const int system = errno;
+  switch (SSL_get_error(tls_.get(), result)) {
+    case SSL_ERROR_WANT_READ: return read = true;
+    case SSL_ERROR_WANT_WRITE: return read = false, true;
+    case SSL_ERROR_ZERO_RETURN: return error = asio::error::eof, false;
+    case SSL_ERROR_SYSCALL: return error = system != 0 ? system_error(system) : ErrorValue(asio::error::eof), false;
+    default: return error = ErrorValue(static_cast<int>(ERR_get_error()), asio::error::get_ssl_category()), false;
+  }
+}
+
+Async<ErrorValue> Wire::handshake(bool as_server) {
+  if (!tls_) co_return ErrorValue();
+  while (true) {
+    if (!socket_.is_open()) co_return asio::error::operation_aborted;
+    ERR_clear_error();
+    const int result = as_server ? SSL_accept(tls_.get()) : SSL_connect(tls_.get());
+    if (result == 1) co_return ErrorValue();
+    bool read = true;
+    ErrorValue error;
+    if (!wants(result, read, error)) co_return error;
+    // All of a handshake is bounded by the time for reading.
+    if (!read) write_by_ = read_by_;
+    if (error = co_await wait(read); error) co_return error;
+  }
+}
+
+Async<ErrorValue> Wire::wait_readable() {
+  if (tls_ && SSL_pending(tls_.get()) > 0) co_return ErrorValue();
+  co_return co_await wait(true);
+}
+
+Async<Wire::Read> Wire::read_some(std::span<char> into) {
+  while (true) {
+    if (!socket_.is_open()) co_return Read{asio::error::operation_aborted};
+    bool for_read = true;
+    if (tls_) {
+      ERR_clear_error();
+      const int got = SSL_read(tls_.get(), into.data(), static_cast<int>(into.size()));
+      if (got > 0) co_return Read{{}, static_cast<std::size_t>(got)};
+      Read ended;
+      if (!wants(got, for_read, ended.error)) co_return ended;
+    } else {
+      const auto got = recv(socket_.native_handle(), into.data(), into.size(), MSG_DONTWAIT);
+      if (got > 0) co_return Read{{}, static_cast<std::size_t>(got)};
+      if (got == 0) co_return Read{asio::error::eof};
+      if (errno == EINTR) continue;
+      if (errno != EAGAIN) co_return Read{system_error(errno)};
+    }
+    if (const ErrorValue error = co_await wait(for_read); error) co_return Read{error};
+  }
+}
+
+Async<ErrorValue> Wire::write(std::string_view bytes) {
+  while (!bytes.empty()) {
+    if (!socket_.is_open()) co_return asio::error::operation_aborted;
+    const std::size_t count = std::min(bytes.size(), write_bytes);
+    bool for_read = false;
+    if (tls_) {
+      ERR_clear_error();
+      const int sent = SSL_write(tls_.get(), bytes.data(), static_cast<int>(count));
+      if (sent > 0) {
+        bytes.remove_prefix(static_cast<std::size_t>(sent));
+        continue;
+      }
+      ErrorValue error;
+      if (!wants(sent, for_read, error)) co_return error;
+    } else {
+      const auto sent = send(socket_.native_handle(), bytes.data(), count, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (sent >= 0) {
+        bytes.remove_prefix(static_cast<std::size_t>(sent));
+        continue;
+      }
+      if (errno == EINTR) continue;
+      if (errno != EAGAIN) co_return system_error(errno);
+    }
+    if (const ErrorValue error = co_await wait(for_read); error) co_return error;
+  }
+  co_return ErrorValue();
+}
+
+void Wire::close() {
+  ErrorValue ignored;
+  socket_.close(ignored);
+}
+
+void Wire::cancel() {
+  ++cancellations_;
+  ErrorValue ignored;
+  socket_.cancel(ignored);
+}
+
+void Wire::sweep(TimePoint now) {
+  ErrorValue ignored;
+  if ((is_waiting_to_read_ && now >= read_by_) || (is_waiting_to_write_ && now >= write_by_)) socket_.cancel(ignored);
 }
 
 }  // namespace berth::http

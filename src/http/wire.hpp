@@ -1,33 +1,76 @@
-// The bytes of one connection, plain or TLS, behind one interface, so that the code of HTTP is compiled once. One read
-// and one write may be under way at a time; their buffers must stay valid until the callback.
+// The bytes of one connection, plain or TLS, so that the code of HTTP is written once. OpenSSL works on the socket
+// itself and lets go of its buffers while nothing comes, so that an idle connection costs a few kilobytes. One read and
+// one write may be under way at a time, on the loop's thread.
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <memory>
+#include <span>
+#include <string_view>
 
+#include "berth/clock.hpp"
 #include "http/asio.hpp"
+#include "http/async.hpp"
+#include "http/loop.hpp"
 
 namespace berth::http {
 
 class Wire {
  public:
-  using Done = std::function<void(ErrorValue, std::size_t)>;
+  Wire(Loop& loop, Socket socket);
+  ~Wire();
+  Wire(const Wire&) = delete;
+  Wire& operator=(const Wire&) = delete;
 
-  virtual ~Wire() = default;
-  virtual Socket& socket() = 0;
-  // The TLS handshake; at once on a plain connection.
-  virtual void handshake(bool as_server, Done done) = 0;
-  virtual void read_some(asio::mutable_buffer into, Done done) = 0;
-  virtual void write_some(asio::const_buffer from, Done done) = 0;
-  // Null on a plain connection.
-  virtual SSL* tls() = 0;
+  Async<ErrorValue> connect(const asio::generic::stream_protocol::endpoint& endpoint);
+  // All that follows is encrypted, after a handshake. `context` is kept.
+  void use_tls(std::shared_ptr<asio::ssl::context> context);
+  Async<ErrorValue> handshake(bool as_server);
 
-  // What is under way ends with an error.
+  // Waits until there is something to read, without a buffer for it.
+  Async<ErrorValue> wait_readable();
+  struct Read {
+    ErrorValue error;  // eof: the other side sends no more
+    std::size_t bytes = 0;
+  };
+  Async<Read> read_some(std::span<char> into);
+  Async<ErrorValue> write(std::string_view bytes);
+
+  // What is under way, and all that follows, ends with an error.
   void close();
-};
+  // What is under way ends with operation_aborted; the connection can still be used.
+  void cancel();
+  // A read or a write that is under way at this time is cancelled and ends with timed_out. max: none.
+  void read_by(TimePoint time) { read_by_ = time; }
+  void write_by(TimePoint time) { write_by_ = time; }
+  void sweep(TimePoint now);
 
-std::unique_ptr<Wire> plain_wire(Socket socket);
-std::unique_ptr<Wire> tls_wire(Socket socket, asio::ssl::context& context);
+  Loop& loop() { return loop_; }
+  Socket& socket() { return socket_; }
+  bool is_open() const { return socket_.is_open(); }
+  // Null on a plain connection.
+  SSL* tls() { return tls_.get(); }
+
+ private:
+  struct Free {
+    void operator()(SSL* tls) const { SSL_free(tls); }
+  };
+  struct Ready;
+  struct Connecting;
+
+  Async<ErrorValue> wait(bool for_read);
+  // What OpenSSL wants next after `result`, which it said is not complete. False: it has failed, with `error`.
+  bool wants(int result, bool& read, ErrorValue& error);
+
+  Loop& loop_;
+  Socket socket_;
+  std::shared_ptr<asio::ssl::context> context_;
+  std::unique_ptr<SSL, Free> tls_;
+  TimePoint read_by_ = TimePoint::max(), write_by_ = TimePoint::max();
+  bool is_waiting_to_read_ = false, is_waiting_to_write_ = false;
+  std::size_t cancellations_ = 0;
+  friend struct Loop;
+  std::size_t place_ = 0;  // in the loop's list
+};
 
 }  // namespace berth::http

@@ -37,7 +37,7 @@ class LedgerLimits : public LedgerCase {
   // The locks of all leases of a file, which keep them alive.
   static world::Descriptor lock_all(const UserFile& file) {
     world::Descriptor all(::open(file.path().c_str(), O_RDWR | O_CLOEXEC));
-    struct flock range{};
+    struct flock range {};
     range.l_type = F_WRLCK;
     range.l_start = static_cast<off_t>(locks_begin);
     range.l_len = 1 << 30;
@@ -81,7 +81,8 @@ TEST(FolderLockTest, IsNotKeptFromOthersByOneThatTakesItAgainAndAgain) {
   ends = true;
   greedy.join();
   for (std::thread& other : others) other.join();
-  // The shorter ones: this thread is not always there when its turn comes. Without a pause a quarter takes over 80 turns.
+  // The shorter ones: this thread is not always there when its turn comes. Without a pause a quarter takes over 80
+  // turns.
   std::nth_element(waits.begin(), waits.begin() + 25, waits.end());
   EXPECT_LT(waits[25], 40U);
 }

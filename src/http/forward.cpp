@@ -1,0 +1,230 @@
+#include "http/forward.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace berth::http {
+namespace {
+
+constexpr std::array<std::string_view, 10> of_one_connection = {
+    "connection", "content-length",    "expect",  "keep-alive", "proxy-authorization", "proxy-connection",
+    "te",         "transfer-encoding", "trailer", "upgrade"};
+
+// Whether a list such as that of Connection has this word.
+bool lists(std::string_view list, std::string_view word) {
+  while (!list.empty()) {
+    const std::size_t comma = list.find(',');
+    std::string_view item = list.substr(0, comma);
+    while (!item.empty() && (item.front() == ' ' || item.front() == '\t')) item.remove_prefix(1);
+    while (!item.empty() && (item.back() == ' ' || item.back() == '\t')) item.remove_suffix(1);
+    if (lower_case(item) == word) return true;
+    list = comma == list.npos ? std::string_view() : list.substr(comma + 1);
+  }
+  return false;
+}
+
+void append_headers(std::string& out, const Headers& headers) {
+  for (const auto& [name, value] : headers) out.append(name).append(": ").append(value).append("\r\n");
+}
+
+void append_length(std::string& out, const Link::Body& body) {
+  if (body.is_chunked || !body.length)
+    out += "transfer-encoding: chunked\r\n";
+  else
+    out += "content-length: " + std::to_string(*body.length) + "\r\n";
+}
+
+std::string in_words(Link::Outcome outcome, const ErrorValue& error) {
+  switch (outcome) {
+    case Link::Outcome::ended: return "it closed the connection";
+    case Link::Outcome::timed_out: return "it did not go on in time";
+    case Link::Outcome::too_long: return "it sent a header that is too long";
+    case Link::Outcome::malformed: return "it sent what is not HTTP/1.1: " + error.message();
+    default: return error.message();
+  }
+}
+
+}  // namespace
+
+// What both directions share.
+struct Forwarding {
+  Link& client;
+  Link& server;
+  const ForwardOptions& options;
+  Link::Body request_body;
+  Forwarded result = {};
+  bool is_request_sent = false;
+
+  TimePoint client_by() const { return real_clock().now() + options.client_time; }
+  void client_is_gone(std::string why) {
+    result.end = Forwarded::End::client_gone;
+    result.problem = std::move(why);
+    server.wire().close();
+  }
+  void server_has_failed(std::string why) {
+    if (result.end == Forwarded::End::client_gone) return;
+    result.end = Forwarded::End::server_failed;
+    result.problem = std::move(why);
+  }
+};
+
+namespace {
+
+bool is_cancelled(const Link& link, Link::Outcome outcome) {
+  return outcome == Link::Outcome::failed && link.error() == asio::error::operation_aborted;
+}
+
+// Sends the request, and watches the client from then on.
+Async<void> send_request(Forwarding& all) {
+  const bool is_chunked = all.request_body.is_chunked;
+  std::string out = all.options.text;
+  if (!all.options.body_begin.empty()) {
+    if (is_chunked)
+      append_chunk(out, all.options.body_begin);
+    else
+      out += all.options.body_begin;
+  }
+  while (true) {
+    const bool is_last = all.client.is_read();
+    if (is_last && is_chunked) out += last_chunk;
+    // A server that refuses a request may answer before it has read all of it: its answer is read in any case.
+    const ErrorValue error = co_await all.server.write(out);
+    if (error) co_return;
+    if (is_last) break;
+    all.client.wire().read_by(all.client_by());
+    const Link::Piece piece = co_await all.client.read_piece();
+    if (is_cancelled(all.client, piece.outcome)) co_return;
+    if (piece.outcome != Link::Outcome::done)
+      co_return all.client_is_gone("the body of the request is not complete: " +
+                                   in_words(piece.outcome, all.client.error()));
+    out.clear();
+    if (is_chunked && !piece.bytes.empty())
+      append_chunk(out, piece.bytes);
+    else
+      out = piece.bytes;
+  }
+  all.is_request_sent = true;
+  all.client.wire().read_by(TimePoint::max());
+  const Link::Outcome outcome = co_await all.client.read_ahead();
+  if (outcome != Link::Outcome::done && !is_cancelled(all.client, outcome)) all.client_is_gone("the client is gone");
+}
+
+Async<void> copy_raw(Link& from, Link& to) {
+  while (true) {
+    const Link::Piece piece = co_await from.read_raw();
+    if (piece.outcome != Link::Outcome::done) break;
+    const ErrorValue error = co_await to.write(piece.bytes);
+    if (error) break;
+  }
+  from.wire().close();
+  to.wire().close();
+}
+
+// The answer, up to its end. The rest of `all.result` is set by the caller.
+Async<void> receive_answer(Forwarding& all, const Head& request) {
+  Forwarded& result = all.result;
+  Head answer;
+  all.server.wire().read_by(real_clock().now() + all.options.first_byte_time);
+  do {
+    const Link::Outcome outcome = co_await all.server.read_response(answer, Link::head_bytes_max, request.method == "HEAD");
+    if (outcome != Link::Outcome::done) co_return all.server_has_failed(in_words(outcome, all.server.error()));
+  } while (answer.status / 100 == 1 && answer.status != 101);
+  result.status = answer.status;
+  if (all.options.on_answer && !all.options.on_answer(answer)) {
+    result.end = Forwarded::End::withheld;
+    co_return;
+  }
+  const Link::Body body = all.server.body();
+  const bool is_upgrade = answer.status == 101 && asks_for_upgrade(request.headers);
+  Headers headers = end_to_end(answer.headers);
+  std::string out;
+  if (is_upgrade) {
+    headers.set("connection", "upgrade");
+    headers.set("upgrade", std::string(answer.headers.get("upgrade").value_or("")));
+    out = response_text(answer.status, headers, {.is_chunked = false, .length = 0}, true);
+  } else {
+    result.is_client_kept = all.client.body().keeps_connection;
+    out = response_text(answer.status, headers, body, result.is_client_kept);
+  }
+  while (true) {
+    all.client.wire().write_by(all.client_by());
+    result.reached_client = true;
+    const ErrorValue error = co_await all.client.write(out);
+    if (error) co_return all.client_is_gone("the client does not read: " + error.message());
+    if (is_upgrade || all.server.is_read()) co_return;
+    all.server.wire().read_by(real_clock().now() + all.options.silence_time);
+    const Link::Piece piece = co_await all.server.read_piece();
+    if (piece.outcome != Link::Outcome::done)
+      co_return all.server_has_failed(in_words(piece.outcome, all.server.error()));
+    out.clear();
+    if (piece.bytes.empty()) {
+      if (!body.length) out = last_chunk;
+    } else if (!body.length) {
+      append_chunk(out, piece.bytes);
+      if (all.server.is_read()) out += last_chunk;
+    } else {
+      out = piece.bytes;
+    }
+  }
+}
+
+}  // namespace
+
+Headers end_to_end(const Headers& headers) {
+  Headers passed;
+  for (const auto& [name, value] : headers) {
+    if (std::find(of_one_connection.begin(), of_one_connection.end(), name) != of_one_connection.end()) continue;
+    bool is_listed = false;
+    for (const auto& [other, list] : headers) is_listed = is_listed || (other == "connection" && lists(list, name));
+    if (!is_listed) passed.add(name, value);
+  }
+  return passed;
+}
+
+bool asks_for_upgrade(const Headers& headers) {
+  return headers.get("upgrade") && lists(headers.get("connection").value_or(""), "upgrade");
+}
+
+std::string request_text(const Head& request, const Headers& headers, const Link::Body& body) {
+  std::string out = request.method + ' ' + request.target + " HTTP/1.1\r\n";
+  append_headers(out, headers);
+  if (!body.is_empty()) append_length(out, body);
+  if (asks_for_upgrade(request.headers))
+    out.append("connection: upgrade\r\nupgrade: ").append(*request.headers.get("upgrade")).append("\r\n");
+  return out += "\r\n";
+}
+
+std::string response_text(int status, const Headers& headers, const Link::Body& body, bool keeps_connection) {
+  std::string out = "HTTP/1.1 " + std::to_string(status) + ' ';
+  out.append(reason_phrase(status)).append("\r\n");
+  append_headers(out, headers);
+  if (status / 100 != 1 && status != 204 && status != 304) append_length(out, body);
+  if (!keeps_connection) out += "connection: close\r\n";
+  return out += "\r\n";
+}
+
+Async<Forwarded> forward(Link& client, const Head& request, Link& server, const ForwardOptions& options) {
+  Forwarding all{client, server, options, client.body()};
+  Running sending(send_request(all));
+  co_await receive_answer(all, request);
+  Forwarded& result = all.result;
+  client.wire().cancel();
+  if (!all.is_request_sent) server.wire().close();  // the rest of a request would be read as the next one
+  co_await sending.join();
+  client.wire().read_by(TimePoint::max());
+  client.wire().write_by(TimePoint::max());
+  server.wire().read_by(TimePoint::max());
+  if (result.end == Forwarded::End::done && result.status == 101) {
+    Running up(copy_raw(client, server));
+    co_await copy_raw(server, client);
+    co_await up.join();
+  }
+  result.is_client_kept = result.is_client_kept && result.end == Forwarded::End::done && all.is_request_sent;
+  result.is_server_kept = result.end == Forwarded::End::done && all.is_request_sent && result.status != 101 &&
+                          server.is_read() && server.body().keeps_connection && server.waiting().empty() &&
+                          server.wire().is_open();
+  co_return std::move(result);
+}
+
+}  // namespace berth::http
