@@ -6,9 +6,11 @@
 #include <boost/json.hpp>
 #include <condition_variable>
 #include <cstdlib>
+#include <filesystem>
 #include <mutex>
 #include <thread>
 
+#include "agent/output_sender.hpp"
 #include "agent/test_process.hpp"
 #include "fleet/fleet.hpp"
 #include "format/fleet_json.hpp"
@@ -16,6 +18,8 @@
 #include "ledger/test_folder.hpp"
 #include "machine/job_store.hpp"
 #include "machine/job_supervisor.hpp"
+#include "world/files.hpp"
+#include "world/wall_time.hpp"
 
 namespace berth::agent {
 namespace {
@@ -58,6 +62,11 @@ class OneNodeServer {
     return testing::AssertionSuccess();
   }
 
+  // Until output, or the question whether it is read, was sent so often.
+  testing::AssertionResult until_posts(int count) {
+    return until([&](const auto&, const auto&) { return posts_ >= count; });
+  }
+
  private:
   void answer(const http::Request& request, const http::Responder& to) {
     const std::lock_guard lock(mutex_);
@@ -73,6 +82,7 @@ class OneNodeServer {
       return send_orders(to);
     }
     output_ += request.body;
+    ++posts_;
     to.send({200, {}, format::document({{"open", true}, {"room", true}})});
   }
   void send_orders(const http::Responder& to) {
@@ -88,6 +98,7 @@ class OneNodeServer {
   std::vector<http::Responder> waiting_;
   std::map<std::string, ReplicaState> states_;
   std::string output_;
+  int posts_ = 0;
   http::Server server_;
 
  public:
@@ -159,6 +170,24 @@ TEST(Agent, RunsProbesSendsAndEndsRealReplicas) {
   server.order({});
   EXPECT_TRUE(server.until([](const auto& states, const auto&) { return states.empty(); }));
   EXPECT_TRUE(machine::list_jobs(options.folder + "/jobs").empty());
+}
+
+TEST(OutputSender, WaitsForTheOutputOfAJobThatIsListedAndHasNoneYet) {
+  const ledger::TestFolder folder;
+  OneNodeServer server(folder.path.string());
+  const std::string jobs = (folder.path / "jobs").string();
+  std::filesystem::create_directory(jobs);
+  machine::JobRequest request;
+  request.labels = {{"deployment", "w"}, {"replica", "0"}, {"generation", "1"}};
+  request.created_us = world::wall_time_us();
+  request.machine = machine::machine_name();
+  request.boot = machine::boot_id();
+  const machine::Job job = machine::create_job(jobs, request).value();
+  OutputSender sender({.url = server.url}, {NodeId("n"), jobs, [](const auto&) { return true; }});
+  sender.start({"o1", {DeploymentId("w"), 0, 1}, 0, true});
+  EXPECT_TRUE(server.until_posts(1));  // it asks whether it is read while it waits
+  ASSERT_TRUE(world::write_private_text(job.output(), "hello\n"));
+  EXPECT_TRUE(server.until([](const auto&, const std::string& output) { return output == "hello\n"; }));
 }
 
 }  // namespace

@@ -71,6 +71,11 @@ class OutputSending {
   // To its end if the request follows it, else what is there. False: it is of no use to go on.
   bool send(const machine::Job& job, bool is_first) {
     Result<machine::OutputReader> output = machine::OutputReader::open(job.output());
+    // A job is listed a moment before it has a file for its output.
+    while (!output && request_.follows && is_live(job)) {
+      if (!pause()) return false;
+      output = machine::OutputReader::open(job.output());
+    }
     if (!output) return true;
     if (is_first && request_.tail > 0) output->skip_to_tail(request_.tail);
     while (true) {
