@@ -1,7 +1,5 @@
 #include "http/client.hpp"
 
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -13,7 +11,6 @@ namespace berth::http {
 namespace {
 
 namespace beast = boost::beast::http;
-
 
 // Text that goes into the header as it is must not begin a header of its own.
 bool is_header_text(std::string_view text) {
@@ -85,13 +82,6 @@ struct Client::State {
     outcome.emplace(co_await std::move(work));
   }
 
-  // Whether the server has closed a kept connection, or sent what no request asked for.
-  bool is_stale() {
-    char byte = 0;
-    const auto got = recv(link->wire().socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    return !link->waiting().empty() || got >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
-  }
-
   Error bad_answer(Link::Outcome outcome) const {
     if (outcome == Link::Outcome::malformed || outcome == Link::Outcome::too_long)
       return {ErrorCode::io, url() + " sent an answer that is not HTTP: " + link->error().message()};
@@ -132,7 +122,7 @@ struct Client::State {
   // Sends the request and reads the head of its answer.
   Async<Result<void>> send(const std::string& text, const std::string& method, Head& head) {
     while (true) {
-      if (link && is_stale()) link.reset();
+      if (link && link->is_stale()) link.reset();
       const bool kept = link != nullptr;
       if (!kept) {
         auto connected = co_await dialer.connect(loop);

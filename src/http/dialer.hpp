@@ -1,5 +1,4 @@
-// Opens connections to one server: finds its address, connects, and checks who it is. For the sources of this folder;
-// the Client and whatever keeps several connections to one server have one each.
+// Opens connections to one server: finds its address, connects, and checks who it is.
 #pragma once
 
 #include <memory>

@@ -53,7 +53,9 @@ struct Forwarding {
   Link& server;
   const ForwardOptions& options;
   Link::Body request_body;
+  Signal go_on;  // the server wants the body, or has answered without it
   Forwarded result = {};
+  bool is_wanted = false;
   bool is_request_sent = false;
 
   TimePoint client_by() const { return real_clock().now() + options.client_time; }
@@ -92,6 +94,10 @@ Async<void> send_request(Forwarding& all) {
     const ErrorValue error = co_await all.server.write(out);
     if (error) co_return;
     if (is_last) break;
+    if (all.options.waits_for_continue && !all.is_wanted) {
+      co_await all.go_on.wait();
+      if (!all.is_wanted) co_return;
+    }
     all.client.wire().read_by(all.client_by());
     const Link::Piece piece = co_await all.client.read_piece();
     if (is_cancelled(all.client, piece.outcome)) co_return;
@@ -127,8 +133,12 @@ Async<void> receive_answer(Forwarding& all, const Head& request) {
   Head answer;
   all.server.wire().read_by(real_clock().now() + all.options.first_byte_time);
   do {
-    const Link::Outcome outcome = co_await all.server.read_response(answer, Link::head_bytes_max, request.method == "HEAD");
+    const Link::Outcome outcome =
+        co_await all.server.read_response(answer, Link::head_bytes_max, request.method == "HEAD");
     if (outcome != Link::Outcome::done) co_return all.server_has_failed(in_words(outcome, all.server.error()));
+    if (answer.status != 100) continue;
+    all.is_wanted = true;
+    all.go_on.notify();
   } while (answer.status / 100 == 1 && answer.status != 101);
   result.status = answer.status;
   if (all.options.on_answer && !all.options.on_answer(answer)) {
@@ -205,11 +215,12 @@ std::string response_text(int status, const Headers& headers, const Link::Body& 
 }
 
 Async<Forwarded> forward(Link& client, const Head& request, Link& server, const ForwardOptions& options) {
-  Forwarding all{client, server, options, client.body()};
+  Forwarding all{client, server, options, client.body(), Signal(client.wire().loop())};
   Running sending(send_request(all));
   co_await receive_answer(all, request);
   Forwarded& result = all.result;
   client.wire().cancel();
+  all.go_on.notify();
   if (!all.is_request_sent) server.wire().close();  // the rest of a request would be read as the next one
   co_await sending.join();
   client.wire().read_by(TimePoint::max());

@@ -29,6 +29,9 @@ struct ForwardOptions {
   // The head that is sent, as request_text() writes it, and what was read of the body before.
   std::string text;
   std::string body_begin = {};
+  // The rest of the body is sent after "100 Continue", which the head asks for: a server that does not want the request
+  // is not sent it, and it can be passed on to another one.
+  bool waits_for_continue = false;
   // Of each piece of the client's body, and of each write to it.
   std::chrono::milliseconds client_time{20'000};
   std::chrono::milliseconds first_byte_time{600'000};  // until the answer begins

@@ -1,6 +1,9 @@
 #include "http/link.hpp"
 
+#include <sys/socket.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <utility>
@@ -37,6 +40,12 @@ void append_chunk(std::string& out, std::string_view bytes) {
 
 std::string_view Link::waiting() const {
   return buffer_ ? std::string_view(buffer_->data() + begin_, end_ - begin_) : std::string_view();
+}
+
+bool Link::is_stale() {
+  char byte = 0;
+  const auto got = recv(wire_->socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return !waiting().empty() || got >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
 }
 
 void Link::consume(std::size_t bytes) {

@@ -65,6 +65,8 @@ class Link {
   // fills a buffer (`done`), or Wire::cancel().
   Async<Outcome> read_ahead();
   std::string_view waiting() const;
+  // Of an idle connection: the other side has closed it, or sent what nothing asked for.
+  bool is_stale();
 
   Async<ErrorValue> write(std::string_view bytes) { return wire_->write(bytes); }
 

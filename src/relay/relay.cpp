@@ -1,0 +1,287 @@
+#include "relay/relay.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "http/dialer.hpp"
+#include "http/forward.hpp"
+#include "relay/relay_links.hpp"
+
+namespace berth::relay {
+
+using http::Async;
+using http::Head;
+using http::Link;
+using Outcome = http::Link::Outcome;
+
+namespace {
+
+constexpr std::string_view own_headers = "x-berth-";
+
+// A target may be a new incarnation of a replica under the same name: its address tells them apart.
+std::string pool_of(const Target& target) { return target.name + ' ' + target.address; }
+
+http::Headers for_replica(const http::Headers& headers) {
+  http::Headers passed;
+  for (const auto& [name, value] : http::end_to_end(headers))
+    if (!name.starts_with(own_headers)) passed.add(name, value);
+  return passed;
+}
+
+}  // namespace
+
+// One connection to a gateway.
+struct Relay::Connection {
+  std::unique_ptr<Link> link;  // null: not connected yet, or over
+  bool is_idle = true;
+  std::optional<http::Running> running;
+};
+
+struct Relay::Gateway {
+  Gateway(http::Loop& loop, http::Dialer of) : dialer(std::move(of)), wake(loop) {}
+
+  http::Dialer dialer;
+  bool is_wanted = true;
+  std::list<Connection> connections;
+  std::chrono::milliseconds wait{0};  // after the last failure
+  TimePoint again{};                  // not before
+  http::Signal wake;                  // a connection is busy or over, or the gateway is not wanted any more
+  std::optional<http::Running> running;
+};
+
+// An idle connection to a replica.
+struct Relay::Upstream {
+  std::unique_ptr<Link> link;
+  TimePoint since{};
+};
+
+Relay::Relay(http::Loop& loop, RelayOptions options) : loop_(loop), options_(std::move(options)), idle_closed_(loop) {
+  closing_.emplace(close_idle());
+}
+
+Relay::~Relay() = default;
+
+void Relay::set_gateways(const std::vector<http::ClientOptions>& gateways) {
+  gateways_.remove_if([](const Gateway& gateway) { return gateway.running && gateway.running->is_done(); });
+  for (Gateway& gateway : gateways_) gateway.is_wanted = false;
+  for (const http::ClientOptions& options : gateways) {
+    const auto known = std::find_if(gateways_.begin(), gateways_.end(), [&](const Gateway& gateway) {
+      const http::ClientOptions& of = gateway.dialer.options();
+      return of.url == options.url && of.fingerprint == options.fingerprint && !gateway.running->is_done();
+    });
+    if (known != gateways_.end()) {
+      known->is_wanted = true;
+      continue;
+    }
+    Result<http::Dialer> dialer = http::Dialer::create(options);
+    if (!dialer) continue;  // the server that named it has checked it
+    Gateway& added = gateways_.emplace_back(loop_, *std::move(dialer));
+    added.running.emplace(keep_open(added));
+  }
+  for (Gateway& gateway : gateways_) gateway.wake.notify();
+}
+
+// Keeps some connections to the gateway idle, until it is not wanted any more and all have ended.
+Async<void> Relay::keep_open(Gateway& gateway) {
+  while (true) {
+    gateway.connections.remove_if(
+        [](const Connection& connection) { return connection.running && connection.running->is_done(); });
+    const bool is_open = gateway.is_wanted && !is_draining_;
+    if (!is_open) {
+      for (Connection& connection : gateway.connections)
+        if (connection.is_idle && connection.link) connection.link->wire().cancel();  // serve() says so to the gateway
+      if (gateway.connections.empty()) co_return;
+    }
+    const auto idle = static_cast<std::size_t>(std::count_if(gateway.connections.begin(), gateway.connections.end(),
+                                                             [](const Connection& c) { return c.is_idle; }));
+    const std::size_t room = options_.connections_max - std::min(options_.connections_max, gateway.connections.size());
+    std::size_t missing = is_open && idle < options_.spare ? std::min(options_.spare - idle, room) : 0;
+    TimePoint until = TimePoint::max();
+    if (missing > 0 && real_clock().now() < gateway.again) {
+      until = gateway.again;
+      missing = 0;
+    }
+    // One to try after a failure; the others follow when it works.
+    if (gateway.wait.count() > 0) missing = std::min<std::size_t>(missing, 1);
+    for (; missing > 0; --missing) {
+      Connection& connection = gateway.connections.emplace_back();
+      connection.running.emplace(serve(gateway, connection));
+    }
+    co_await gateway.wake.wait(until);
+  }
+}
+
+Async<bool> Relay::begin(Gateway& gateway, Connection& connection) {
+  auto connected = co_await gateway.dialer.connect(loop_);
+  if (!connected) co_return false;
+  Link& link = **connected;
+  std::string text = "POST ";
+  text.append(relay_path).append(" HTTP/1.1\r\nhost: ").append(gateway.dialer.url().authority);
+  text.append("\r\nconnection: upgrade\r\nupgrade: ").append(relay_protocol);
+  text.append("\r\nx-berth-node: ").append(options_.node).append("\r\ncontent-length: 0\r\n\r\n");
+  link.wire().write_by(real_clock().now() + options_.connect_time);
+  const http::ErrorValue error = co_await link.write(text);
+  if (error) co_return false;
+  Head answer;
+  link.wire().read_by(real_clock().now() + options_.connect_time);
+  const Outcome outcome = co_await link.read_response(answer, Link::head_bytes_max, false);
+  if (outcome != Outcome::done || answer.status != 101) co_return false;
+  link.wire().read_by(TimePoint::max());
+  link.wire().write_by(TimePoint::max());
+  connection.link = *std::move(connected);
+  co_return true;
+}
+
+Async<void> Relay::serve(Gateway& gateway, Connection& connection) {
+  bool goes_on = co_await begin(gateway, connection);
+  if (goes_on) {
+    gateway.wait = std::chrono::milliseconds(0);
+  } else {
+    gateway.wait = std::clamp(2 * gateway.wait, options_.again_min, options_.again_max);
+    gateway.again = real_clock().now() + gateway.wait;
+  }
+  gateway.wake.notify();
+  while (goes_on) {
+    Link& link = *connection.link;
+    connection.is_idle = true;
+    const Outcome begun = co_await link.wait_for_message();
+    connection.is_idle = false;
+    gateway.wake.notify();
+    if (begun != Outcome::done) {
+      // An answer that no request asked for: if one is on its way, it is told that it has not begun.
+      if (!gateway.is_wanted || is_draining_) co_await end(link);
+      break;
+    }
+    Head head;
+    const Outcome read = co_await link.read_request(head, Link::head_bytes_max);
+    if (read != Outcome::done) break;
+    const bool is_kept = co_await pass_on(link, head);
+    goes_on = is_kept && gateway.is_wanted && !is_draining_;
+  }
+  connection.link.reset();
+  connection.is_idle = false;
+  gateway.wake.notify();
+}
+
+// Whatever still comes is not looked at.
+Async<void> Relay::end(Link& link) {
+  const http::Headers headers{{std::string(header_refused), "draining"}};
+  const http::ErrorValue error =
+      co_await link.write(http::response_text(503, headers, {.is_chunked = false, .length = 0}, false));
+  bool is_open = !error;
+  link.wire().read_by(real_clock().now() + options_.connect_time);
+  while (is_open) {
+    const Link::Piece piece = co_await link.read_raw();
+    is_open = piece.outcome == Outcome::done;
+  }
+}
+
+Async<bool> Relay::refuse(Link& link, const Head& head, int status, std::string_view header, std::string_view why) {
+  const std::string_view name = head.headers.get(header_target).value_or("");
+  const bool waits = head.headers.get("expect").has_value();
+  // What was sent of the body is not needed. Of a gateway that waits for permission to send it nothing comes.
+  bool is_kept = true;
+  while (is_kept && !waits && !link.is_read()) {
+    const Link::Piece piece = co_await link.read_piece();
+    is_kept = piece.outcome == Outcome::done;
+  }
+  is_kept = is_kept && link.is_read();
+  const http::Headers headers{{std::string(header), std::string(why)}, {std::string(header_load), load_text(name)}};
+  const http::ErrorValue error =
+      co_await link.write(http::response_text(status, headers, {.is_chunked = false, .length = 0}, is_kept));
+  co_return is_kept && !error;
+}
+
+std::string Relay::load_text(std::string_view name) const {
+  const Admission::Load load = admission_.load(name);
+  return std::to_string(load.in_flight) + '/' + std::to_string(load.concurrent_max);
+}
+
+Async<std::unique_ptr<Link>> Relay::connect(const Target& target, std::string& problem) {
+  std::vector<Upstream>& idle = idle_[pool_of(target)];
+  while (!idle.empty()) {
+    Upstream last = std::move(idle.back());
+    idle.pop_back();
+    if (!last.link->is_stale()) co_return std::move(last.link);
+  }
+  if (options_.check) {
+    if (const auto checked = options_.check(target); !checked) {
+      problem = checked.error().message;
+      co_return nullptr;
+    }
+  }
+  Result<http::Dialer> dialer = http::Dialer::create({.url = target.address});
+  if (!dialer) {
+    problem = dialer.error().message;
+    co_return nullptr;
+  }
+  auto connected = co_await dialer->connect(loop_);
+  if (!connected) {
+    problem = connected.error().message;
+    co_return nullptr;
+  }
+  co_return *std::move(connected);
+}
+
+Async<bool> Relay::pass_on(Link& link, Head& head) {
+  const std::string name(head.headers.get(header_target).value_or(""));
+  const bool waits = head.headers.get("expect").has_value();
+  const Admission::Answer answer = admission_.admit(name);
+  if (answer != Admission::Answer::admitted) {
+    co_return co_await refuse(link, head, 503, header_refused, to_string(answer));
+  }
+  const Target target = *admission_.find(name);
+  std::string problem;
+  std::unique_ptr<Link> upstream = co_await connect(target, problem);
+  http::Forwarded forwarded;
+  forwarded.end = http::Forwarded::End::server_failed;
+  forwarded.problem = problem;
+  if (upstream) {
+    if (waits) {
+      const http::ErrorValue error = co_await link.write("HTTP/1.1 100 Continue\r\n\r\n");
+      if (error) upstream.reset();
+    }
+  }
+  if (upstream) {
+    http::ForwardOptions options;
+    options.text = http::request_text(head, for_replica(head.headers), link.body());
+    options.on_answer = [&](Head& given) {
+      given.headers.set(header_load, load_text(name));
+      return true;
+    };
+    forwarded = co_await http::forward(link, head, *upstream, options);
+  }
+  admission_.end(name);
+  if (forwarded.is_server_kept) keep(target, std::move(upstream));
+  if (forwarded.end != http::Forwarded::End::server_failed || forwarded.reached_client)
+    co_return forwarded.is_client_kept;
+  co_return co_await refuse(link, head, 502, header_failed, forwarded.problem);
+}
+
+void Relay::keep(const Target& target, std::unique_ptr<Link> link) {
+  if (admission_.find(target.name) == nullptr) return;
+  idle_[pool_of(target)].push_back({std::move(link), real_clock().now()});
+}
+
+// Every second, those that are idle for too long.
+Async<void> Relay::close_idle() {
+  while (!is_draining_) {
+    co_await idle_closed_.wait(real_clock().now() + std::chrono::seconds(1));
+    const TimePoint before = real_clock().now() - options_.keep_alive + std::chrono::seconds(1);
+    for (auto& [name, links] : idle_)
+      std::erase_if(links, [&](const Upstream& upstream) { return upstream.since < before; });
+    std::erase_if(idle_, [](const auto& item) { return item.second.empty(); });
+  }
+}
+
+Async<void> Relay::drain() {
+  is_draining_ = true;
+  idle_closed_.notify();
+  for (Gateway& gateway : gateways_) gateway.wake.notify();
+  for (Gateway& gateway : gateways_) co_await gateway.running->join();
+  co_await closing_->join();
+  idle_.clear();
+}
+
+}  // namespace berth::relay

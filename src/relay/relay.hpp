@@ -1,0 +1,86 @@
+// The relay of a node: the path from the gateways to its replicas. It opens connections to every gateway, so that the
+// node needs no open port, takes requests on them, admits as many as a replica may have, and passes them on to the
+// replica's own socket. What it does not admit has not begun, so that a gateway may always try it elsewhere. Every
+// answer tells the load of the replica. On the thread of a loop.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "http/async.hpp"
+#include "http/client.hpp"
+#include "http/link.hpp"
+#include "http/loop.hpp"
+#include "relay/admission.hpp"
+
+namespace berth::relay {
+
+// Headers between gateway and relay; neither reaches a replica or a client.
+inline constexpr std::string_view header_target = "x-berth-to",  // of a request: "chat/0#17"
+    header_refused = "x-berth-refused",                          // of an answer: it has not begun, and why
+    header_failed = "x-berth-failed",                            // the replica did not answer, and why
+    header_load = "x-berth-load";                                // "3/8": in flight, with this one, and at most
+
+struct RelayOptions {
+  std::string node = {};
+  // Before each new connection to a replica: whether what listens there belongs to it. An error is not passed on.
+  std::function<Result<void>(const Target& target)> check = nullptr;
+  // Connections to each gateway on which no request is; a burst of more waits for the next one.
+  std::size_t spare = 4;
+  std::size_t connections_max = 1024;  // to each gateway
+  // Shorter than that of common engines (uvicorn: 5 s), so that no request meets a connection that is being closed.
+  std::chrono::milliseconds keep_alive{4'000};
+  std::chrono::milliseconds connect_time{5'000};
+  std::chrono::milliseconds again_min{100}, again_max{5'000};  // until the next try to reach a gateway
+};
+
+class Relay {
+ public:
+  Relay(http::Loop& loop, RelayOptions options);
+  ~Relay();
+  Relay(const Relay&) = delete;
+  Relay& operator=(const Relay&) = delete;
+
+  void set_targets(std::vector<Target> targets) { admission_.set(std::move(targets)); }
+  // All gateways; those that are not named any more get no new connections, and requests in flight end as usual.
+  void set_gateways(const std::vector<http::ClientOptions>& gateways);
+  const Admission& admission() const { return admission_; }
+
+  // Requests in flight go on; returns when they have ended.
+  http::Async<void> drain();
+
+ private:
+  struct Gateway;
+  struct Connection;
+  struct Upstream;
+
+  http::Async<void> keep_open(Gateway& gateway);
+  http::Async<void> serve(Gateway& gateway, Connection& connection);
+  http::Async<bool> begin(Gateway& gateway, Connection& connection);
+  // One request. False: the connection cannot be used again.
+  http::Async<bool> pass_on(http::Link& link, http::Head& head);
+  http::Async<bool> refuse(http::Link& link, const http::Head& head, int status, std::string_view header,
+                           std::string_view why);
+  http::Async<void> end(http::Link& link);
+  std::string load_text(std::string_view name) const;
+  http::Async<std::unique_ptr<http::Link>> connect(const Target& target, std::string& problem);
+  void keep(const Target& target, std::unique_ptr<http::Link> link);
+  http::Async<void> close_idle();
+
+  http::Loop& loop_;
+  RelayOptions options_;
+  Admission admission_;
+  bool is_draining_ = false;
+  std::list<Gateway> gateways_;
+  std::map<std::string, std::vector<Upstream>> idle_;  // to replicas, by target
+  http::Signal idle_closed_;
+  std::optional<http::Running> closing_;
+};
+
+}  // namespace berth::relay

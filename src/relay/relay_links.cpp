@@ -1,0 +1,96 @@
+#include "relay/relay_links.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace berth::relay {
+
+using http::Async;
+using http::Link;
+
+namespace {
+
+// Of those that a burst has left behind, more than this many are closed after this time.
+constexpr std::size_t idle_many = 16;
+constexpr Duration idle_time = std::chrono::seconds(60);
+
+}  // namespace
+
+Async<void> RelayLinks::keep(Link& link, const NodeId& node) {
+  std::string text = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: ";
+  text.append(relay_protocol).append("\r\n\r\n");
+  const http::ErrorValue error = co_await link.write(text);
+  if (error) co_return;
+  Kept kept{&link, http::Signal(loop_)};
+  OfNode& of = nodes_[node];
+  of.all[&link] = &kept;
+  offer(of, link);
+  co_await kept.over.wait();
+  of.all.erase(&link);
+  std::erase_if(of.idle, [&](const Idle& idle) { return idle.link == &link; });
+  forget_if_empty(node);
+}
+
+void RelayLinks::forget_if_empty(const NodeId& node) {
+  const auto found = nodes_.find(node);
+  if (found != nodes_.end() && found->second.all.empty() && found->second.waiters.empty()) nodes_.erase(found);
+}
+
+void RelayLinks::end() {
+  is_ending_ = true;
+  for (auto& [node, of] : nodes_)
+    for (const Idle& idle : std::exchange(of.idle, {})) of.all.at(idle.link)->over.notify();
+}
+
+void RelayLinks::offer(OfNode& node, Link& link) {
+  if (is_ending_) return node.all.at(&link)->over.notify();
+  if (node.waiters.empty()) {
+    const TimePoint now = real_clock().now();
+    // Closed at this end, where it is known that no request is on its way.
+    if (node.idle.size() >= idle_many && now - node.idle.front().since > idle_time) {
+      node.all.at(node.idle.front().link)->over.notify();
+      node.idle.erase(node.idle.begin());
+    }
+    return node.idle.push_back({&link, now});
+  }
+  Waiter& waiter = *node.waiters.front();
+  node.waiters.pop_front();
+  waiter.link = &link;
+  waiter.signal.notify();
+}
+
+Async<Link*> RelayLinks::take(const NodeId& node, TimePoint until) {
+  OfNode& of = nodes_[node];
+  while (!of.idle.empty()) {
+    Link* const link = of.idle.back().link;
+    of.idle.pop_back();
+    if (!link->is_stale()) co_return link;
+    of.all.at(link)->over.notify();
+  }
+  Waiter waiter{http::Signal(loop_)};
+  of.waiters.push_back(&waiter);
+  const bool is_offered = co_await waiter.signal.wait(until);
+  if (!is_offered && waiter.link == nullptr) {
+    std::erase(of.waiters, &waiter);
+    forget_if_empty(node);
+  }
+  co_return waiter.link;
+}
+
+void RelayLinks::give_back(const NodeId& node, Link& link, bool is_usable) {
+  OfNode& of = nodes_.at(node);
+  if (is_usable) return offer(of, link);
+  of.all.at(&link)->over.notify();
+}
+
+std::size_t RelayLinks::idle(const NodeId& node) const {
+  const auto found = nodes_.find(node);
+  return found == nodes_.end() ? 0 : found->second.idle.size();
+}
+
+bool RelayLinks::has(const NodeId& node) const {
+  const auto found = nodes_.find(node);
+  return found != nodes_.end() && !found->second.all.empty();
+}
+
+}  // namespace berth::relay

@@ -1,0 +1,69 @@
+// The gateway's end of the path to replicas: connections that the relays of nodes have opened to this gateway, and on
+// which the gateway sends requests. Each carries one request at a time, so that nothing is mixed on it. A relay opens
+// another one when few are idle. On the thread of the gateway's server.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "berth/ids.hpp"
+#include "http/async.hpp"
+#include "http/link.hpp"
+#include "http/loop.hpp"
+#include "http/message.hpp"
+
+namespace berth::relay {
+
+// What a relay asks for, as the protocol of an upgrade, and where.
+inline constexpr std::string_view relay_protocol = "berth-relay-1", relay_path = "/.berth/relay";
+
+class RelayLinks {
+ public:
+  explicit RelayLinks(http::Loop& loop) : loop_(loop) {}
+
+  // Answers the request of a relay and keeps its connection; returns when that is over.
+  http::Async<void> keep(http::Link& link, const NodeId& node);
+
+  // An idle connection to the relay of that node. Null: there was none until `until`. give_back() follows.
+  http::Async<http::Link*> take(const NodeId& node, TimePoint until);
+  // `is_usable`: it can carry another request.
+  void give_back(const NodeId& node, http::Link& link, bool is_usable);
+
+  // The gateway ends: idle connections are closed now, others when they are given back.
+  void end();
+
+  std::size_t idle(const NodeId& node) const;
+  // At least one, idle or not.
+  bool has(const NodeId& node) const;
+
+ private:
+  struct Kept {
+    http::Link* link = nullptr;
+    http::Signal over;
+  };
+  struct Waiter {
+    http::Signal signal;
+    http::Link* link = nullptr;
+  };
+  struct Idle {
+    http::Link* link = nullptr;
+    TimePoint since{};
+  };
+  struct OfNode {
+    std::map<http::Link*, Kept*> all;
+    std::vector<Idle> idle;  // the one used last is at the end
+    std::deque<Waiter*> waiters;
+  };
+  void offer(OfNode& node, http::Link& link);
+
+  void forget_if_empty(const NodeId& node);
+
+  http::Loop& loop_;
+  std::map<NodeId, OfNode> nodes_;
+  bool is_ending_ = false;
+};
+
+}  // namespace berth::relay

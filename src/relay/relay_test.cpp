@@ -1,0 +1,267 @@
+// Both ends of the path from a gateway to replicas, with real sockets.
+#include "relay/relay.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "http/client.hpp"
+#include "http/forward.hpp"
+#include "http/server.hpp"
+#include "relay/relay_links.hpp"
+
+namespace berth::relay {
+namespace {
+
+using namespace std::chrono_literals;
+using http::Async;
+
+bool eventually(const std::function<bool()>& condition) {
+  for (const Deadline deadline = Deadline::after(real_clock(), 10s); !deadline.passed(real_clock().now());) {
+    if (condition()) return true;
+    real_clock().sleep_for(2ms);
+  }
+  return false;
+}
+
+// A server on a thread of its own.
+class Running {
+ public:
+  Running(http::ServerOptions options, auto handler) : server(std::move(options), std::move(handler)) {
+    url = "http://" + server.listen("127.0.0.1:0").value();
+    thread_ = std::thread([this] { server.run(); });
+  }
+  ~Running() { end(0ms); }
+  void end(std::chrono::milliseconds time) {
+    if (!thread_.joinable()) return;
+    server.shutdown(time);
+    thread_.join();
+  }
+  template <class Function>
+  auto on_thread(Function function) {
+    std::promise<decltype(function())> result;
+    server.post([&] { result.set_value(function()); });
+    return result.get_future().get();
+  }
+  http::Server server;
+  std::string url;
+
+ private:
+  std::thread thread_;
+};
+
+http::Server::Handler replica(const std::string& name) {
+  return [name](const http::Request& request, const http::Responder& responder) {
+    http::Response response{200, {{"x-name", name}}, request.body};
+    for (const auto& [header, value] : request.headers) response.headers.add("got-" + header, value);
+    responder.send(std::move(response));
+  };
+}
+
+// Takes the connections of relays and sends what its clients ask for to the target that a header names.
+class TestGateway {
+ public:
+  TestGateway()
+      : running_({.serves_page = false}, http::Server::Proxy([this](http::Link& link, http::Head& head,
+                                                                    const http::Peer&) { return handle(link, head); })),
+        links_(running_.server.loop()) {}
+  ~TestGateway() {
+    running_.server.post([this] { links_.end(); });
+    running_.end(100ms);
+  }
+  const std::string& url() const { return running_.url; }
+  std::size_t idle() {
+    return running_.on_thread([this] { return links_.idle(NodeId("n1")); });
+  }
+
+ private:
+  Async<bool> handle(http::Link& link, http::Head& head) {
+    if (head.target == relay_path) {
+      co_await links_.keep(link, NodeId(std::string(head.headers.get("x-berth-node").value_or(""))));
+      co_return false;
+    }
+    http::Link* const to = co_await links_.take(NodeId("n1"), real_clock().now() + 5s);
+    if (to == nullptr) co_return false;
+    http::ForwardOptions options;
+    http::Headers headers = http::end_to_end(head.headers);
+    options.waits_for_continue = link.body().length.value_or(0) > 1000;
+    if (options.waits_for_continue) headers.set("expect", "100-continue");
+    options.text = http::request_text(head, headers, link.body());
+    const http::Forwarded forwarded = co_await http::forward(link, head, *to, options);
+    links_.give_back(NodeId("n1"), *to, forwarded.is_server_kept);
+    co_return forwarded.is_client_kept;
+  }
+
+  Running running_;
+  RelayLinks links_;
+};
+
+// On the thread of a server without listeners.
+class TestRelay {
+ public:
+  explicit TestRelay(RelayOptions options = {}) : running_({}, http::Server::Handler()) {
+    options.node = "n1";
+    running_.on_thread([&] { return relay_.emplace(running_.server.loop(), std::move(options)), 0; });
+  }
+  ~TestRelay() {
+    running_.end(0ms);
+    relay_.reset();
+  }
+  void set(std::vector<Target> targets, const std::vector<std::string>& gateways) {
+    running_.on_thread([&] {
+      relay_->set_targets(std::move(targets));
+      std::vector<http::ClientOptions> options;
+      for (const std::string& url : gateways) options.push_back({.url = url});
+      relay_->set_gateways(options);
+      return 0;
+    });
+  }
+  std::map<std::string, std::uint32_t> in_flight() {
+    return running_.on_thread([&] { return relay_->admission().in_flight(); });
+  }
+
+ private:
+  Running running_;
+  std::optional<Relay> relay_;
+};
+
+Result<http::Response> ask(const std::string& gateway, const std::string& target, const std::string& body = "hello") {
+  return http::Client::create({.url = gateway})
+      ->request("POST", "/path", body, {.headers = {{std::string(header_target), target}, {"x-berth-other", "1"}}});
+}
+
+TEST(Relay, ReplicasAreReachedThroughConnectionsThatTheNodeOpens) {
+  Running first({}, replica("first")), second({}, replica("second"));
+  TestGateway gateway;
+  TestRelay relay;
+  relay.set({{"a/0#1", first.url, 4, false}, {"b/0#2", second.url, 4, false}}, {gateway.url()});
+  EXPECT_TRUE(eventually([&] { return gateway.idle() == 4; }));
+  for (int i = 0; i < 20; ++i) {
+    for (const auto& [target, name] : {std::pair("a/0#1", "first"), {"b/0#2", "second"}}) {
+      const auto answer = ask(gateway.url(), target);
+      ASSERT_TRUE(answer) << answer.error().to_text();
+      EXPECT_EQ(answer->status, 200);
+      EXPECT_EQ(answer->body, "hello");
+      EXPECT_EQ(answer->headers.get("x-name"), name);
+      EXPECT_EQ(answer->headers.get(header_load), "1/4");
+      EXPECT_FALSE(answer->headers.get("got-x-berth-to")) << "nothing of Berth reaches a replica";
+      EXPECT_FALSE(answer->headers.get("got-x-berth-other"));
+    }
+  }
+  EXPECT_LE(gateway.idle(), 6U) << "they are used again";
+}
+
+TEST(Relay, AdmitsWhatAReplicaMayHaveAndRefusesTheRestBeforeItBegins) {
+  std::mutex mutex;
+  std::vector<http::Responder> held;
+  Running busy({}, [&](const http::Request&, const http::Responder& responder) {
+    const std::lock_guard lock(mutex);
+    held.push_back(responder);
+  });
+  TestGateway gateway;
+  TestRelay relay;
+  relay.set({{"a/0#1", busy.url, 3, false}}, {gateway.url()});
+  std::vector<std::thread> callers;
+  std::atomic<int> answered = 0, refused = 0;
+  for (int i = 0; i < 10; ++i)
+    callers.emplace_back([&] {
+      const auto answer = ask(gateway.url(), "a/0#1");
+      ASSERT_TRUE(answer) << answer.error().to_text();
+      if (answer->status == 200) ++answered;
+      if (answer->status == 503 && answer->headers.get(header_refused) == "full") ++refused;
+    });
+  EXPECT_TRUE(eventually([&] { return refused == 7; }));
+  EXPECT_EQ(relay.in_flight().at("a/0#1"), 3U);
+  {
+    const std::lock_guard lock(mutex);
+    EXPECT_EQ(held.size(), 3U) << "the others did not reach the replica";
+    for (const http::Responder& responder : held) responder.send({200, {}, "done"});
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(answered, 3);
+  EXPECT_TRUE(eventually([&] { return relay.in_flight().at("a/0#1") == 0; }));
+}
+
+TEST(Relay, ADrainingReplicaFinishesItsRequestsAndTakesNoMore) {
+  std::promise<http::Stream> begun;
+  Running slow({},
+               [&](const http::Request&, const http::Responder& responder) { begun.set_value(responder.stream({})); });
+  TestGateway gateway;
+  TestRelay relay;
+  relay.set({{"a/0#1", slow.url, 3, false}}, {gateway.url()});
+  std::future<std::string> stream = std::async(std::launch::async, [&] {
+    std::string all;
+    const auto read = http::Client::create({.url = gateway.url()})
+                          ->stream_bytes("/", [&](std::string_view bytes) { return all += bytes, true; },
+                                         {.headers = {{std::string(header_target), "a/0#1"}}});
+    return read ? all : read.error().to_text();
+  });
+  const http::Stream writer = begun.get_future().get();
+  relay.set({{"a/0#1", slow.url, 3, true}}, {gateway.url()});
+  const auto refused = ask(gateway.url(), "a/0#1");
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->status, 503);
+  EXPECT_EQ(refused->headers.get(header_refused), "draining");
+  relay.set({}, {gateway.url()});
+  EXPECT_EQ(relay.in_flight().at("a/0#1"), 1U);
+  writer.write("all");
+  writer.close();
+  EXPECT_EQ(stream.get(), "all");
+  EXPECT_TRUE(eventually([&] { return relay.in_flight().empty(); }));
+  EXPECT_EQ(ask(gateway.url(), "a/0#1")->headers.get(header_refused), "unknown");
+}
+
+TEST(Relay, AReplicaThatDoesNotAnswerIsTold) {
+  std::string gone;
+  { gone = Running({}, replica("gone")).url; }
+  TestGateway gateway;
+  TestRelay relay({.check = [](const Target& target) -> Result<void> {
+    if (target.name == "b/0#2") return Error{ErrorCode::unavailable, "the port belongs to another process"};
+    return {};
+  }});
+  relay.set({{"a/0#1", gone, 3, false}, {"b/0#2", gone, 3, false}}, {gateway.url()});
+  const auto answer = ask(gateway.url(), "a/0#1");
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->status, 502);
+  EXPECT_TRUE(answer->headers.get(header_failed));
+  EXPECT_EQ(relay.in_flight().at("a/0#1"), 0U);
+  EXPECT_EQ(ask(gateway.url(), "b/0#2")->headers.get(header_failed), "the port belongs to another process");
+}
+
+TEST(Relay, ALargeBodyIsSentAfterItWasAdmitted) {
+  Running server({}, replica("a"));
+  TestGateway gateway;
+  TestRelay relay;
+  relay.set({{"a/0#1", server.url, 1, false}}, {gateway.url()});
+  const std::string body(3'000'000, 'x');
+  const auto answer = ask(gateway.url(), "a/0#1", body);
+  ASSERT_TRUE(answer) << answer.error().to_text();
+  EXPECT_TRUE(answer->body == body);
+  const auto refused = ask(gateway.url(), "c/0#1", body);
+  ASSERT_TRUE(refused) << refused.error().to_text();
+  EXPECT_EQ(refused->headers.get(header_refused), "unknown");
+}
+
+TEST(Relay, AGatewayThatReturnsIsReachedAgain) {
+  Running server({}, replica("a"));
+  std::string url;
+  TestRelay relay;
+  {
+    TestGateway gateway;
+    url = gateway.url();
+    relay.set({{"a/0#1", server.url, 1, false}}, {url});
+    EXPECT_TRUE(ask(url, "a/0#1"));
+  }
+  TestGateway other;
+  relay.set({{"a/0#1", server.url, 1, false}}, {other.url()});
+  const auto answer = ask(other.url(), "a/0#1");
+  ASSERT_TRUE(answer) << answer.error().to_text();
+  EXPECT_EQ(answer->status, 200);
+}
+
+}  // namespace
+}  // namespace berth::relay
