@@ -262,7 +262,7 @@ void Connection::handle() {
 Async<void> Connection::watch() {
   const Link::Outcome outcome = co_await link_.read_ahead();
   if (phase_ == Phase::closed || outcome == Link::Outcome::done) co_return;
-  if (outcome == Link::Outcome::failed && link_.error() == asio::error::operation_aborted) co_return;  // cancelled
+  if (outcome == Link::Outcome::failed && link_.is_cancelled()) co_return;
   end_of_input_ = true;
   const bool is_half_closed = outcome == Link::Outcome::ended && phase_ != Phase::streaming;
   if (!is_half_closed) co_return close(true);

@@ -74,7 +74,7 @@ struct Forwarding {
 namespace {
 
 bool is_cancelled(const Link& link, Link::Outcome outcome) {
-  return outcome == Link::Outcome::failed && link.error() == asio::error::operation_aborted;
+  return outcome == Link::Outcome::failed && link.is_cancelled();
 }
 
 // Sends the request, and watches the client from then on.

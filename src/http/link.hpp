@@ -72,6 +72,8 @@ class Link {
 
   // Of the last outcome but `done`, for messages.
   const ErrorValue& error() const { return error_; }
+  // `failed` by Wire::cancel() or close().
+  bool is_cancelled() const { return error_ == asio::error::operation_aborted; }
 
  private:
   template <bool is_request>

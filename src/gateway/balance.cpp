@@ -1,0 +1,119 @@
+#include "gateway/balance.hpp"
+
+#include <algorithm>
+
+#include "berth/assert.hpp"
+#include "berth/device_info.hpp"
+#include "berth/device_view.hpp"
+
+namespace berth::gateway {
+
+std::uint32_t Balance::Replica::in_flight(TimePoint now) const {
+  return own + (now - reported < report_age_max ? others : 0);
+}
+
+bool Balance::Replica::has_room(TimePoint now) const {
+  return is_listed && !endpoint.is_draining && in_flight(now) < endpoint.concurrent_max;
+}
+
+void Balance::set(const std::vector<Endpoint>& endpoints) {
+  for (auto& [name, replica] : replicas_) replica.is_listed = false;
+  for (const Endpoint& endpoint : endpoints) {
+    Replica& replica = replicas_[endpoint.name];
+    replica.endpoint = endpoint;
+    replica.is_listed = true;
+  }
+  std::erase_if(replicas_, [](const auto& item) { return !item.second.is_listed && item.second.own == 0; });
+}
+
+std::size_t Balance::ejected(TimePoint now) const {
+  return static_cast<std::size_t>(std::count_if(replicas_.begin(), replicas_.end(), [&](const auto& item) {
+    return item.second.is_listed && now < item.second.ejected_until;
+  }));
+}
+
+bool Balance::is_left_out(const Replica& replica, TimePoint now, std::size_t listed, std::size_t ejected) const {
+  // Where most of them fail, something else is wrong, and leaving them out would overload the rest.
+  if (2 * ejected > listed || replica.failures < failures_max) return false;
+  // After its time one request shows whether it is back.
+  return now < replica.ejected_until || replica.own > 0;
+}
+
+std::optional<Endpoint> Balance::choose(const std::set<std::string>& tried, Ticket ticket, TimePoint now) {
+  const auto listed = static_cast<std::size_t>(
+      std::count_if(replicas_.begin(), replicas_.end(), [](const auto& item) { return item.second.is_listed; }));
+  const std::size_t out = ejected(now);
+  std::vector<Replica*> candidates;
+  for (auto& [name, replica] : replicas_)
+    if (replica.has_room(now) && !tried.contains(name) && !is_left_out(replica, now, listed, out))
+      candidates.push_back(&replica);
+  if (candidates.empty()) return std::nullopt;
+
+  std::vector<DeviceInfo> infos(candidates.size());
+  std::vector<DeviceView> views(candidates.size());
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    const Replica& replica = *candidates[i];
+    infos[i].id = DeviceId(replica.endpoint.name);
+    infos[i].backend = "replica";
+    DeviceView& view = views[i];
+    view.info = &infos[i];
+    view.id_order = static_cast<std::uint32_t>(i);
+    view.sample = SampleState::fresh;
+    view.queue_depth = 0;
+    view.active_streams = 0;
+    view.in_flight = replica.in_flight(now);
+    view.charged_total = replica.charged;
+    view.backlog_ns = replica.backlog_ns;
+    view.measurements = replica.learnt.measurements;
+    if (replica.learnt.measurements > 0) view.unit_cost_ns = replica.learnt.whole_ns();
+  }
+  Requirements requirements;
+  requirements.cost = 1;
+  const auto winner = berth::choose(*policy_, requirements, views, ticket).winner;
+  if (!winner) return std::nullopt;
+  Replica& chosen = *candidates[*winner];
+  ++chosen.own;
+  ++chosen.charged;
+  chosen.backlog_ns += chosen.learnt.expected_ns(1);
+  return chosen.endpoint;
+}
+
+void Balance::settle(const std::string& name, Ending ending, Duration took, TimePoint now) {
+  const auto found = replicas_.find(name);
+  BERTH_ASSERT(found != replicas_.end() && found->second.own > 0);
+  Replica& replica = found->second;
+  --replica.own;
+  replica.backlog_ns =
+      replica.own == 0 ? 0 : replica.backlog_ns - std::min(replica.backlog_ns, replica.learnt.expected_ns(1));
+  if (ending == Ending::answered) {
+    replica.failures = 0;
+    replica.learnt = replica.learnt.after(static_cast<double>(std::chrono::nanoseconds(took).count()));
+  } else if (ending == Ending::failed) {
+    ++replica.failures;
+    if (replica.failures >= failures_max) {
+      const std::uint32_t doublings = std::min<std::uint32_t>(replica.failures - failures_max, 6);
+      replica.ejected_until = now + std::min<Duration>(ejection_min * (1U << doublings), ejection_max);
+    }
+  }
+  if (!replica.is_listed && replica.own == 0) replicas_.erase(found);
+}
+
+void Balance::report(const std::string& name, std::uint32_t in_flight, TimePoint now) {
+  const auto found = replicas_.find(name);
+  if (found == replicas_.end()) return;
+  found->second.others = in_flight - std::min(in_flight, found->second.own);
+  found->second.reported = now;
+}
+
+bool Balance::can_serve() const {
+  return std::any_of(replicas_.begin(), replicas_.end(),
+                     [](const auto& item) { return item.second.is_listed && !item.second.endpoint.is_draining; });
+}
+
+std::uint32_t Balance::in_flight() const {
+  std::uint32_t all = 0;
+  for (const auto& [name, replica] : replicas_) all += replica.own;
+  return all;
+}
+
+}  // namespace berth::gateway

@@ -1,0 +1,78 @@
+// The replicas of one deployment as a gateway sees them, and which of them gets the next request. The choice is that of
+// the policy library: on the requests that this gateway has sent and that are not answered, those of others as the
+// relay counted them with its last answer, and the time that requests took before. A replica that fails again and again
+// is left out for a while. Pure: the time is given.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "berth/clock.hpp"
+#include "berth/placement.hpp"
+#include "gateway/endpoints.hpp"
+#include "placement/learnt.hpp"
+
+namespace berth::gateway {
+
+enum class Ending : std::uint8_t {
+  answered,
+  refused,    // by the relay, before it began
+  failed,     // no connection, a reset, or an answer that stands for these (502 to 504)
+  abandoned,  // the client is gone
+};
+
+class Balance {
+ public:
+  explicit Balance(const Policy& policy) : policy_(&policy) {}
+
+  // Counts go on for those that stay.
+  void set(const std::vector<Endpoint>& endpoints);
+  void set_policy(const Policy& policy) { policy_ = &policy; }
+
+  // Counts a request for the winner; settle() follows once. Absent: none that was not tried has room.
+  std::optional<Endpoint> choose(const std::set<std::string>& tried, Ticket ticket, TimePoint now);
+  void settle(const std::string& name, Ending ending, Duration took, TimePoint now);
+  // From the relay of its node: all requests of the replica, with one of this gateway in it.
+  void report(const std::string& name, std::uint32_t in_flight, TimePoint now);
+
+  // At least one that takes requests at all, whether it has room or not.
+  bool can_serve() const;
+  std::uint32_t in_flight() const;
+  std::size_t ejected(TimePoint now) const;
+
+ private:
+  struct Replica {
+    Endpoint endpoint;
+    bool is_listed = true;     // else it is kept for what is in flight
+    std::uint32_t own = 0;     // in flight from this gateway
+    std::uint32_t others = 0;  // from other gateways, when it was reported
+    TimePoint reported{};
+    std::uint64_t charged = 0;
+    std::uint64_t backlog_ns = 0;
+    placement::Learnt learnt;
+    std::uint32_t failures = 0;  // in a row
+    TimePoint ejected_until{};
+
+    std::uint32_t in_flight(TimePoint now) const;
+    bool has_room(TimePoint now) const;
+  };
+  // Those that the breaker leaves out; never more than half of all.
+  bool is_left_out(const Replica& replica, TimePoint now, std::size_t listed, std::size_t ejected) const;
+
+  const Policy* policy_;
+  std::map<std::string, Replica> replicas_;
+};
+
+// A replica that failed this many times in a row is left out for a second, then for twice as long each time.
+inline constexpr std::uint32_t failures_max = 5;
+inline constexpr Duration ejection_min = std::chrono::seconds(1), ejection_max = std::chrono::seconds(60);
+// What was reported longer ago than this says nothing about the requests of other gateways.
+inline constexpr Duration report_age_max = std::chrono::seconds(5);
+
+}  // namespace berth::gateway

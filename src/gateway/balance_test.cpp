@@ -1,0 +1,82 @@
+#include "gateway/balance.hpp"
+
+#include <gtest/gtest.h>
+
+namespace berth::gateway {
+namespace {
+
+using namespace std::chrono_literals;
+
+const TimePoint start = TimePoint() + std::chrono::hours(1);
+
+Balance with(std::size_t count, std::uint32_t concurrent_max) {
+  Balance balance(*find_policy("least_loaded"));
+  std::vector<Endpoint> endpoints;
+  for (std::size_t i = 0; i < count; ++i)
+    endpoints.push_back({"a/" + std::to_string(i) + "#" + std::to_string(i + 1), NodeId("n"), concurrent_max, false});
+  balance.set(endpoints);
+  return balance;
+}
+
+TEST(Balance, ABurstIsSpreadBeforeAnyAnswerCame) {
+  Balance balance = with(4, 10);
+  std::map<std::string, int> sent;
+  for (Ticket i = 0; i < 40; ++i) ++sent[balance.choose({}, i, start)->name];
+  for (const auto& [name, count] : sent) EXPECT_EQ(count, 10) << name;
+  EXPECT_FALSE(balance.choose({}, 0, start)) << "all are full";
+  balance.settle("a/2#3", Ending::answered, 5ms, start);
+  EXPECT_EQ(balance.choose({}, 0, start)->name, "a/2#3");
+}
+
+TEST(Balance, TheRequestsOfOtherGatewaysCountForAWhile) {
+  Balance balance = with(2, 4);
+  const Endpoint first = *balance.choose({}, 0, start);
+  balance.report(first.name, 4, start);
+  for (int i = 0; i < 4; ++i) EXPECT_NE(balance.choose({}, 0, start)->name, first.name);
+  EXPECT_FALSE(balance.choose({}, 0, start));
+  EXPECT_EQ(balance.choose({}, 0, start + report_age_max)->name, first.name);
+}
+
+TEST(Balance, WhatWasTriedDrainsOrIsGoneIsNotChosen) {
+  Balance balance = with(3, 4);
+  EXPECT_EQ(balance.choose({"a/0#1", "a/1#2"}, 0, start)->name, "a/2#3");
+  balance.set({{"a/0#1", NodeId("n"), 4, true}, {"a/1#2", NodeId("n"), 4, false}});
+  for (Ticket i = 0; i < 4; ++i) EXPECT_EQ(balance.choose({}, i, start)->name, "a/1#2");
+  EXPECT_FALSE(balance.choose({}, 0, start));
+  balance.settle("a/2#3", Ending::answered, 1ms, start);  // its last request, after it left
+  balance.set({});
+  EXPECT_FALSE(balance.can_serve());
+}
+
+TEST(Balance, AReplicaThatFailsAgainAndAgainIsLeftOutAndTriedOnceLater) {
+  Balance balance = with(3, 100);
+  const std::set<std::string> others{"a/1#2", "a/2#3"};
+  for (std::uint32_t i = 0; i < failures_max; ++i) {
+    ASSERT_EQ(balance.choose(others, i, start)->name, "a/0#1");
+    balance.settle("a/0#1", Ending::failed, 1ms, start);
+  }
+  EXPECT_EQ(balance.ejected(start), 1U);
+  EXPECT_FALSE(balance.choose(others, 0, start));
+  const TimePoint later = start + ejection_min;
+  EXPECT_TRUE(balance.choose(others, 0, later));
+  EXPECT_FALSE(balance.choose(others, 0, later)) << "one at a time until it has answered";
+  balance.settle("a/0#1", Ending::failed, 1ms, later);
+  EXPECT_FALSE(balance.choose(others, 0, later + ejection_min)) << "longer the second time";
+  EXPECT_TRUE(balance.choose(others, 0, later + 2 * ejection_min));
+  balance.settle("a/0#1", Ending::answered, 1ms, later + 2 * ejection_min);
+  EXPECT_TRUE(balance.choose(others, 0, later + 2 * ejection_min));
+  EXPECT_TRUE(balance.choose(others, 0, later + 2 * ejection_min)) << "back";
+}
+
+TEST(Balance, WhereMostFailNoneIsLeftOut) {
+  Balance balance = with(3, 1000);
+  for (Ticket i = 0; i < 60; ++i) {
+    const auto chosen = balance.choose({}, i, start);
+    ASSERT_TRUE(chosen) << i;
+    balance.settle(chosen->name, chosen->name == "a/2#3" ? Ending::answered : Ending::failed, 1ms, start);
+  }
+  EXPECT_EQ(balance.ejected(start), 2U);
+}
+
+}  // namespace
+}  // namespace berth::gateway

@@ -1,0 +1,83 @@
+// The gateway: takes requests at one address, finds out who calls and which deployment is meant, chooses a replica, and
+// passes the request on through the relay of its node. It keeps nothing but connections and counts; what it knows of
+// the fleet is told by the server. On the thread of its server; its answers are described in docs/gateway.md.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "gateway/balance.hpp"
+#include "gateway/endpoints.hpp"
+#include "gateway/fair_queue.hpp"
+#include "gateway/routes.hpp"
+#include "http/async.hpp"
+#include "http/link.hpp"
+#include "http/server.hpp"
+#include "relay/relay_links.hpp"
+
+namespace berth::gateway {
+
+struct GatewayOptions {
+  // The node whose relay may have this connection; absent: it is not the relay of a node.
+  std::function<std::optional<NodeId>(const http::Head& head, const http::Peer& peer)> relay_of;
+  std::size_t peek_bytes = 256 * 1024;            // of one body
+  std::size_t peek_bytes_all = 64 * 1024 * 1024;  // of all bodies at a time
+  std::chrono::milliseconds relay_time{2'000};    // for a connection to a node
+  std::chrono::milliseconds first_byte_time{600'000};
+};
+
+class Gateway {
+ public:
+  Gateway(http::Loop& loop, GatewayOptions options);
+  ~Gateway();
+  Gateway(const Gateway&) = delete;
+  Gateway& operator=(const Gateway&) = delete;
+
+  // All of it; requests in flight go on.
+  void set(FleetView view);
+  http::Async<bool> handle(http::Link& client, http::Head& head, const http::Peer& peer);
+  // Connections of relays are closed as they become idle.
+  void end();
+
+  const Routes& routes() const { return routes_; }
+  std::size_t waiting() const;
+
+ private:
+  struct Call;
+  struct Served;
+  struct Waiter;
+
+  std::optional<http::Response> authenticate(Call& call) const;
+  http::Async<std::optional<http::Response>> find_deployment(Call& call);
+  http::Async<std::optional<http::Response>> read_model(Call& call);
+  static http::Async<void> watch(http::Link& client, Waiter& waiter);
+  http::Async<std::optional<http::Response>> wait_for_room(Call& call);
+  http::Async<std::optional<http::Response>> try_once(Call& call, const Endpoint& endpoint);
+  http::Async<std::optional<http::Response>> serve(Call& call);
+  http::Async<bool> send(Call& call, http::Response response);
+  http::Headers headers_for_replica(const Call& call) const;
+  http::Response models_answer(const Call& call) const;
+  // Somebody who waits may try again.
+  void wake_next(Served& served);
+  http::Async<void> wake_regularly();
+
+  http::Loop& loop_;
+  GatewayOptions options_;
+  FleetView view_;
+  Routes routes_;
+  relay::RelayLinks links_;
+  std::map<DeploymentId, std::unique_ptr<Served>> served_;
+  std::map<std::string, std::uint32_t> in_flight_;  // by caller
+  std::size_t peeked_bytes_ = 0;
+  Ticket next_ticket_ = 0;
+  bool is_ending_ = false;
+  http::Signal tick_;
+  std::optional<http::Running> ticking_;
+};
+
+}  // namespace berth::gateway

@@ -1,0 +1,357 @@
+// A gateway, the relay of a node and replicas, all real, in one process.
+#include "gateway/gateway.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <mutex>
+#include <thread>
+
+#include "http/client.hpp"
+#include "http/secret.hpp"
+#include "relay/relay.hpp"
+
+namespace berth::gateway {
+namespace {
+
+using namespace std::chrono_literals;
+
+bool eventually(const std::function<bool()>& condition) {
+  for (const Deadline deadline = Deadline::after(real_clock(), 10s); !deadline.passed(real_clock().now());) {
+    if (condition()) return true;
+    real_clock().sleep_for(2ms);
+  }
+  return false;
+}
+
+class OnThread {
+ public:
+  OnThread(http::ServerOptions options, auto handler) : server(std::move(options), std::move(handler)) {
+    url = "http://" + server.listen("127.0.0.1:0").value();
+    thread_ = std::thread([this] { server.run(); });
+  }
+  ~OnThread() { end(); }
+  void end() {
+    if (!thread_.joinable()) return;
+    server.shutdown(0ms);
+    thread_.join();
+  }
+  template <class Function>
+  auto on_thread(Function function) {
+    std::promise<decltype(function())> result;
+    server.post([&] { result.set_value(function()); });
+    return result.get_future().get();
+  }
+  http::Server server;
+  std::string url;
+
+ private:
+  std::thread thread_;
+};
+
+// A replica that answers at once, or holds requests until it is told to answer.
+class Replica {
+ public:
+  explicit Replica(std::string name, bool holds = false)
+      : name_(std::move(name)),
+        holds_(holds),
+        on_({}, http::Server::Handler(
+                    [this](const http::Request& request, const http::Responder& to) { answer(request, to); })) {}
+  const std::string& url() const { return on_.url; }
+  std::size_t held() {
+    const std::lock_guard lock(mutex_);
+    return held_.size();
+  }
+  void release(std::size_t count) {
+    const std::lock_guard lock(mutex_);
+    for (; count > 0 && !held_.empty(); --count) {
+      held_.front().send({200, {{"x-name", name_}}, "late"});
+      held_.erase(held_.begin());
+    }
+  }
+  http::Request last() {
+    const std::lock_guard lock(mutex_);
+    return last_;
+  }
+
+ private:
+  void answer(const http::Request& request, const http::Responder& to) {
+    const std::lock_guard lock(mutex_);
+    last_ = request;
+    if (holds_) return held_.push_back(to);
+    to.send({200, {{"x-name", name_}, {"x-berth-load", "forged"}}, request.body});
+  }
+  const std::string name_;
+  const bool holds_;
+  std::mutex mutex_;
+  std::vector<http::Responder> held_;
+  http::Request last_;
+  OnThread on_;
+};
+
+class Fleet {
+ public:
+  Fleet()
+      : on_({.serves_page = false},
+            http::Server::Proxy([this](http::Link& link, http::Head& head, const http::Peer& peer) {
+              return gateway_->handle(link, head, peer);
+            })),
+        relay_on_({}, http::Server::Handler()) {
+    GatewayOptions options;
+    options.relay_of = [](const http::Head& head, const http::Peer&) {
+      return std::optional(NodeId(std::string(head.headers.get("x-berth-node").value_or(""))));
+    };
+    on_.on_thread([&] { return gateway_.emplace(on_.server.loop(), options), 0; });
+    relay_on_.on_thread([&] { return relay_.emplace(relay_on_.server.loop(), relay::RelayOptions{.node = "n1"}), 0; });
+  }
+  ~Fleet() {
+    relay_on_.end();
+    relay_.reset();
+    on_.end();
+    gateway_.reset();
+  }
+
+  Deployment& add(const std::string& name, const std::vector<std::string>& urls, std::uint32_t concurrent_max = 4) {
+    Deployment& deployment = view_.deployments[DeploymentId(name)];
+    deployment.name = DeploymentId(name);
+    deployment.is_open = true;
+    for (const std::string& url : urls) {
+      const std::string replica =
+          name + "/" + std::to_string(deployment.endpoints.size()) + "#" + std::to_string(++generation_);
+      deployment.endpoints.push_back({replica, NodeId("n1"), concurrent_max, false});
+      targets_.push_back({replica, url, concurrent_max, false});
+    }
+    return deployment;
+  }
+  std::string add_caller(const std::string& id, const std::string& deployment, std::uint32_t weight = 1) {
+    const std::string key = "call-" + id;
+    Caller caller;
+    caller.id = id;
+    caller.sha256 = http::sha256(key);
+    caller.deployment = DeploymentId(deployment);
+    caller.weight = weight;
+    view_.callers[caller.sha256] = caller;
+    return key;
+  }
+  void apply() {
+    on_.on_thread([&] { return gateway_->set(view_), 0; });
+    relay_on_.on_thread([&] {
+      relay_->set_targets(targets_);
+      relay_->set_gateways({{.url = on_.url}});
+      return 0;
+    });
+  }
+  const std::string& url() const { return on_.url; }
+  std::size_t waiting() {
+    return on_.on_thread([&] { return gateway_->waiting(); });
+  }
+  std::map<std::string, std::uint32_t> in_flight() {
+    return relay_on_.on_thread([&] { return relay_->admission().in_flight(); });
+  }
+  http::Response ask(const std::string& path, const std::string& body = "", http::Headers headers = {}) {
+    const auto answer = http::Client::create({.url = url()})
+                            ->request(body.empty() ? "GET" : "POST", path, body, {.headers = std::move(headers)});
+    return answer ? *answer : http::Response{0, {}, answer.error().to_text()};
+  }
+  FleetView& view() { return view_; }
+
+ private:
+  FleetView view_;
+  std::vector<relay::Target> targets_;
+  std::uint64_t generation_ = 0;
+  std::optional<Gateway> gateway_;
+  OnThread on_;
+  std::optional<relay::Relay> relay_;
+  OnThread relay_on_;
+};
+
+TEST(Gateway, RequestsReachTheDeploymentByPathModelOrHeader) {
+  Replica chat("chat"), tiles("tiles");
+  Fleet fleet;
+  fleet.add("chat", {chat.url()}).model = "llama";
+  fleet.add("tiles", {tiles.url()}).path = "/tiles";
+  fleet.apply();
+  EXPECT_EQ(fleet.ask("/tiles/1?x=2").headers.get("x-name"), "tiles");
+  EXPECT_EQ(tiles.last().path, "/tiles/1");
+  const std::string body = R"({"model":"llama","messages":[]})";
+  const http::Response answer = fleet.ask("/v1/chat/completions", body);
+  EXPECT_EQ(answer.status, 200) << answer.body;
+  EXPECT_EQ(answer.headers.get("x-name"), "chat");
+  EXPECT_EQ(answer.body, body);
+  EXPECT_FALSE(answer.headers.get("x-berth-load")) << "nothing of a replica looks like Berth's own";
+  EXPECT_EQ(fleet.ask("/any", "", {{"x-berth-deployment", "chat"}}).headers.get("x-name"), "chat");
+  EXPECT_EQ(fleet.ask("/any", R"({"model":"gpt"})").status, 404);
+  EXPECT_EQ(fleet.ask("/any", R"({"model":"a","model":"b"})").status, 400);
+  EXPECT_EQ(fleet.ask("/any").status, 404);
+  EXPECT_EQ(
+      fleet.ask("/v1/models").body,
+      R"({"object":"list","data":[{"id":"chat","object":"model","owned_by":"berth"},{"id":"llama","object":"model","owned_by":"berth"},{"id":"tiles","object":"model","owned_by":"berth"}]})"
+      "\n");
+}
+
+TEST(Gateway, WhatIsBerthsOrTheCallersNeverReachesAReplica) {
+  Replica replica("a");
+  Fleet fleet;
+  fleet.add("a", {replica.url()}).path = "/a";
+  const std::string key = fleet.add_caller("app", "a");
+  fleet.apply();
+  const http::Response answer = fleet.ask("/a", "",
+                                          {{"authorization", "Bearer " + key},
+                                           {"cookie", "berth-1234=secret; other=1; berth-x=y"},
+                                           {"x-berth-to", "b/0#1"},
+                                           {"x-mine", "1"},
+                                           {"x-berth-explain", "1"}});
+  EXPECT_EQ(answer.status, 200) << answer.body;
+  EXPECT_EQ(answer.headers.get("x-berth-replica"), "a/0#1");
+  const http::Request got = replica.last();
+  EXPECT_FALSE(got.headers.get("authorization"));
+  EXPECT_EQ(got.headers.get("cookie"), "other=1");
+  EXPECT_FALSE(got.headers.get("x-berth-to"));
+  EXPECT_FALSE(got.headers.get("x-berth-explain"));
+  EXPECT_EQ(got.headers.get("x-mine"), "1");
+  EXPECT_EQ(got.headers.get("x-forwarded-for"), "127.0.0.1");
+}
+
+TEST(Gateway, AKeyOpensItsDeploymentAndNothingElse) {
+  Replica replica("a");
+  Fleet fleet;
+  fleet.add("a", {replica.url()}).path = "/a";
+  fleet.add("b", {replica.url()}).path = "/b";
+  for (auto& [name, deployment] : fleet.view().deployments) deployment.is_open = false;
+  const std::string key = fleet.add_caller("app", "a");
+  fleet.apply();
+  const auto with = [&](const std::string& path, const std::string& token) {
+    return fleet.ask(path, "", {{"authorization", "Bearer " + token}}).status;
+  };
+  EXPECT_EQ(with("/a", key), 200);
+  EXPECT_EQ(fleet.ask("/a", "", {{"x-api-key", key}}).status, 200);
+  EXPECT_EQ(with("/b", key), 403);
+  EXPECT_EQ(with("/a", key + "x"), 401);
+  EXPECT_EQ(with("/a", "berth_0000"), 401);
+  EXPECT_EQ(fleet.ask("/a").status, 401);
+  fleet.view().callers.clear();
+  fleet.apply();
+  EXPECT_EQ(with("/a", key), 401) << "revoked";
+}
+
+TEST(Gateway, RequestsAreSpreadAndWaitWhereAllReplicasAreBusy) {
+  Replica first("first", true), second("second", true);
+  Fleet fleet;
+  fleet.add("a", {first.url(), second.url()}, 2).path = "/a";
+  fleet.apply();
+  std::vector<std::future<http::Response>> answers;
+  for (int i = 0; i < 10; ++i) answers.push_back(std::async(std::launch::async, [&] { return fleet.ask("/a"); }));
+  EXPECT_TRUE(eventually([&] { return fleet.waiting() == 6 && first.held() == 2 && second.held() == 2; }));
+  for (int i = 0; i < 20 && fleet.waiting() > 0; ++i) {
+    first.release(2);
+    second.release(2);
+    EXPECT_TRUE(eventually([&] { return first.held() + second.held() > 0; }));
+    EXPECT_LE(first.held(), 2U);
+    EXPECT_LE(second.held(), 2U);
+  }
+  EXPECT_TRUE(eventually([&] {
+    first.release(2);
+    second.release(2);
+    return fleet.in_flight().at("a/0#1") + fleet.in_flight().at("a/1#2") == 0;
+  }));
+  for (auto& answer : answers) EXPECT_EQ(answer.get().status, 200);
+}
+
+TEST(Gateway, WhatDoesNotBecomeFreeInTimeOrMayNotWaitIsRefused) {
+  Replica replica("a", true);
+  Fleet fleet;
+  Deployment& a = fleet.add("a", {replica.url()}, 1);
+  a.path = "/a";
+  a.queue_time = 200ms;
+  a.queue_max = 1;
+  fleet.apply();
+  std::future<http::Response> first = std::async(std::launch::async, [&] { return fleet.ask("/a"); });
+  EXPECT_TRUE(eventually([&] { return replica.held() == 1; }));
+  std::future<http::Response> second = std::async(std::launch::async, [&] { return fleet.ask("/a"); });
+  EXPECT_TRUE(eventually([&] { return fleet.waiting() == 1; }));
+  const http::Response third = fleet.ask("/a");
+  EXPECT_EQ(third.status, 429) << third.body;
+  EXPECT_EQ(third.headers.get("retry-after"), "1");
+  EXPECT_EQ(second.get().status, 429);
+  replica.release(1);
+  EXPECT_EQ(first.get().status, 200);
+}
+
+TEST(Gateway, AClientThatGivesUpWhileItWaitsTakesNoPlace) {
+  Replica replica("a", true);
+  Fleet fleet;
+  fleet.add("a", {replica.url()}, 1).path = "/a";
+  fleet.apply();
+  std::future<http::Response> first = std::async(std::launch::async, [&] { return fleet.ask("/a"); });
+  EXPECT_TRUE(eventually([&] { return replica.held() == 1; }));
+  const auto gone = http::Client::create({.url = fleet.url()})->request("GET", "/a", "", {.timeout = 100ms});
+  EXPECT_EQ(gone.error().code, ErrorCode::timeout);
+  EXPECT_TRUE(eventually([&] { return fleet.waiting() == 0; }));
+  replica.release(1);
+  EXPECT_EQ(first.get().status, 200);
+}
+
+TEST(Gateway, AnotherDeploymentTakesOverWhereTheFirstIsFull) {
+  Replica busy("busy", true), spare("spare");
+  Fleet fleet;
+  fleet.add("spare", {spare.url()});
+  Deployment& a = fleet.add("a", {busy.url()}, 1);
+  a.path = "/a";
+  a.on_full = OnCapacityExhausted::fallback;
+  a.fallback = DeploymentId("spare");
+  fleet.apply();
+  std::future<http::Response> first = std::async(std::launch::async, [&] { return fleet.ask("/a"); });
+  EXPECT_TRUE(eventually([&] { return busy.held() == 1; }));
+  EXPECT_EQ(fleet.ask("/a").headers.get("x-name"), "spare");
+  busy.release(1);
+  EXPECT_EQ(first.get().headers.get("x-name"), "busy");
+}
+
+TEST(Gateway, ADeadReplicaIsAnsweredForAndASecondOneTriedWhereThatIsAllowed) {
+  std::string gone;
+  { gone = Replica("gone").url(); }
+  Replica alive("alive");
+  Fleet fleet;
+  fleet.add("a", {gone, gone}).path = "/a";
+  fleet.add("b", {gone, alive.url()}).path = "/b";
+  fleet.view().deployments.at(DeploymentId("b")).idempotent = true;
+  fleet.apply();
+  EXPECT_EQ(fleet.ask("/a").status, 502);
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(fleet.ask("/b").headers.get("x-name"), "alive");
+}
+
+TEST(Gateway, CallersShareWhatThereIsFairly) {
+  Replica replica("a", true);
+  Fleet fleet;
+  fleet.add("a", {replica.url()}, 2).path = "/a";
+  const std::string greedy = fleet.add_caller("greedy", "a"), modest = fleet.add_caller("modest", "a");
+  fleet.apply();
+  std::atomic<int> of_greedy = 0, of_modest = 0;
+  std::atomic<bool> ends = false;
+  std::vector<std::thread> clients;
+  const auto ask_on = [&](const std::string& key, std::atomic<int>& count) {
+    clients.emplace_back([&, key] {
+      while (!ends)
+        if (fleet.ask("/a", "", {{"authorization", "Bearer " + key}}).status == 200) ++count;
+    });
+  };
+  for (int i = 0; i < 20; ++i) ask_on(greedy, of_greedy);
+  for (int i = 0; i < 3; ++i) ask_on(modest, of_modest);
+  EXPECT_TRUE(eventually([&] {
+    replica.release(2);
+    return of_greedy + of_modest >= 200;
+  }));
+  ends = true;
+  std::jthread releasing([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      replica.release(100);
+      real_clock().sleep_for(1ms);
+    }
+  });
+  for (std::thread& client : clients) client.join();
+  EXPECT_GT(of_modest, 80) << "of 200, where both ask for more than they get";
+}
+
+}  // namespace
+}  // namespace berth::gateway

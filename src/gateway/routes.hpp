@@ -1,0 +1,44 @@
+// Which deployment a request is for: by host, then by the longest path prefix, then by the model that its body names.
+// Pure. Two deployments that claim the same requests conflict: neither gets them, and each says so.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gateway/endpoints.hpp"
+
+namespace berth::gateway {
+
+class Routes {
+ public:
+  Routes() = default;
+  explicit Routes(const std::map<DeploymentId, Deployment>& deployments);
+
+  struct Asked {
+    std::string_view host;  // without a port, lower case
+    std::string_view path;  // decoded, without the query
+  };
+  // By host and path alone. Absent: the body decides, or nothing does.
+  std::optional<DeploymentId> by_address(const Asked& asked) const;
+  std::optional<DeploymentId> by_model(std::string_view model) const;
+
+  // Sentences about deployments whose requests go nowhere.
+  const std::vector<std::string>& conflicts() const { return conflicts_; }
+  // Names in the order of their text, for /v1/models.
+  std::vector<std::string> models() const;
+
+ private:
+  struct Prefix {
+    std::optional<std::string> host;
+    std::string path;  // without a slash at the end; empty: all
+    DeploymentId deployment;
+  };
+  std::vector<Prefix> prefixes_;  // the most specific first
+  std::map<std::string, DeploymentId, std::less<>> models_;
+  std::vector<std::string> conflicts_;
+};
+
+}  // namespace berth::gateway
