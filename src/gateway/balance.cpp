@@ -13,7 +13,9 @@ std::uint32_t Balance::Replica::in_flight(TimePoint now) const {
 }
 
 bool Balance::Replica::has_room(TimePoint now) const {
-  return is_listed && !endpoint.is_draining && in_flight(now) < endpoint.concurrent_max;
+  // The relay has the last word: what it said a while ago is asked again rather than believed.
+  const std::uint32_t known = own + (now - reported < full_age_max ? others : 0);
+  return is_listed && !endpoint.is_draining && known < endpoint.concurrent_max;
 }
 
 void Balance::set(const std::vector<Endpoint>& endpoints) {

@@ -74,5 +74,7 @@ inline constexpr std::uint32_t failures_max = 5;
 inline constexpr Duration ejection_min = std::chrono::seconds(1), ejection_max = std::chrono::seconds(60);
 // What was reported longer ago than this says nothing about the requests of other gateways.
 inline constexpr Duration report_age_max = std::chrono::seconds(5);
+// A replica that was full with the requests of other gateways is tried again after this time.
+inline constexpr Duration full_age_max = std::chrono::milliseconds(200);
 
 }  // namespace berth::gateway

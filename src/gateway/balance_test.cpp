@@ -34,7 +34,7 @@ TEST(Balance, TheRequestsOfOtherGatewaysCountForAWhile) {
   balance.report(first.name, 4, start);
   for (int i = 0; i < 4; ++i) EXPECT_NE(balance.choose({}, 0, start)->name, first.name);
   EXPECT_FALSE(balance.choose({}, 0, start));
-  EXPECT_EQ(balance.choose({}, 0, start + report_age_max)->name, first.name);
+  EXPECT_EQ(balance.choose({}, 0, start + full_age_max)->name, first.name);
 }
 
 TEST(Balance, WhatWasTriedDrainsOrIsGoneIsNotChosen) {

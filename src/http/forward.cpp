@@ -158,6 +158,7 @@ Async<void> receive_answer(Forwarding& all, const Head& request) {
     out = response_text(answer.status, headers, body, result.is_client_kept);
   }
   while (true) {
+    if (!is_upgrade && all.server.is_read() && all.options.on_server_free) all.options.on_server_free();
     all.client.wire().write_by(all.client_by());
     result.reached_client = true;
     const ErrorValue error = co_await all.client.write(out);

@@ -38,6 +38,9 @@ struct ForwardOptions {
   std::chrono::milliseconds silence_time{600'000};     // between two pieces of the answer; not after an upgrade
   // Called with the head of the answer, whose headers it may change. False: the answer is not passed on.
   std::function<bool(Head& answer)> on_answer = nullptr;
+  // Called when all of the answer is read, before its last piece reaches the client: the server can take another
+  // request.
+  std::function<void()> on_server_free = nullptr;
 };
 
 struct Forwarded {

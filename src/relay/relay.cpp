@@ -232,6 +232,10 @@ Async<bool> Relay::pass_on(Link& link, Head& head) {
     co_return co_await refuse(link, head, 503, header_refused, to_string(answer));
   }
   const Target target = *admission_.find(name);
+  bool is_counted = true;
+  const std::function<void()> end = [&] {
+    if (std::exchange(is_counted, false)) admission_.end(name);
+  };
   std::string problem;
   std::unique_ptr<Link> upstream = co_await connect(target, problem);
   http::Forwarded forwarded;
@@ -250,9 +254,11 @@ Async<bool> Relay::pass_on(Link& link, Head& head) {
       given.headers.set(header_load, load_text(name));
       return true;
     };
+    // A gateway that has the whole answer may send the next request at once.
+    options.on_server_free = end;
     forwarded = co_await http::forward(link, head, *upstream, options);
   }
-  admission_.end(name);
+  end();
   if (forwarded.is_server_kept) keep(target, std::move(upstream));
   if (forwarded.end != http::Forwarded::End::server_failed || forwarded.reached_client)
     co_return forwarded.is_client_kept;
