@@ -114,6 +114,17 @@ TEST_F(LockedLedger, ADeviceThatJoinsMeanwhileWaitsAloneForItsClaim) {
   EXPECT_EQ(ledger()->snapshot().value().holders(DeviceId("c")), 1U);
 }
 
+TEST_F(LockedLedger, ADeviceThatJoinsMeanwhileEntersTheLedgerWhenTheLockIsFree) {
+  held_.reset();
+  const auto pool = open();
+  held_.emplace(folder_.path.native());
+  ASSERT_TRUE(pool.join(make_device("c")));
+  expect_unavailable(pool.acquire(bytes_of(0, "c")));
+  free_lock(pool);
+  EXPECT_TRUE(pool.acquire(bytes_of(0, "c")));
+  EXPECT_EQ(ledger()->snapshot().value().holders(DeviceId("c")), 1U);
+}
+
 TEST_F(LockedLedger, ThePoolDrawsOnTheLeaseItRunsInAlsoWhenItEntersLate) {
   setenv("BERTH_LEASE", to_string(lease_.reference()).c_str(), 1);
   const auto pool = open_unchecked();
