@@ -77,7 +77,7 @@ mutants: build ## break one safety law after the other on purpose; each must tur
 	@scripts/mutants
 
 .PHONY: fuzz
-fuzz: ## run libFuzzer on the parsers of untrusted input (FUZZ_SECONDS=60 for each of five)
+fuzz: ## run libFuzzer on the parsers of untrusted input (FUZZ_SECONDS=60 for each of six)
 	@scripts/fuzz $(or $(FUZZ_SECONDS),60)
 
 .PHONY: nightly
