@@ -1,6 +1,7 @@
 #include "gateway/gateway.hpp"
 
 #include <algorithm>
+#include <boost/json.hpp>
 #include <charconv>
 #include <set>
 #include <utility>
@@ -14,6 +15,7 @@
 
 namespace berth::gateway {
 
+namespace json = boost::json;
 using http::Async;
 using http::error_response;
 using http::Head;
@@ -179,6 +181,13 @@ std::optional<Response> Gateway::authenticate(Call& call) const {
   return std::nullopt;
 }
 
+// A client may wait for this before it sends a long body.
+Async<void> Gateway::permit_body(Call& call) {
+  const bool waits = http::lower_case(call.head.headers.get("expect").value_or("")) == "100-continue";
+  if (waits && !call.client.is_read() && call.client.waiting().empty())
+    co_await call.client.write("HTTP/1.1 100 Continue\r\n\r\n");
+}
+
 Async<std::optional<Response>> Gateway::read_model(Call& call) {
   const std::string advice = "name the deployment in the header x-berth-deployment";
   while (!call.client.is_read()) {
@@ -248,15 +257,13 @@ Async<std::optional<Response>> Gateway::find_deployment(Call& call) {
 }
 
 Response Gateway::models_answer(const Call& call) const {
-  std::string body = R"({"object":"list","data":[)";
-  bool is_first = true;
+  json::array data;
   for (const std::string& model : routes_.models()) {
     const DeploymentId deployment = *routes_.by_model(model);
     if (call.may_call ? *call.may_call != deployment : !view_.deployments.at(deployment).is_open) continue;
-    body += std::string(is_first ? "" : ",") + R"({"id":")" + model + R"(","object":"model","owned_by":"berth"})";
-    is_first = false;
+    data.push_back(json::object{{"id", model}, {"object", "model"}, {"owned_by", "berth"}});
   }
-  return http::json_response(200, body + "]}\n");
+  return http::json_response(200, json::serialize(json::object{{"object", "list"}, {"data", std::move(data)}}) + "\n");
 }
 
 Headers Gateway::headers_for_replica(const Call& call) const {
@@ -438,7 +445,10 @@ Async<bool> Gateway::handle(Link& client, Head& head, const http::Peer& peer) {
   }
   Call call{client, head, peer};
   std::optional<Response> answer = authenticate(call);
-  if (!answer) answer = co_await find_deployment(call);
+  if (!answer) {
+    co_await permit_body(call);
+    answer = co_await find_deployment(call);
+  }
   if (!answer) {
     ++in_flight_[call.caller];
     answer = co_await serve(call);

@@ -2,6 +2,9 @@
 #include "gateway/gateway.hpp"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <future>
@@ -188,6 +191,31 @@ TEST(Gateway, RequestsReachTheDeploymentByPathModelOrHeader) {
       fleet.ask("/v1/models").body,
       R"({"object":"list","data":[{"id":"chat","object":"model","owned_by":"berth"},{"id":"llama","object":"model","owned_by":"berth"},{"id":"tiles","object":"model","owned_by":"berth"}]})"
       "\n");
+}
+
+TEST(Gateway, AClientThatWaitsForPermissionToSendItsBodyGetsIt) {
+  Replica replica("a");
+  Fleet fleet;
+  fleet.add("a", {replica.url()}).path = "/a";
+  fleet.apply();
+  const int client = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<std::uint16_t>(std::stoi(fleet.url().substr(fleet.url().rfind(':') + 1))));
+  ASSERT_EQ(::connect(client, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  const auto send = [&](std::string_view text) { return ::send(client, text.data(), text.size(), MSG_NOSIGNAL); };
+  const auto read_until = [&](std::string_view end) {
+    std::string got;
+    char byte = 0;
+    while (!got.ends_with(end) && ::recv(client, &byte, 1, 0) == 1) got += byte;
+    return got;
+  };
+  send("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n");
+  EXPECT_EQ(read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+  send("hello");
+  EXPECT_TRUE(read_until("hello").starts_with("HTTP/1.1 200 "));
+  ::close(client);
 }
 
 TEST(Gateway, WhatIsBerthsOrTheCallersNeverReachesAReplica) {

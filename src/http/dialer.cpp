@@ -135,7 +135,7 @@ Async<Result<void>> Dialer::secure(Wire& wire) {
   co_return Result<void>();
 }
 
-Async<Result<std::unique_ptr<Link>>> Dialer::connect(Loop& loop) {
+Async<Result<std::unique_ptr<Link>>> Dialer::connect(Loop& loop, TimePoint by) {
   const auto endpoints = co_await resolve(loop);
   if (!endpoints) co_return endpoints.error();
   std::optional<Error> refused;
@@ -145,6 +145,8 @@ Async<Result<std::unique_ptr<Link>>> Dialer::connect(Loop& loop) {
     socket.open(endpoint.protocol(), error);
     if (error) co_return Error{ErrorCode::io, "cannot open a socket: " + error.message()};
     auto wire = std::make_unique<Wire>(loop, std::move(socket));
+    wire->read_by(by);
+    wire->write_by(by);
     error = co_await wire->connect(endpoint);
     if (error) {
       refused = unavailable("cannot connect to", error);
@@ -153,6 +155,8 @@ Async<Result<std::unique_ptr<Link>>> Dialer::connect(Loop& loop) {
     if (url_.kind != Url::Kind::unix_socket) set_tcp_options(wire->socket());
     if (tls_)
       if (auto secured = co_await secure(*wire); !secured) co_return secured.error();
+    wire->read_by(TimePoint::max());
+    wire->write_by(TimePoint::max());
     co_return std::make_unique<Link>(std::move(wire));
   }
   co_return refused ? *refused : Error{ErrorCode::unavailable, "no address is known for " + options_.url};

@@ -18,8 +18,8 @@ class Dialer {
   static Result<Dialer> create(ClientOptions options);
 
   // unavailable: refused, name not known; invalid_argument: the server's certificate is not accepted. Ends early, with
-  // any error, when the loop's connections are closed.
-  Async<Result<std::unique_ptr<Link>>> connect(Loop& loop);
+  // any error, when the loop's connections are closed, and with `unavailable` at `by`.
+  Async<Result<std::unique_ptr<Link>>> connect(Loop& loop, TimePoint by = TimePoint::max());
 
   const ClientOptions& options() const { return options_; }
   const Url& url() const { return url_; }

@@ -113,7 +113,7 @@ Async<void> Relay::keep_open(Gateway& gateway) {
 }
 
 Async<bool> Relay::begin(Gateway& gateway, Connection& connection) {
-  auto connected = co_await gateway.dialer.connect(loop_);
+  auto connected = co_await gateway.dialer.connect(loop_, real_clock().now() + options_.connect_time);
   if (!connected) co_return false;
   Link& link = **connected;
   std::string text = "POST ";
@@ -216,7 +216,7 @@ Async<std::unique_ptr<Link>> Relay::connect(const Target& target, std::string& p
     problem = dialer.error().message;
     co_return nullptr;
   }
-  auto connected = co_await dialer->connect(loop_);
+  auto connected = co_await dialer->connect(loop_, real_clock().now() + options_.connect_time);
   if (!connected) {
     problem = connected.error().message;
     co_return nullptr;
