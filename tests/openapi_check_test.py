@@ -222,7 +222,7 @@ class TheDocument(unittest.TestCase):
         codes = set()
         for path in [*(SOURCE / "src/server").glob("*.cpp"), *(SOURCE / "src/http").glob("*.cpp")]:
             if not path.name.endswith("_test.cpp"):
-                codes |= set(re.findall(r'(?:error_response|refuse)\(\s*\d+, "(\w+)"', path.read_text()))
+                codes |= set(re.findall(r'(?:error_response\(|Refusal{)\s*\d+, "(\w+)"', path.read_text()))
                 codes |= set(re.findall(r'\bcode = "(\w+)"', path.read_text()))
         schemas = json.loads(DOCUMENT.read_text())["components"]["schemas"]
         self.assertEqual(codes, set(schemas["Error"]["properties"]["error"]["properties"]["code"]["enum"]))
