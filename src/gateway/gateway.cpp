@@ -86,6 +86,7 @@ struct Gateway::Call {
   DeploymentId deployment = {};
   std::string body_begin = {};  // that was read to find out the model
   std::set<std::string> tried = {};
+  std::map<std::string, std::string> unreachable = {};  // those of them where it did not begin, and why
   std::uint32_t failures = 0;
   Duration waited{};
   bool is_over = false;    // answered, or its client is gone
@@ -367,15 +368,16 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
   }
   const bool is_bad_answer = forwarded.status >= 502 && forwarded.status <= 504;
   Ending ending = is_bad_answer ? Ending::failed : Ending::answered;
-  if (refused)
-    ending = Ending::refused;
-  else if (failed)
+  if (failed)
     ending = Ending::failed;
+  else if (refused)
+    ending = Ending::refused;
   else if (forwarded.end == http::Forwarded::End::client_gone)
     ending = Ending::abandoned;
   served.balance.settle(endpoint.name, ending, real_clock().now() - began, real_clock().now());
   wake_next(served);
   call.tried.insert(endpoint.name);
+  if (refused && failed) call.unreachable[endpoint.name] = *failed;
   if (refused) co_return std::nullopt;
   if (!failed) {
     call.is_over = true;
@@ -411,14 +413,20 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
     if (call.failures > 0)
       co_return error_response(502, "failed",
                                "no other replica of " + call.deployment.text() + " can take this request");
+    if (!call.tried.empty() && call.unreachable.size() == call.tried.size())
+      co_return error_response(
+          502, "failed",
+          "no replica of " + call.deployment.text() + " can be reached: " + call.unreachable.begin()->second);
     if (known->second.on_full == OnCapacityExhausted::fallback && known->second.fallback && !has_fallen_back &&
         view_.deployments.contains(*known->second.fallback)) {
       has_fallen_back = true;
       call.deployment = *known->second.fallback;
       call.tried.clear();
+      call.unreachable.clear();
       continue;
     }
     call.tried.clear();  // what refused it may have room later
+    call.unreachable.clear();
     auto refused = co_await wait_for_room(call);
     if (refused) co_return refused;
   }

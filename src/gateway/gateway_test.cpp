@@ -9,6 +9,7 @@
 #include <atomic>
 #include <future>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "http/client.hpp"
@@ -336,17 +337,40 @@ TEST(Gateway, AnotherDeploymentTakesOverWhereTheFirstIsFull) {
   EXPECT_EQ(first.get().headers.get("x-name"), "busy");
 }
 
-TEST(Gateway, ADeadReplicaIsAnsweredForAndASecondOneTriedWhereThatIsAllowed) {
+TEST(Gateway, WhatDidNotReachAReplicaIsTriedAtAnother) {
   std::string gone;
   { gone = Replica("gone").url(); }
   Replica alive("alive");
   Fleet fleet;
   fleet.add("a", {gone, gone}).path = "/a";
   fleet.add("b", {gone, alive.url()}).path = "/b";
-  fleet.view().deployments.at(DeploymentId("b")).idempotent = true;
   fleet.apply();
   EXPECT_EQ(fleet.ask("/a").status, 502);
-  for (int i = 0; i < 6; ++i) EXPECT_EQ(fleet.ask("/b").headers.get("x-name"), "alive");
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(fleet.ask("/b", "body").headers.get("x-name"), "alive");
+}
+
+TEST(Gateway, OfAReplicaThatDiedOnlyWhatMayRunTwiceIsTriedAtOneOther) {
+  std::atomic<int> begun = 0;
+  OnThread dying({.serves_page = false},
+                 http::Server::Proxy([&](http::Link&, http::Head&, const http::Peer&) -> http::Async<bool> {
+                   ++begun;
+                   co_return false;
+                 }));
+  Replica alive("alive");
+  Fleet fleet;
+  fleet.add("once", {dying.url, alive.url()}).path = "/once";
+  fleet.add("twice", {dying.url, alive.url()}).path = "/twice";
+  fleet.add("dead", {dying.url, dying.url, dying.url}).path = "/dead";
+  fleet.view().deployments.at(DeploymentId("twice")).idempotent = true;
+  fleet.view().deployments.at(DeploymentId("dead")).idempotent = true;
+  fleet.apply();
+  std::set<int> answers;
+  for (int i = 0; i < 4; ++i) answers.insert(fleet.ask("/once", "body").status);
+  EXPECT_TRUE(answers.contains(502)) << "of the replica that died";
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(fleet.ask("/twice", "body").headers.get("x-name"), "alive");
+  begun = 0;
+  EXPECT_EQ(fleet.ask("/dead", "body").status, 502);
+  EXPECT_EQ(begun, 2) << "never at a third one";
 }
 
 TEST(Gateway, CallersShareWhatThereIsFairly) {

@@ -177,7 +177,7 @@ Async<void> Relay::end(Link& link) {
   }
 }
 
-Async<bool> Relay::refuse(Link& link, const Head& head, int status, std::string_view header, std::string_view why) {
+Async<bool> Relay::refuse(Link& link, const Head& head, int status, http::Headers headers) {
   const std::string_view name = head.headers.get(header_target).value_or("");
   const bool waits = head.headers.get("expect").has_value();
   // What was sent of the body is not needed. Of a gateway that waits for permission to send it nothing comes.
@@ -187,7 +187,7 @@ Async<bool> Relay::refuse(Link& link, const Head& head, int status, std::string_
     is_kept = piece.outcome == Outcome::done;
   }
   is_kept = is_kept && link.is_read();
-  const http::Headers headers{{std::string(header), std::string(why)}, {std::string(header_load), load_text(name)}};
+  headers.set(header_load, load_text(name));
   const http::ErrorValue error =
       co_await link.write(http::response_text(status, headers, {.is_chunked = false, .length = 0}, is_kept));
   co_return is_kept && !error;
@@ -229,7 +229,7 @@ Async<bool> Relay::pass_on(Link& link, Head& head) {
   const bool waits = head.headers.get("expect").has_value();
   const Admission::Answer answer = admission_.admit(name);
   if (answer != Admission::Answer::admitted) {
-    co_return co_await refuse(link, head, 503, header_refused, to_string(answer));
+    co_return co_await refuse(link, head, 503, {{std::string(header_refused), std::string(to_string(answer))}});
   }
   const Target target = *admission_.find(name);
   bool is_counted = true;
@@ -238,31 +238,32 @@ Async<bool> Relay::pass_on(Link& link, Head& head) {
   };
   std::string problem;
   std::unique_ptr<Link> upstream = co_await connect(target, problem);
-  http::Forwarded forwarded;
-  forwarded.end = http::Forwarded::End::server_failed;
-  forwarded.problem = problem;
-  if (upstream) {
-    if (waits) {
-      const http::ErrorValue error = co_await link.write("HTTP/1.1 100 Continue\r\n\r\n");
-      if (error) upstream.reset();
+  if (!upstream) {
+    end();
+    co_return co_await refuse(link, head, 503,
+                              {{std::string(header_refused), "unreachable"}, {std::string(header_failed), problem}});
+  }
+  if (waits) {
+    const http::ErrorValue error = co_await link.write("HTTP/1.1 100 Continue\r\n\r\n");
+    if (error) {
+      end();
+      co_return false;
     }
   }
-  if (upstream) {
-    http::ForwardOptions options;
-    options.text = http::request_text(head, for_replica(head.headers), link.body());
-    options.on_answer = [&](Head& given) {
-      given.headers.set(header_load, load_text(name));
-      return true;
-    };
-    // A gateway that has the whole answer may send the next request at once.
-    options.on_server_free = end;
-    forwarded = co_await http::forward(link, head, *upstream, options);
-  }
+  http::ForwardOptions options;
+  options.text = http::request_text(head, for_replica(head.headers), link.body());
+  options.on_answer = [&](Head& given) {
+    given.headers.set(header_load, load_text(name));
+    return true;
+  };
+  // A gateway that has the whole answer may send the next request at once.
+  options.on_server_free = end;
+  const http::Forwarded forwarded = co_await http::forward(link, head, *upstream, options);
   end();
   if (forwarded.is_server_kept) keep(target, std::move(upstream));
   if (forwarded.end != http::Forwarded::End::server_failed || forwarded.reached_client)
     co_return forwarded.is_client_kept;
-  co_return co_await refuse(link, head, 502, header_failed, forwarded.problem);
+  co_return co_await refuse(link, head, 502, {{std::string(header_failed), forwarded.problem}});
 }
 
 void Relay::keep(const Target& target, std::unique_ptr<Link> link) {

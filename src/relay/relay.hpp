@@ -23,9 +23,9 @@ namespace berth::relay {
 
 // Headers between gateway and relay; neither reaches a replica or a client.
 inline constexpr std::string_view header_target = "x-berth-to",  // of a request: "chat/0#17"
-    header_refused = "x-berth-refused",                          // of an answer: it has not begun, and why
-    header_failed = "x-berth-failed",                            // the replica did not answer, and why
-    header_load = "x-berth-load";                                // "3/8": in flight, with this one, and at most
+    header_refused = "x-berth-refused",  // of an answer: it has not begun; unknown, draining, full or unreachable
+    header_failed = "x-berth-failed",    // the replica did not answer, and why
+    header_load = "x-berth-load";        // "3/8": in flight, with this one, and at most
 
 struct RelayOptions {
   std::string node = {};
@@ -65,8 +65,7 @@ class Relay {
   http::Async<bool> begin(Gateway& gateway, Connection& connection);
   // One request. False: the connection cannot be used again.
   http::Async<bool> pass_on(http::Link& link, http::Head& head);
-  http::Async<bool> refuse(http::Link& link, const http::Head& head, int status, std::string_view header,
-                           std::string_view why);
+  http::Async<bool> refuse(http::Link& link, const http::Head& head, int status, http::Headers headers);
   http::Async<void> end(http::Link& link);
   std::string load_text(std::string_view name) const;
   http::Async<std::unique_ptr<http::Link>> connect(const Target& target, std::string& problem);

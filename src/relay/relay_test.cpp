@@ -226,7 +226,8 @@ TEST(Relay, AReplicaThatDoesNotAnswerIsTold) {
   relay.set({{"a/0#1", gone, 3, false}, {"b/0#2", gone, 3, false}}, {gateway.url()});
   const auto answer = ask(gateway.url(), "a/0#1");
   ASSERT_TRUE(answer);
-  EXPECT_EQ(answer->status, 502);
+  EXPECT_EQ(answer->status, 503);
+  EXPECT_EQ(answer->headers.get(header_refused), "unreachable");
   EXPECT_TRUE(answer->headers.get(header_failed));
   EXPECT_EQ(relay.in_flight().at("a/0#1"), 0U);
   EXPECT_EQ(ask(gateway.url(), "b/0#2")->headers.get(header_failed), "the port belongs to another process");
