@@ -270,21 +270,14 @@ TEST(Gateway, RequestsAreSpreadAndWaitWhereAllReplicasAreBusy) {
   fleet.add("a", {first.url(), second.url()}, 2).path = "/a";
   fleet.apply();
   std::vector<std::future<http::Response>> answers;
-  for (int i = 0; i < 10; ++i) answers.push_back(std::async(std::launch::async, [&] { return fleet.ask("/a"); }));
-  EXPECT_TRUE(eventually([&] { return fleet.waiting() == 6 && first.held() == 2 && second.held() == 2; }));
-  for (int i = 0; i < 20 && fleet.waiting() > 0; ++i) {
-    first.release(2);
-    second.release(2);
-    EXPECT_TRUE(eventually([&] { return first.held() + second.held() > 0; }));
+  XX EXPECT_TRUE(eventually([&] { return fleet.waiting() == 6 && first.held() == 2 && second.held() == 2; }));
+  EXPECT_TRUE(eventually([&] {
     EXPECT_LE(first.held(), 2U);
     EXPECT_LE(second.held(), 2U);
-  }
-  EXPECT_TRUE(eventually([&] {
-    first.release(2);
-    second.release(2);
-    return fleet.in_flight().at("a/0#1") + fleet.in_flight().at("a/1#2") == 0;
+    first.release(1);
+    second.release(1);
+    return answered == 10;
   }));
-  for (auto& answer : answers) EXPECT_EQ(answer.get().status, 200);
 }
 
 TEST(Gateway, WhatDoesNotBecomeFreeInTimeOrMayNotWaitIsRefused) {

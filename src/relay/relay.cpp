@@ -29,6 +29,12 @@ http::Headers for_replica(const http::Headers& headers) {
   return passed;
 }
 
+http::Headers told(std::string_view header, std::string_view why) {
+  http::Headers headers;
+  headers.set(header, std::string(why));
+  return headers;
+}
+
 }  // namespace
 
 // One connection to a gateway.
@@ -166,7 +172,7 @@ Async<void> Relay::serve(Gateway& gateway, Connection& connection) {
 
 // Whatever still comes is not looked at.
 Async<void> Relay::end(Link& link) {
-  const http::Headers headers{{std::string(header_refused), "draining"}};
+  const http::Headers headers = told(header_refused, "draining");
   const http::ErrorValue error =
       co_await link.write(http::response_text(503, headers, {.is_chunked = false, .length = 0}, false));
   bool is_open = !error;
@@ -229,7 +235,7 @@ Async<bool> Relay::pass_on(Link& link, Head& head) {
   const bool waits = head.headers.get("expect").has_value();
   const Admission::Answer answer = admission_.admit(name);
   if (answer != Admission::Answer::admitted) {
-    co_return co_await refuse(link, head, 503, {{std::string(header_refused), std::string(to_string(answer))}});
+    co_return co_await refuse(link, head, 503, told(header_refused, to_string(answer)));
   }
   const Target target = *admission_.find(name);
   bool is_counted = true;
@@ -240,8 +246,9 @@ Async<bool> Relay::pass_on(Link& link, Head& head) {
   std::unique_ptr<Link> upstream = co_await connect(target, problem);
   if (!upstream) {
     end();
-    co_return co_await refuse(link, head, 503,
-                              {{std::string(header_refused), "unreachable"}, {std::string(header_failed), problem}});
+    http::Headers headers = told(header_refused, "unreachable");
+    headers.set(header_failed, problem);
+    co_return co_await refuse(link, head, 503, std::move(headers));
   }
   if (waits) {
     const http::ErrorValue error = co_await link.write("HTTP/1.1 100 Continue\r\n\r\n");
@@ -263,7 +270,7 @@ Async<bool> Relay::pass_on(Link& link, Head& head) {
   if (forwarded.is_server_kept) keep(target, std::move(upstream));
   if (forwarded.end != http::Forwarded::End::server_failed || forwarded.reached_client)
     co_return forwarded.is_client_kept;
-  co_return co_await refuse(link, head, 502, {{std::string(header_failed), forwarded.problem}});
+  co_return co_await refuse(link, head, 502, told(header_failed, forwarded.problem));
 }
 
 void Relay::keep(const Target& target, std::unique_ptr<Link> link) {
