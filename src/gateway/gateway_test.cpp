@@ -269,8 +269,10 @@ TEST(Gateway, RequestsAreSpreadAndWaitWhereAllReplicasAreBusy) {
   Fleet fleet;
   fleet.add("a", {first.url(), second.url()}, 2).path = "/a";
   fleet.apply();
-  std::vector<std::future<http::Response>> answers;
-  XX EXPECT_TRUE(eventually([&] { return fleet.waiting() == 6 && first.held() == 2 && second.held() == 2; }));
+  std::atomic<int> answered = 0;
+  std::vector<std::jthread> callers;
+  for (int i = 0; i < 10; ++i) callers.emplace_back([&] { answered += fleet.ask("/a").status == 200; });
+  EXPECT_TRUE(eventually([&] { return fleet.waiting() == 6 && first.held() == 2 && second.held() == 2; }));
   EXPECT_TRUE(eventually([&] {
     EXPECT_LE(first.held(), 2U);
     EXPECT_LE(second.held(), 2U);
