@@ -29,7 +29,7 @@ constexpr std::string_view bearer = "Bearer ", own_headers = "x-berth-", own_coo
 constexpr std::string_view control_prefix = "berth_", header_deployment = "x-berth-deployment";
 constexpr std::string_view local_caller = "local";
 constexpr std::chrono::milliseconds wake_every{100}, body_time{20'000};
-constexpr std::size_t refusals_max = 20;
+constexpr std::size_t refusals_max = 20, short_body = 64 * 1024;
 
 Response full(std::string_view deployment, std::string_view what) {
   Response response = error_response(
@@ -189,23 +189,32 @@ Async<void> Gateway::permit_body(Call& call) {
     co_await call.client.write("HTTP/1.1 100 Continue\r\n\r\n");
 }
 
-Async<std::optional<Response>> Gateway::read_model(Call& call) {
-  const std::string advice = "name the deployment in the header x-berth-deployment";
-  while (!call.client.is_read()) {
+// Into memory: all of it, or more than `bytes_max` where it is longer.
+Async<std::optional<Response>> Gateway::read_body(Call& call, std::size_t bytes_max) {
+  while (!call.client.is_read() && call.body_begin.size() <= bytes_max) {
     call.client.wire().read_by(real_clock().now() + body_time);
     const Link::Piece piece = co_await call.client.read_piece();
     if (piece.outcome == Link::Outcome::timed_out)
       co_return error_response(408, "timeout", "the body of the request took too long");
     if (piece.outcome != Link::Outcome::done)
       co_return error_response(400, "invalid_argument", "the body of the request is malformed");
-    const bool is_too_long = call.body_begin.size() + piece.bytes.size() > options_.peek_bytes;
-    if (is_too_long || peeked_bytes_ + piece.bytes.size() > options_.peek_bytes_all)
-      co_return error_response(413, "too_long", "the body is too long to look for the model in it", advice);
     call.body_begin += piece.bytes;
     call.peeked += piece.bytes.size();
     peeked_bytes_ += piece.bytes.size();
   }
   call.client.wire().read_by(TimePoint::max());
+  co_return std::nullopt;
+}
+
+Async<std::optional<Response>> Gateway::read_model(Call& call) {
+  const std::string advice = "name the deployment in the header x-berth-deployment";
+  const bool has_room = peeked_bytes_ + options_.peek_bytes <= options_.peek_bytes_all;
+  if (has_room) {
+    auto refused = co_await read_body(call, options_.peek_bytes);
+    if (refused) co_return refused;
+  }
+  if (!call.client.is_read())
+    co_return error_response(413, "too_long", "the body is too long to look for the model in it", advice);
   const Peeked peeked = peek_model(call.body_begin);
   switch (peeked.outcome) {
     case Peeked::Outcome::ambiguous:
@@ -254,6 +263,10 @@ Async<std::optional<Response>> Gateway::find_deployment(Call& call) {
     co_return call.may_call
         ? error_response(403, "forbidden", "this key is not for the deployment " + call.deployment.text())
         : error_response(401, "no_key", "this request needs a key");
+  // A short body is kept, so that the request can be sent again.
+  if (call.client.body().length.value_or(UINT64_MAX) <= short_body &&
+      peeked_bytes_ + short_body <= options_.peek_bytes_all)
+    co_return co_await read_body(call, short_body);
   co_return std::nullopt;
 }
 
@@ -329,6 +342,7 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
   Link* const relay = co_await links_.take(endpoint.node, began + options_.relay_time);
   http::Forwarded forwarded;
   std::optional<std::string> refused, failed;
+  const bool is_whole = call.client.is_read();  // the body is in memory, or there is none
   if (relay == nullptr) {
     failed = "node " + endpoint.node.text() + " has no connection to this gateway";
   } else {
@@ -337,7 +351,7 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
     http::ForwardOptions options;
     options.first_byte_time = options_.first_byte_time;
     options.body_begin = call.body_begin;
-    options.waits_for_continue = !call.client.is_read();
+    options.waits_for_continue = !is_whole;
     if (options.waits_for_continue) headers.set("expect", "100-continue");
     options.text = http::request_text(call.head, headers, call.client.body());
     const bool is_explained = call.head.headers.get("x-berth-explain") == "1";
@@ -385,7 +399,7 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
     co_return std::nullopt;
   }
   ++call.failures;
-  const bool may_repeat = !forwarded.reached_client && call.client.is_read() && call.failures < 2 &&
+  const bool may_repeat = !forwarded.reached_client && is_whole && call.failures < 2 &&
                           (relay == nullptr || (view_.deployments.contains(call.deployment) &&
                                                 view_.deployments.at(call.deployment).idempotent));
   if (may_repeat) co_return std::nullopt;

@@ -55,6 +55,7 @@ class Gateway {
   std::optional<http::Response> authenticate(Call& call) const;
   http::Async<std::optional<http::Response>> find_deployment(Call& call);
   static http::Async<void> permit_body(Call& call);
+  http::Async<std::optional<http::Response>> read_body(Call& call, std::size_t bytes_max);
   http::Async<std::optional<http::Response>> read_model(Call& call);
   static http::Async<void> watch(http::Link& client, Waiter& waiter);
   http::Async<std::optional<http::Response>> wait_for_room(Call& call);

@@ -205,6 +205,8 @@ TEST(Gateway, AClientThatWaitsForPermissionToSendItsBodyGetsIt) {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   address.sin_port = htons(static_cast<std::uint16_t>(std::stoi(fleet.url().substr(fleet.url().rfind(':') + 1))));
   ASSERT_EQ(::connect(client, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  const timeval patience{10, 0};
+  ::setsockopt(client, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   const auto send = [&](std::string_view text) { return ::send(client, text.data(), text.size(), MSG_NOSIGNAL); };
   const auto read_until = [&](std::string_view end) {
     std::string got;
@@ -212,7 +214,7 @@ TEST(Gateway, AClientThatWaitsForPermissionToSendItsBodyGetsIt) {
     while (!got.ends_with(end) && ::recv(client, &byte, 1, 0) == 1) got += byte;
     return got;
   };
-  send("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n");
+  send("POST /a HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n");
   EXPECT_EQ(read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
   send("hello");
   EXPECT_TRUE(read_until("hello").starts_with("HTTP/1.1 200 "));
