@@ -226,7 +226,7 @@ Async<std::optional<Response>> Gateway::read_model(Call& call) {
   }
   const auto found = routes_.by_model(peeked.model);
   if (!found)
-    co_return error_response(404, "no_route", "there is no deployment of the model \"" + peeked.model + "\"",
+    co_return error_response(404, "no_route", "no deployment serves the model \"" + peeked.model + "\"",
                              "GET /v1/models lists them");
   call.deployment = *found;
   co_return std::nullopt;
@@ -241,7 +241,7 @@ Async<std::optional<Response>> Gateway::find_deployment(Call& call) {
   std::optional<DeploymentId> found;
   if (const auto named = call.head.headers.get(header_deployment)) {
     if (!view_.deployments.contains(DeploymentId(std::string(*named))))
-      co_return error_response(404, "no_route", "there is no deployment \"" + std::string(*named) + "\"");
+      co_return error_response(404, "no_route", "no deployment is called \"" + std::string(*named) + "\"");
     found.emplace(std::string(*named));
   } else {
     found = routes_.by_address({host, call.path});
