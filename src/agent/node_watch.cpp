@@ -116,8 +116,8 @@ NodeWatch::Look NodeWatch::look(machine::TelemetryPoller& poller) {
   Look seen;
   seen.rows = poller.poll();
   const Result<void> added = machine::add_ledger(seen.rows, &seen.waiting, &ledger_);
-  // Without a ledger the rows show what the drivers report. If the ledger is locked and was never read, no device counts
-  // as free.
+  // Without a ledger the rows show what the drivers report. If the ledger is locked and was never read, no device
+  // counts as free.
   if (!added && added.error().code == ErrorCode::timeout) {
     for (inventory::DeviceRow& row : seen.rows) {
       row.intent = row.fleet_intent = Intent::cordoned;

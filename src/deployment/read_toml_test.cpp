@@ -21,9 +21,10 @@ TEST(ProjectFile, NeedsOnlyAClusterWithAName) {
   EXPECT_EQ(project_error(""),
             "berth.toml:1:1: the project file has no table [cluster] | begin it with [cluster] and name = \"...\"");
   EXPECT_EQ(project_error("[cluster]\n"), "berth.toml:1:1: [cluster] has no name | add name = \"...\"");
-  EXPECT_EQ(project_error(head + "bind = \"0.0.0.0:1\"\n"),
-            "berth.toml:3:1: [cluster] no longer has the key bind | remove it: berth serve --listen says where the server "
-            "listens");
+  EXPECT_EQ(
+      project_error(head + "bind = \"0.0.0.0:1\"\n"),
+      "berth.toml:3:1: [cluster] no longer has the key bind | remove it: berth serve --listen says where the server "
+      "listens");
 }
 
 TEST(ProjectFile, DefaultsAreThoseOfTheSpec) {

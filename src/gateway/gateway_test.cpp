@@ -336,7 +336,9 @@ TEST(Gateway, AnotherDeploymentTakesOverWhereTheFirstIsFull) {
 
 TEST(Gateway, WhatDidNotReachAReplicaIsTriedAtAnother) {
   std::string gone;
-  { gone = Replica("gone").url(); }
+  {
+    gone = Replica("gone").url();
+  }
   Replica alive("alive");
   Fleet fleet;
   fleet.add("a", {gone, gone}).path = "/a";

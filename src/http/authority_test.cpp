@@ -49,7 +49,7 @@ TEST(AuthorityTest, IsMadeOnceAndItsKeyIsPrivate) {
   const Authority again = *Authority::open(fleet.folder / "authority");
   EXPECT_EQ(again.fingerprint(), fleet.authority.fingerprint());
   EXPECT_EQ(again.fingerprint().size(), 64u);
-  struct stat entry {};
+  struct stat entry{};
   ASSERT_EQ(stat((fleet.folder / "authority").c_str(), &entry), 0);
   EXPECT_EQ(entry.st_mode & 0777, 0700u);
   for (const char* key : {"authority/authority.key", "authority/server.key"}) {

@@ -219,8 +219,8 @@ Result<Response> Client::stream_bytes(const std::string& target, const OnBytes& 
 
 Result<Response> Client::stream_events(const std::string& target, const OnEvent& on_event, CallOptions options) {
   EventParser parser;
-  auto response = stream_bytes(
-      target, [&](std::string_view bytes) { return parser.put(bytes, on_event); }, std::move(options));
+  auto response =
+      stream_bytes(target, [&](std::string_view bytes) { return parser.put(bytes, on_event); }, std::move(options));
   if (parser.failed()) return Error{ErrorCode::io, state_->url() + " sent an event that is too long"};
   return response;
 }

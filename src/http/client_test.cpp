@@ -118,9 +118,7 @@ TEST(Client, AnotherThreadStopsAStream) {
 
 TEST(Client, ConnectsAgainAfterTheServerClosedTheConnection) {
   RunningServer server(
-      [](const Request& request, const Responder& responder) {
-        responder.send({200, {}, request.body});
-      },
+      [](const Request& request, const Responder& responder) { responder.send({200, {}, request.body}); },
       {.limits = {.idle_time = 50ms}});
   Client client = client_of(server);
   for (int i = 0; i < 3; ++i) {
@@ -160,9 +158,8 @@ TEST(Client, ALongAnswerIsAnError) {
 }
 
 TEST(Client, ALargeBodyGoesBothWays) {
-  RunningServer server([](const Request& request, const Responder& responder) {
-    responder.send({200, {}, request.body});
-  });
+  RunningServer server(
+      [](const Request& request, const Responder& responder) { responder.send({200, {}, request.body}); });
   std::string body(4 * 1024 * 1024, 'x');
   for (std::size_t i = 0; i < body.size(); i += 997) body[i] = static_cast<char>(i);
   const auto answer = client_of(server).request("PUT", "/", body);
@@ -178,9 +175,8 @@ TEST(Client, ResolvesNames) {
 }
 
 TEST(Client, ManyThreadsWithAClientEach) {
-  RunningServer server([](const Request& request, const Responder& responder) {
-    responder.send({200, {}, request.path});
-  });
+  RunningServer server(
+      [](const Request& request, const Responder& responder) { responder.send({200, {}, request.path}); });
   std::vector<std::thread> threads;
   for (int t = 0; t < 8; ++t)
     threads.emplace_back([&, t] {

@@ -81,9 +81,7 @@ TEST(Forward, PassesRequestsAndAnswersOnOverKeptConnections) {
 
 TEST(Forward, LargeBodiesGoBothWays) {
   RunningServer upstream(
-      [](const Request& request, const Responder& responder) {
-        responder.send({200, {}, request.body});
-      },
+      [](const Request& request, const Responder& responder) { responder.send({200, {}, request.body}); },
       {.limits = {.body_bytes = 50'000'000}});
   Forwarder proxy(upstream.url());
   std::string body(20'000'000, 'x');

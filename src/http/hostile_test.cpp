@@ -176,9 +176,7 @@ TEST(Hostile, IdleConnectionsAreClosed) {
 
 TEST(Hostile, AReaderThatStopsIsDropped) {
   RunningServer server(
-      [](const Request&, const Responder& responder) {
-        responder.send({200, {}, std::string(20'000'000, 'x')});
-      },
+      [](const Request&, const Responder& responder) { responder.send({200, {}, std::string(20'000'000, 'x')}); },
       with([](Limits& limits) { limits.write_time = 150ms; }));
   RawConnection connection(server.address(), 4096);
   connection.send(get("/"));

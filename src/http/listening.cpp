@@ -55,7 +55,7 @@ Bound ip_address(const std::string& host, std::uint16_t port) {
 
 // Removes a socket file that a server left behind when it was killed. unavailable: a process listens on it.
 Result<void> remove_leftover(const std::string& path, Bound& address) {
-  struct stat entry {};
+  struct stat entry{};
   if (lstat(path.c_str(), &entry) != 0) return {};
   if (!S_ISSOCK(entry.st_mode))
     return Error{ErrorCode::io, "'" + path + "' exists and is not a socket", "remove it, or choose another path"};

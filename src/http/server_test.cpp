@@ -158,7 +158,7 @@ TEST(Server, ListensOnAUnixSocketForItsUserOnly) {
       },
       {}, "unix:" + path);
   EXPECT_EQ(server.address(), "unix:" + path);
-  struct stat entry {};
+  struct stat entry{};
   ASSERT_EQ(stat(path.c_str(), &entry), 0);
   EXPECT_EQ(entry.st_mode & 0777, 0600u);
   auto client = Client::create({.url = "unix:" + path});

@@ -171,7 +171,7 @@ TEST(Tls, StreamsAndLargeBodies) {
 
 TEST(Tls, TheKeyOfACertificateIsPrivate) {
   const Certified own;
-  struct stat entry {};
+  struct stat entry{};
   ASSERT_EQ(stat(own.files.key_file.c_str(), &entry), 0);
   EXPECT_EQ(entry.st_mode & 0777, 0600u);
   EXPECT_EQ(own.fingerprint().size(), 64u);

@@ -37,7 +37,7 @@ class LedgerLimits : public LedgerCase {
   // The locks of all leases of a file, which keep them alive.
   static world::Descriptor lock_all(const UserFile& file) {
     world::Descriptor all(::open(file.path().c_str(), O_RDWR | O_CLOEXEC));
-    struct flock range {};
+    struct flock range{};
     range.l_type = F_WRLCK;
     range.l_start = static_cast<off_t>(locks_begin);
     range.l_len = 1 << 30;

@@ -44,14 +44,15 @@ std::string prometheus_text(const Statistics& statistics) {
       "# HELP berth_tasks_in_flight Pieces of work that wait for a device or run on it.\n"
       "# TYPE berth_tasks_in_flight gauge\n";
   for (const DeviceStatistics& device : statistics.devices)
-    text +=
-        "berth_tasks_in_flight{device=" + label_value(device.device.text()) + "} " + std::to_string(device.in_flight) + "\n";
+    text += "berth_tasks_in_flight{device=" + label_value(device.device.text()) + "} " +
+            std::to_string(device.in_flight) + "\n";
   text +=
       "# HELP berth_task_seconds Time for which completed work kept its device busy, by class of work.\n"
       "# TYPE berth_task_seconds summary\n";
   for (const DeviceStatistics& device : statistics.devices) {
     for (const ClassTimes& times : device.times) {
-      const std::string labels = "device=" + label_value(device.device.text()) + ",class=" + label_value(times.work_class);
+      const std::string labels =
+          "device=" + label_value(device.device.text()) + ",class=" + label_value(times.work_class);
       const auto quantile = [&](const char* share, Duration time) {
         text += "berth_task_seconds{" + labels + ",quantile=\"" + share + "\"} " + seconds(time) + "\n";
       };

@@ -217,7 +217,9 @@ TEST(Relay, ADrainingReplicaFinishesItsRequestsAndTakesNoMore) {
 
 TEST(Relay, AReplicaThatDoesNotAnswerIsTold) {
   std::string gone;
-  { gone = Running({}, replica("gone")).url; }
+  {
+    gone = Running({}, replica("gone")).url;
+  }
   TestGateway gateway;
   TestRelay relay({.check = [](const Target& target) -> Result<void> {
     if (target.name == "b/0#2") return Error{ErrorCode::unavailable, "the port belongs to another process"};

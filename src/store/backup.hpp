@@ -26,8 +26,8 @@ Result<void> backup(Engine& engine, const std::string& file);
 // invalid_argument: the file is truncated, edited or not a backup; not_supported: a newer version wrote it.
 Result<void> check_backup(const std::string& file);
 
-// The file is checked before the store is touched. Errors as above, and already_exists: the store is not empty; unavailable: a server leads in it.
-// Interrupted, it leaves a store that is refused until the restore is run again.
+// The file is checked before the store is touched. Errors as above, and already_exists: the store is not empty;
+// unavailable: a server leads in it. Interrupted, it leaves a store that is refused until the restore is run again.
 Result<void> restore(Engine& engine, const std::string& file, IfNotEmpty if_not_empty = IfNotEmpty::refuse);
 // Whether a restore into it was interrupted.
 Result<bool> is_half_restored(Engine& engine);

@@ -169,7 +169,8 @@ TEST(OnMachine, AFaultOfOnePartLosesItsSiblings) {
 }
 
 TEST(OnMachine, AGpuThatIsForbiddenOrTakenSaysSo) {
-  ASSERT_NO_FATAL_FAILURE(start("gpus 3\nset 0 compute_mode=2\nset 1 compute_mode=3\nprocess gpu=1 pid=4194305 bytes=1GiB"));
+  ASSERT_NO_FATAL_FAILURE(
+      start("gpus 3\nset 0 compute_mode=2\nset 1 compute_mode=3\nprocess gpu=1 pid=4194305 bytes=1GiB"));
   const auto backend = device::make_cuda_backend({});
   const auto infos = listed(*backend);
   EXPECT_FALSE(backend->open(infos[0].id).has_value());

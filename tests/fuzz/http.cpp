@@ -25,7 +25,8 @@ struct Target {
     thread.detach();
   }
   std::string path;
-  Server server{{.limits = {.header_bytes = 4096, .body_bytes = 4096}}, [](Request request, const Responder& responder) {
+  Server server{{.limits = {.header_bytes = 4096, .body_bytes = 4096}},
+                [](Request request, const Responder& responder) {
                   Response response;
                   response.body = request.path + std::to_string(request.body.size());
                   responder.send(std::move(response));
