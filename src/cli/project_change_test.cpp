@@ -9,7 +9,6 @@
 
 namespace berth::cli {
 
-using namespace machine;
 using namespace world;
 
 void add_apply(const Verb& command);

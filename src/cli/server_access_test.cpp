@@ -13,7 +13,6 @@
 
 namespace berth::cli {
 
-using namespace inventory;
 using namespace world;
 
 void add_cordon(const Verb& command);

@@ -16,6 +16,7 @@
 namespace berth {
 namespace {
 
+using test::eventually;
 using test::make_device;
 using test::SharedPool;
 

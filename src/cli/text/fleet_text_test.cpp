@@ -6,7 +6,6 @@
 
 namespace berth::cli {
 
-using namespace machine;
 namespace {
 
 namespace json = boost::json;

@@ -4,7 +4,6 @@
 
 namespace berth::cli {
 
-using namespace format;
 namespace {
 
 LedgerEntry entry(std::uint32_t user, std::uint64_t id, EntryKind kind = EntryKind::command) {
