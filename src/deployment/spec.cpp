@@ -292,6 +292,18 @@ Result<void> deployment::check_needs(const DeploymentSpec& spec) {
     return wrong("deployment " + name + " falls back to itself", "name another deployment");
   if (spec.serving.max_concurrent == 0)
     return wrong("deployment " + name + " serves no request at all", "set max_concurrent to at least 1");
+  const std::optional<std::string>&host = spec.serving.host, &path = spec.serving.path;
+  const auto is_word = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.'; };
+  if (host && (host->empty() || host->size() > 253 || !std::all_of(host->begin(), host->end(), is_word)))
+    return wrong("deployment " + name + " has the host \"" + *host + "\", which is not a host name",
+                 "write it without a port and in lower case, such as host = \"chat.example.org\"");
+  const auto is_plain = [](char c) { return c > ' ' && c <= '~' && c != '?' && c != '#' && c != '%'; };
+  if (path && (!path->starts_with('/') || path->size() > 1000 || !std::all_of(path->begin(), path->end(), is_plain) ||
+               (*path + "/").find("/../") != path->npos || (*path + "/").find("/./") != path->npos))
+    return wrong("deployment " + name + " has the path \"" + *path + "\"",
+                 "begin it with / and use printable characters without ?, # and %, such as path = \"/chat\"");
+  if (spec.serving.queue_timeout < Duration::zero() || spec.serving.queue_timeout > std::chrono::hours(24))
+    return wrong("deployment " + name + " has a queue_timeout out of range", "use 0s to 24h");
   return {};
 }
 

@@ -3,6 +3,8 @@
 #include <array>
 #include <utility>
 
+#include "fleet/endpoints.hpp"
+
 namespace berth::fleet {
 namespace {
 
@@ -31,11 +33,15 @@ constexpr Names<EventKind, 14> kinds{{{EventKind::applied, "applied"},
                                       {EventKind::device, "device"},
                                       {EventKind::server, "server"},
                                       {EventKind::credential, "credential"}}};
-constexpr Names<Role, 5> roles{{{Role::read, "read"},
+constexpr Names<EndpointState, 3> endpoint_states{
+    {{EndpointState::ready, "ready"}, {EndpointState::draining, "draining"}, {EndpointState::gone, "gone"}}};
+constexpr Names<Role, 7> roles{{{Role::read, "read"},
                                 {Role::operate, "operate"},
                                 {Role::deploy, "deploy"},
                                 {Role::node, "node"},
-                                {Role::join, "join"}}};
+                                {Role::join, "join"},
+                                {Role::gateway, "gateway"},
+                                {Role::call, "call"}}};
 
 template <class T, std::size_t N>
 std::string_view name_in(const Names<T, N>& names, T value) noexcept {
@@ -59,6 +65,7 @@ std::string to_string(const ReplicaKey& key) { return name_of(key) + "#" + std::
 
 std::string_view to_string(ReplicaState state) noexcept { return name_in(states, state); }
 std::string_view to_string(EventKind kind) noexcept { return name_in(kinds, kind); }
+std::string_view to_string(EndpointState state) noexcept { return name_in(endpoint_states, state); }
 std::string_view to_string(Role role) noexcept { return name_in(roles, role); }
 std::optional<Role> role_named(std::string_view name) noexcept { return value_in(roles, name); }
 

@@ -125,11 +125,20 @@ struct ReplicaOrder {
   DeploymentSpec spec;  // of the revision that this incarnation runs
 };
 
+// A gateway that the relay of a node opens connections to.
+struct GatewayOrder {
+  std::string name;
+  std::string address;  // "10.0.0.5:8081"; ":8081": on the machine of the server
+  std::string key;      // by which the two know each other, and which no other gateway or node has
+  friend bool operator==(const GatewayOrder&, const GatewayOrder&) = default;
+};
+
 // What a node is to run, all of it. `number` grows with every change for that node within an epoch; in JSON its name is
 // "revision".
 struct NodeOrders {
   std::uint64_t epoch = 0, number = 0;
   std::vector<ReplicaOrder> orders;
+  std::vector<GatewayOrder> gateways;
 };
 
 enum class EventKind : std::uint8_t {
@@ -160,7 +169,8 @@ struct Event {
   friend bool operator==(const Event&, const Event&) = default;
 };
 
-enum class Role : std::uint8_t { read, operate, deploy, node, join };
+// Beyond `deploy` none includes another.
+enum class Role : std::uint8_t { read, operate, deploy, node, join, gateway, call };
 std::string_view to_string(Role role) noexcept;
 std::optional<Role> role_named(std::string_view name) noexcept;
 
@@ -168,9 +178,15 @@ std::optional<Role> role_named(std::string_view name) noexcept;
 struct Credential {
   std::string id;  // "t3"
   Role role = Role::read;
-  std::string sha256;                       // hexadecimal, of the token
-  std::optional<NodeId> node;               // of role node
-  std::optional<std::uint64_t> expires_ms;  // wall time
+  std::string sha256;                      // hexadecimal, of the token
+  std::optional<NodeId> node;              // of role node
+  bool for_gateway = false;                // of role join: for a gateway, not for a node
+  std::optional<std::string> name;         // of a gateway, or of who calls
+  std::optional<std::string> address;      // of role gateway: where relays reach it, as in GatewayOrder
+  std::optional<DeploymentId> deployment;  // of role call: the one that it may call
+  std::uint32_t weight = 1;                // of role call: its share where callers wait
+  std::optional<std::uint32_t> per_second, concurrent_max;  // of role call
+  std::optional<std::uint64_t> expires_ms;                  // wall time
   std::string made_by;
   std::uint64_t made_ms = 0;
   UnknownFields unknown = {};

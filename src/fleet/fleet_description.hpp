@@ -25,7 +25,8 @@ inline constexpr std::array words<fleet::EventKind>{
     fleet::EventKind::server,  fleet::EventKind::credential};
 template <>
 inline constexpr std::array words<fleet::Role>{fleet::Role::read, fleet::Role::operate, fleet::Role::deploy,
-                                               fleet::Role::node, fleet::Role::join};
+                                               fleet::Role::node, fleet::Role::join,    fleet::Role::gateway,
+                                               fleet::Role::call};
 
 template <>
 inline constexpr auto fields<Assignment> = std::tuple{Field{"deployment", &Assignment::deployment}.required(),
@@ -72,9 +73,14 @@ inline constexpr auto fields<fleet::ReplicaOrder> = std::tuple{
     Field{"assigned", &fleet::ReplicaOrder::assigned}.required(), Field{"spec", &fleet::ReplicaOrder::spec}.required()};
 
 template <>
-inline constexpr auto fields<fleet::NodeOrders> = std::tuple{Field{"epoch", &fleet::NodeOrders::epoch}.required(),
-                                                             Field{"revision", &fleet::NodeOrders::number}.required(),
-                                                             Field{"orders", &fleet::NodeOrders::orders}.required()};
+inline constexpr auto fields<fleet::GatewayOrder> = std::tuple{
+    Field{"name", &fleet::GatewayOrder::name}.required(), Field{"address", &fleet::GatewayOrder::address}.required(),
+    Field{"key", &fleet::GatewayOrder::key}.required()};
+
+template <>
+inline constexpr auto fields<fleet::NodeOrders> = std::tuple{
+    Field{"epoch", &fleet::NodeOrders::epoch}.required(), Field{"revision", &fleet::NodeOrders::number}.required(),
+    Field{"orders", &fleet::NodeOrders::orders}.required(), Field{"gateways", &fleet::NodeOrders::gateways}};
 
 template <>
 inline constexpr auto fields<fleet::Event> =
@@ -83,11 +89,23 @@ inline constexpr auto fields<fleet::Event> =
                Field{"subject", &fleet::Event::subject}.required(), Field{"text", &fleet::Event::text}.required()};
 
 template <>
-inline constexpr auto fields<fleet::Credential> = std::tuple{
-    Field{"id", &fleet::Credential::id}.required(),         Field{"role", &fleet::Credential::role}.required(),
-    Field{"sha256", &fleet::Credential::sha256}.required(), Field{"node", &fleet::Credential::node},
-    Field{"expires_at_ms", &fleet::Credential::expires_ms}, Field{"made_by", &fleet::Credential::made_by},
-    Field{"made_at_ms", &fleet::Credential::made_ms}};
+inline constexpr bool is_sparse<fleet::Credential> = true;
+template <>
+inline constexpr auto fields<fleet::Credential> =
+    std::tuple{Field{"id", &fleet::Credential::id}.required(),
+               Field{"role", &fleet::Credential::role}.required(),
+               Field{"sha256", &fleet::Credential::sha256}.required(),
+               Field{"node", &fleet::Credential::node},
+               Field{"expires_at_ms", &fleet::Credential::expires_ms},
+               Field{"made_by", &fleet::Credential::made_by}.always(),
+               Field{"made_at_ms", &fleet::Credential::made_ms}.always(),
+               Field{"for_gateway", &fleet::Credential::for_gateway},
+               Field{"name", &fleet::Credential::name},
+               Field{"address", &fleet::Credential::address},
+               Field{"deployment", &fleet::Credential::deployment},
+               Field{"weight", &fleet::Credential::weight},
+               Field{"per_second", &fleet::Credential::per_second},
+               Field{"concurrent_max", &fleet::Credential::concurrent_max}};
 
 template <>
 inline constexpr auto fields<fleet::DeviceIntent> =

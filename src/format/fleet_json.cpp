@@ -6,6 +6,7 @@
 #include <set>
 
 #include "fleet/bounds.hpp"
+#include "fleet/endpoints_description.hpp"
 #include "fleet/fleet_description.hpp"
 #include "format/described_json.hpp"
 #include "format/inventory_json.hpp"
@@ -141,6 +142,8 @@ json::object to_json(const fleet::NodeOrders& orders) { return noun_to_json(orde
 json::object to_json(const fleet::Event& event) { return noun_to_json(event); }
 json::object to_json(const fleet::Credential& credential) { return noun_to_json(credential); }
 json::object to_json(const fleet::NodeRecord& record) { return noun_to_json(record); }
+json::object to_json(const fleet::ServedDeployment& deployment) { return noun_to_json(deployment); }
+json::object to_json(const fleet::GatewayView& view) { return noun_to_json(view); }
 json::object assignment_to_json(const Assignment& assignment) { return noun_to_json(assignment); }
 
 fleet::Wanted wanted_of(const json::value& value, const std::string& where) {
@@ -163,6 +166,9 @@ fleet::Credential credential_of(const json::value& value, const std::string& whe
 }
 fleet::NodeRecord node_record_of(const json::value& value, const std::string& where) {
   return noun_of<fleet::NodeRecord>(value, where, From::record);
+}
+fleet::GatewayView gateway_view_of(const json::value& value, const std::string& where) {
+  return noun_of<fleet::GatewayView>(value, where, From::record);
 }
 Assignment assignment_of(const json::value& value, const std::string& where) {
   auto assignment = noun_of<Assignment>(value, where, From::record);

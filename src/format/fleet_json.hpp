@@ -10,6 +10,7 @@
 #include <boost/json/object.hpp>
 #include <string>
 
+#include "fleet/endpoints.hpp"
 #include "fleet/fleet.hpp"
 #include "format/json_reading.hpp"
 #include "format/spec_json.hpp"
@@ -24,6 +25,8 @@ boost::json::object to_json(const fleet::NodeOrders& orders);
 boost::json::object to_json(const fleet::Event& event);
 boost::json::object to_json(const fleet::Credential& credential);
 boost::json::object to_json(const fleet::NodeRecord& record);
+boost::json::object to_json(const fleet::ServedDeployment& deployment);
+boost::json::object to_json(const fleet::GatewayView& view);
 
 // All throw a JsonError.
 fleet::Wanted wanted_of(const boost::json::value& value, const std::string& where);
@@ -34,5 +37,6 @@ fleet::NodeOrders node_orders_of(const boost::json::value& value, const std::str
 fleet::Event event_of(const boost::json::value& value, const std::string& where);
 fleet::Credential credential_of(const boost::json::value& value, const std::string& where);
 fleet::NodeRecord node_record_of(const boost::json::value& value, const std::string& where);
+fleet::GatewayView gateway_view_of(const boost::json::value& value, const std::string& where);
 
 }  // namespace berth::format

@@ -1,0 +1,49 @@
+// The fields of what a server tells gateways (world/description.hpp).
+#pragma once
+
+#include <array>
+#include <tuple>
+
+#include "deployment/spec_description.hpp"
+#include "fleet/endpoints.hpp"
+#include "world/description.hpp"
+
+namespace berth::world {
+
+template <>
+inline constexpr std::array words<fleet::EndpointState>{fleet::EndpointState::ready, fleet::EndpointState::draining,
+                                                        fleet::EndpointState::gone};
+
+template <>
+inline constexpr auto fields<fleet::Endpoint> =
+    std::tuple{Field{"name", &fleet::Endpoint::name}.required(), Field{"node", &fleet::Endpoint::node}.required(),
+               Field{"max_concurrent", &fleet::Endpoint::concurrent_max}.required(),
+               Field{"state", &fleet::Endpoint::state}.required()};
+
+template <>
+inline constexpr auto fields<fleet::ServedDeployment> = std::tuple{
+    Field{"name", &fleet::ServedDeployment::name}.required(),  Field{"model", &fleet::ServedDeployment::model},
+    Field{"serving", &fleet::ServedDeployment::serving},       Field{"policy", &fleet::ServedDeployment::policy},
+    Field{"idempotent", &fleet::ServedDeployment::idempotent}, Field{"endpoints", &fleet::ServedDeployment::endpoints}};
+
+template <>
+inline constexpr auto fields<fleet::Caller> = std::tuple{Field{"id", &fleet::Caller::id}.required(),
+                                                         Field{"name", &fleet::Caller::name},
+                                                         Field{"sha256", &fleet::Caller::sha256}.required(),
+                                                         Field{"deployment", &fleet::Caller::deployment}.required(),
+                                                         Field{"weight", &fleet::Caller::weight},
+                                                         Field{"per_second", &fleet::Caller::per_second},
+                                                         Field{"concurrent_max", &fleet::Caller::concurrent_max},
+                                                         Field{"expires_at_ms", &fleet::Caller::expires_ms}};
+
+template <>
+inline constexpr auto fields<fleet::RelayKey> =
+    std::tuple{Field{"node", &fleet::RelayKey::node}.required(), Field{"key", &fleet::RelayKey::key}.required()};
+
+template <>
+inline constexpr auto fields<fleet::GatewayView> = std::tuple{
+    Field{"epoch", &fleet::GatewayView::epoch}.required(), Field{"revision", &fleet::GatewayView::number}.required(),
+    Field{"deployments", &fleet::GatewayView::deployments}.required(),
+    Field{"callers", &fleet::GatewayView::callers}.required(), Field{"relays", &fleet::GatewayView::relays}.required()};
+
+}  // namespace berth::world
