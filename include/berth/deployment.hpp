@@ -125,8 +125,8 @@ struct Serving {
   std::uint32_t max_concurrent = 32;  // per replica; what one engine keeps in flight by default
   OnCapacityExhausted on_capacity_exhausted = OnCapacityExhausted::queue;
   std::optional<DeploymentId> fallback;               // the deployment that takes over; present exactly for `fallback`
-  std::optional<std::string> host;                    // requests for this host name are for this deployment
-  std::optional<std::string> path;                    // requests below this path ("/chat") are
+  std::optional<std::string> host = {};               // requests for this host name are for this deployment
+  std::optional<std::string> path = {};               // requests below this path ("/chat") are
   bool open = false;                                  // callers on the machine of a gateway need no key there
   Duration queue_timeout = std::chrono::seconds(30);  // a request waits for a replica at most so long
   std::uint32_t queue_max = 1000;                     // requests that wait at a time, at each gateway

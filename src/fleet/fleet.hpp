@@ -138,7 +138,7 @@ struct GatewayOrder {
 struct NodeOrders {
   std::uint64_t epoch = 0, number = 0;
   std::vector<ReplicaOrder> orders;
-  std::vector<GatewayOrder> gateways;
+  std::vector<GatewayOrder> gateways = {};
 };
 
 enum class EventKind : std::uint8_t {
