@@ -127,12 +127,7 @@ std::string random_mark() {
   return text;
 }
 
-}  // namespace
-
-Result<Job> start_job(const std::string& jobs, const JobOrder& given) {
-  JobOrder order = given;
-  order.asked = real_clock().now();
-  const std::optional<world::UserAccount> other = BERTH_TRY(check(order));
+JobRequest request_of(const JobOrder& order, const std::optional<world::UserAccount>& other) {
   JobRequest request;
   request.name = order.name;
   request.command = order.command;
@@ -150,13 +145,29 @@ Result<Job> start_job(const std::string& jobs, const JobOrder& given) {
   if (other) request.user = other->user;
   std::error_code failed;
   request.folder = order.folder.empty() ? std::filesystem::current_path(failed).string() : order.folder;
-  Result<Job> job = create_job(jobs, request);
+  return request;
+}
+
+}  // namespace
+
+Result<Job> start_job(const std::string& jobs, const JobOrder& given) { return start_job(jobs, given, nullptr); }
+
+Result<Job> start_job(const std::string& jobs, const JobOrder& given, const CompleteOrder& complete) {
+  JobOrder order = given;
+  const TimePoint asked = real_clock().now();
+  const std::optional<world::UserAccount> other = BERTH_TRY(check(order));
+  Result<Job> job = create_job(jobs, [&](const std::string& folder) -> Result<JobRequest> {
+    if (complete) BERTH_TRY(complete(order, folder));
+    return request_of(order, other);
+  });
   if (!job) return job;
+  order.asked = asked;
   Result<void> started = other ? give_to_user(*job, other->group) : Result<void>();
   if (started && order.stop_unless_renewed) started = renew_job(*job);
   if (started) started = start_supervisor(*job, order);
   if (started) return find_job(jobs, job->id);
-  std::filesystem::remove_all(job->folder, failed);
+  std::error_code ignored;
+  std::filesystem::remove_all(job->folder, ignored);
   return std::move(started).error();
 }
 

@@ -6,6 +6,9 @@
 // mere fork: the caller may have threads. All functions may be called from any thread.
 #pragma once
 
+#include <functional>
+#include <string>
+
 #include "machine/job_order.hpp"
 #include "machine/job_store.hpp"
 
@@ -16,6 +19,10 @@ namespace berth::machine {
 // invalid_argument, not_found: the order is wrong; io: the supervisor did not start, and nothing is left of the job.
 // With another user the folder of jobs must be one that this user may enter.
 Result<Job> start_job(const std::string& jobs, const JobOrder& given);
+// The same for an order that depends on the job's folder: `complete` is called when that is there, and may change the
+// command, the environment and the labels. On its error nothing is left of the job.
+using CompleteOrder = std::function<Result<void>(JobOrder& order, const std::string& folder)>;
+Result<Job> start_job(const std::string& jobs, const JobOrder& given, const CompleteOrder& complete);
 
 // Asks for the end of a job and returns at once. The supervisor sends SIGTERM to the command, and SIGKILL when its stop
 // grace has passed. Without a living supervisor all processes of the job get SIGTERM.

@@ -216,6 +216,11 @@ std::string boot_id() {
 Result<std::string> jobs_folder(world::IfMissing missing) { return world::state_folder("jobs", missing); }
 
 Result<Job> create_job(const std::string& jobs, const JobRequest& request) {
+  return create_job(jobs, [&](const std::string&) -> Result<JobRequest> { return request; });
+}
+
+Result<Job> create_job(const std::string& jobs,
+                       const std::function<Result<JobRequest>(const std::string& folder)>& request) {
   const std::vector<std::uint64_t> numbers = numbers_in(jobs);
   for (std::uint64_t number = last_number(jobs, numbers) + 1;; ++number) {
     if (number > number_max)
@@ -223,14 +228,17 @@ Result<Job> create_job(const std::string& jobs, const JobRequest& request) {
     Job job;
     job.id = "j" + std::to_string(number);
     job.folder = jobs + "/" + job.id;
-    job.request = request;
-    job.user = request.user.value_or(geteuid());
     if (mkdir(job.folder.c_str(), 0700) != 0) {
       if (errno == EEXIST) continue;  // another has taken it a moment ago
       return io_error("cannot create the folder " + job.folder);
     }
     chmod(job.folder.c_str(), 0700);  // whatever the umask is
-    Result<void> written = world::write_private_text(job.folder + "/job.json", to_text(request));
+    const Result<JobRequest> asked = request(job.folder);
+    if (asked) {
+      job.request = *asked;
+      job.user = asked->user.value_or(geteuid());
+    }
+    Result<void> written = asked ? world::write_private_text(job.folder + "/job.json", to_text(*asked)) : asked.error();
     const std::uint64_t last = std::max(number, last_number(jobs, {}));
     if (written) written = world::write_private_text(jobs + "/last", std::to_string(last) + "\n");
     if (!written) {

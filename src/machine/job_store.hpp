@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -110,6 +111,9 @@ Result<std::string> jobs_folder(world::IfMissing missing = world::IfMissing::cre
 // Makes the folder of a new job, with a number that none has had before, and removes the oldest jobs that have ended
 // beyond jobs_max.
 Result<Job> create_job(const std::string& jobs, const JobRequest& request);
+// The same for a request that depends on the folder, which is there already when it is asked for.
+Result<Job> create_job(const std::string& jobs,
+                       const std::function<Result<JobRequest>(const std::string& folder)>& request);
 // For root: the files of a new job that its user writes (request.user).
 Result<void> give_to_user(const Job& job, std::uint32_t group);
 // For root, by the supervisor of a job of another user before it becomes that user: the user cannot name another one.
