@@ -16,6 +16,7 @@ struct Target {
   std::string address;  // "unix:/run/.../socket" or "http://127.0.0.1:40001"
   std::uint32_t concurrent_max = 1;
   bool is_draining = false;  // takes no new requests; those in flight go on
+  std::string job = {};      // the folder of its job, by which it is known whose socket it is
   friend bool operator==(const Target&, const Target&) = default;
 };
 

@@ -1,11 +1,14 @@
 #include "relay/relay.hpp"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "http/dialer.hpp"
 #include "http/forward.hpp"
+#include "http/secret.hpp"
 #include "relay/relay_links.hpp"
 
 namespace berth::relay {
@@ -33,6 +36,15 @@ http::Headers told(std::string_view header, std::string_view why) {
   http::Headers headers;
   headers.set(header, std::string(why));
   return headers;
+}
+
+// Of the process that listens on the other side of a Unix socket.
+std::uint32_t user_behind(Link& link) {
+  ucred process{};
+  socklen_t size = sizeof process;
+  const bool is_told =
+      ::getsockopt(link.wire().socket().native_handle(), SOL_SOCKET, SO_PEERCRED, &process, &size) == 0;
+  return is_told ? process.uid : static_cast<std::uint32_t>(-1);
 }
 
 }  // namespace
@@ -74,7 +86,8 @@ void Relay::set_gateways(const std::vector<http::ClientOptions>& gateways) {
   for (const http::ClientOptions& options : gateways) {
     const auto known = std::find_if(gateways_.begin(), gateways_.end(), [&](const Gateway& gateway) {
       const http::ClientOptions& of = gateway.dialer.options();
-      return of.url == options.url && of.fingerprint == options.fingerprint && !gateway.running->is_done();
+      return of.url == options.url && of.fingerprint == options.fingerprint &&
+             of.token == http::parse_token(options.token).secret && !gateway.running->is_done();
     });
     if (known != gateways_.end()) {
       known->is_wanted = true;
@@ -226,6 +239,13 @@ Async<std::unique_ptr<Link>> Relay::connect(const Target& target, std::string& p
   if (!connected) {
     problem = connected.error().message;
     co_return nullptr;
+  }
+  if (options_.check_user && dialer->url().kind == http::Url::Kind::unix_socket) {
+    const auto checked = options_.check_user(target, user_behind(**connected));
+    if (!checked) {
+      problem = checked.error().message;
+      co_return nullptr;
+    }
   }
   co_return *std::move(connected);
 }

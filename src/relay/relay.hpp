@@ -31,6 +31,9 @@ struct RelayOptions {
   std::string node = {};
   // Before each new connection to a replica: whether what listens there belongs to it. An error is not passed on.
   std::function<Result<void>(const Target& target)> check = nullptr;
+  // After each connection to a Unix socket, whose path may have become a link to another: whether the user that listens
+  // there is the replica's. Likewise.
+  std::function<Result<void>(const Target& target, std::uint32_t user)> check_user = nullptr;
   // Connections to each gateway on which no request is; a burst of more waits for the next one.
   std::size_t spare = 4;
   std::size_t connections_max = 1024;  // to each gateway
