@@ -12,6 +12,8 @@
 #include "agent/node_watch.hpp"
 #include "agent/owner_rules.hpp"
 #include "agent/prober.hpp"
+#include "agent/relay_targets.hpp"
+#include "agent/relay_watch.hpp"
 #include "agent/replica_job.hpp"
 #include "agent/server_link.hpp"
 #include "agent/signal.hpp"
@@ -28,6 +30,12 @@ using format::LogLevel;
 namespace {
 
 constexpr Duration longest_sleep = std::chrono::milliseconds(250);
+// A port that a replica had may still be in the memory of others, who would reach the next one.
+constexpr Duration port_rests = std::chrono::minutes(10);
+// After a restart of the agent: until the probes have said what is ready, the relay goes on with what it knows.
+constexpr Duration replicas_known_within = std::chrono::seconds(5);
+// For a relay of which it is not known yet whether it runs.
+constexpr Duration relay_answers_within = std::chrono::seconds(2);
 constexpr Duration supervisor_grace = std::chrono::seconds(10), kill_again = std::chrono::seconds(1);
 
 class Agent {
@@ -46,8 +54,9 @@ class Agent {
     const std::stop_callback wake(stop, [this] { wake_->set(); });
     ServerLink link(options_, *watch_, jobs_, [this] { wake_->set(); });
     Prober prober([wake = wake_] { wake->set(); });
+    RelayWatch relay(options_, [this] { wake_->set(); });
     while (!stop.stop_requested()) {
-      const TimePoint next = look(link, prober);
+      const TimePoint next = look(link, prober, relay);
       wake_->wait(std::min(next, real_clock().now() + longest_sleep));
     }
   }
@@ -58,7 +67,7 @@ class Agent {
   }
 
   // What is found here and what the server has said become a step, which is carried out. Returns when to look again.
-  TimePoint look(ServerLink& link, Prober& prober) {
+  TimePoint look(ServerLink& link, Prober& prober, RelayWatch& relay) {
     const TimePoint now = real_clock().now();
     FoundJobs here = find_jobs(now);
     const ServerLink::Received received = link.received();
@@ -76,9 +85,13 @@ class Agent {
     for (const Renewal& renewal : next.renew)
       static_cast<void>(machine::renew_job(here.by_id.at(renewal.job), now - renewal.heard));
     for (const Stop& one : next.stop) stop(one, here, now);
+    if (received.orders) {
+      tell_relay(relay, here, next.reports, *received.orders, now);
+      stop_drained(relay, here, now);
+    }
     for (const FoundJob& job : here.found)
       if (job.is_live()) kill_when_late(here.by_id.at(job.id), now);
-    for (const std::string& job : next.remove) static_cast<void>(machine::remove_job(here.by_id.at(job)));
+    for (const std::string& id : next.remove) remove(here, id);
     for (const Start& one : next.start) start(one, here.found);
     watch_probes(prober, here, received.orders);
     link.share(std::move(next.reports), std::move(here.leases), received.orders);
@@ -97,7 +110,9 @@ class Agent {
     for (machine::Job& job : machine::list_jobs(jobs_)) {
       std::optional<FoundJob> one = found_job(job, now);
       if (!one) continue;
-      one->is_stopping = stopping_.contains(job.id);
+      one->is_draining = draining_.contains(job.id);
+      one->is_stopping = one->is_draining || stopping_.contains(job.id);
+      if (one->port && one->is_live()) ports_[*one->port] = now;
       // An end is believed when no process is left; looked for once, since what has ended does not come back.
       if (!one->is_live() && !ended_.contains(job.id)) {
         one->is_leftover = !processes.of(job).empty();
@@ -119,6 +134,12 @@ class Agent {
       here.found.push_back(*std::move(one));
       here.by_id.emplace(job.id, std::move(job));
     }
+    if (!first_found_) {
+      first_found_.emplace();
+      for (const FoundJob& job : here.found) first_found_->insert(job.id);
+    }
+    std::erase_if(ports_, [&](const auto& one) { return now >= one.second + port_rests; });
+    std::erase_if(draining_, [&](const auto& one) { return !here.by_id.contains(one.first); });
     std::erase_if(stopping_, [&](const auto& one) { return !here.by_id.contains(one.first); });
     std::erase_if(ended_, [&](const std::string& job) { return !here.by_id.contains(job); });
     std::erase_if(seen_, [&](const auto& one) { return !here.by_id.contains(one.first); });
@@ -126,13 +147,57 @@ class Agent {
     return here;
   }
 
-  void stop(const Stop& one, const FoundJobs& here, TimePoint now) {
+  void stop(const Stop& one, FoundJobs& here, TimePoint now) {
     const auto found =
         std::find_if(here.found.begin(), here.found.end(), [&](const FoundJob& job) { return job.id == one.job; });
     log(LogLevel::info, "stops a replica",
         {{"replica", to_string(found->key)}, {"job", one.job}, {"reason", one.reason}});
-    stopping_.emplace(one.job, now);
-    machine::request_stop(here.by_id.at(one.job));
+    found->is_stopping = true;
+    found->is_draining = one.drains && found->state == FoundState::running && !address_of(*found).empty();
+    const machine::Job& job = here.by_id.at(one.job);
+    if (found->is_draining) {
+      draining_[one.job] = {to_string(found->key), now, now + job.request.stop_grace, 0};
+    } else {
+      ask_to_end(job, now);
+    }
+  }
+
+  void ask_to_end(const machine::Job& job, TimePoint now) {
+    draining_.erase(job.id);
+    stopping_.emplace(job.id, now);
+    machine::request_stop(job);
+  }
+
+  void tell_relay(RelayWatch& relay, const FoundJobs& here, const std::vector<fleet::ReplicaReport>& reports,
+                  const fleet::NodeOrders& orders, TimePoint now) {
+    knows_replicas_ = knows_replicas_ || !draining_.empty() || now >= started_ + replicas_known_within ||
+                      std::none_of(reports.begin(), reports.end(), [&](const fleet::ReplicaReport& report) {
+                        return report.state == fleet::ReplicaState::starting && first_found_->contains(report.job);
+                      });
+    if (!knows_replicas_) return;
+    const auto folder_of = [&](const std::string& job) { return here.by_id.at(job).folder; };
+    const std::uint64_t number = relay.share(
+        {relay_targets(here.found, reports, orders, folder_of), relay_gateways(orders, options_.server.url)});
+    for (auto& [job, drain] : draining_)
+      if (drain.told == 0) drain.told = number;
+  }
+
+  // Those whose requests have ended, whose time is over, and whose relay is not there.
+  void stop_drained(const RelayWatch& relay, const FoundJobs& here, TimePoint now) {
+    const RelayWatch::Seen seen = relay.seen();
+    std::vector<std::string> over;
+    for (const auto& [job, drain] : draining_) {
+      const bool is_alone = seen.state == RelayWatch::State::down ||
+                            (seen.state == RelayWatch::State::unknown && now >= drain.since + relay_answers_within);
+      if (is_alone || now >= drain.until || seen.is_drained(drain.target, drain.told)) over.push_back(job);
+    }
+    for (const std::string& job : over) ask_to_end(here.by_id.at(job), now);
+  }
+
+  static void remove(const FoundJobs& here, const std::string& id) {
+    const auto found =
+        std::find_if(here.found.begin(), here.found.end(), [&](const auto& one) { return one.id == id; });
+    if (machine::remove_job(here.by_id.at(id))) remove_socket(found->socket);
   }
 
   // A supervisor does that by itself, unless it was killed or does not obey.
@@ -159,15 +224,23 @@ class Agent {
     std::optional<std::uint16_t> port;
     if (next.needs_port) {
       const auto is_used = [&](std::uint16_t one) {
-        return std::any_of(found.begin(), found.end(), [&](const FoundJob& job) { return job.port == one; });
+        return ports_.contains(one) ||
+               std::any_of(found.begin(), found.end(), [&](const FoundJob& job) { return job.port == one; });
       };
       for (int tries = 0; tries < 100 && (!port || is_used(*port)); ++tries) port = free_port();
-      if (!port) return fail("no port is free");
+      if (!port || is_used(*port)) return fail("no port is free");
+      ports_[*port] = real_clock().now();
     }
-    NodeObservation seen = watch_->observe({});
-    const Result<machine::JobOrder> job = job_order(next, port, seen.node, options_.file, options_.backends);
+    const NodeView node = watch_->observe({}).node;
+    const Result<machine::JobOrder> job = job_order(next, {port}, node, options_.file, options_.backends);
     if (!job) return fail(job.error().to_text());
-    const Result<machine::Job> started = machine::start_job(jobs_, *job);
+    const auto add_socket = [&](machine::JobOrder& order, const std::string& folder) -> Result<void> {
+      if (!next.needs_socket) return {};
+      const std::string socket = BERTH_TRY(make_socket_folder(folder, order.user));
+      order = BERTH_TRY(job_order(next, {port, socket}, node, options_.file, options_.backends));
+      return {};
+    };
+    const Result<machine::Job> started = machine::start_job(jobs_, *job, add_socket);
     if (!started) return fail(started.error().to_text());
     log(LogLevel::info, "starts a replica", {{"replica", to_string(key)}, {"job", started->id}});
     wake_->set();
@@ -201,8 +274,18 @@ class Agent {
   Rules rules_;
   Memory memory_;
   std::map<std::string, TimePoint> stopping_;  // jobs that were told to end, and when
-  std::set<std::string> ended_;                // jobs of which no process is left
-  std::set<std::string> unasked_;              // jobs whose probes wait for a thread; logged once
+  struct Drain {
+    std::string target;  // at the relay
+    TimePoint since{}, until{};
+    std::uint64_t told = 0;  // the state of the relay that says so; 0: none yet
+  };
+  std::map<std::string, Drain> draining_;     // jobs that end their requests before they are told to end
+  std::map<std::uint16_t, TimePoint> ports_;  // of replicas, and when they were used last
+  const TimePoint started_ = real_clock().now();
+  std::optional<std::set<std::string>> first_found_;  // jobs that were there before this agent
+  bool knows_replicas_ = false;
+  std::set<std::string> ended_;    // jobs of which no process is left
+  std::set<std::string> unasked_;  // jobs whose probes wait for a thread; logged once
   struct FirstSeen {
     FoundState state{};
     TimePoint since{};

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,9 +28,8 @@ std::chrono::milliseconds milliseconds(Duration duration) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(duration);
 }
 
-std::optional<std::string> ask_http(const std::string& path, std::uint16_t port, Duration timeout) {
-  Result<http::Client> client =
-      http::Client::create({.url = "http://127.0.0.1:" + std::to_string(port), .body_bytes_max = 1 << 20});
+std::optional<std::string> ask_http(const std::string& path, const std::string& url, Duration timeout) {
+  Result<http::Client> client = http::Client::create({.url = url, .body_bytes_max = 1 << 20});
   if (!client) return client.error().message;
   const Result<http::Response> answer = client->request("GET", path, {}, {.timeout = milliseconds(timeout)});
   if (!answer) return "GET " + path + ": " + answer.error().message;
@@ -38,15 +38,12 @@ std::optional<std::string> ask_http(const std::string& path, std::uint16_t port,
   return std::nullopt;
 }
 
-std::optional<std::string> ask_tcp(std::uint16_t port, Duration timeout) {
-  const std::string where = "port " + std::to_string(port);
-  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+// Whether a connection is accepted. `where` is for messages.
+std::optional<std::string> ask_connection(const sockaddr* address, socklen_t address_size, const std::string& where,
+                                          Duration timeout) {
+  const int socket = ::socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (socket < 0) return where + ": " + std::strerror(errno);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  int failed = ::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ? 0 : errno;
+  int failed = ::connect(socket, address, address_size) == 0 ? 0 : errno;
   if (failed == EINPROGRESS) {
     pollfd waiting{socket, POLLOUT, 0};
     socklen_t size = sizeof failed;
@@ -57,6 +54,23 @@ std::optional<std::string> ask_tcp(std::uint16_t port, Duration timeout) {
   }
   ::close(socket);
   return failed == 0 ? std::nullopt : std::optional(where + ": " + std::strerror(failed));
+}
+
+std::optional<std::string> ask_tcp(std::uint16_t port, Duration timeout) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return ask_connection(reinterpret_cast<const sockaddr*>(&address), sizeof address, "port " + std::to_string(port),
+                        timeout);
+}
+
+std::optional<std::string> ask_socket(const std::string& path, Duration timeout) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) return "the path of its socket is too long";
+  path.copy(address.sun_path, path.size());
+  return ask_connection(reinterpret_cast<const sockaddr*>(&address), sizeof address, "socket " + path, timeout);
 }
 
 // Of the replica; absent: it is the agent's own.
@@ -126,8 +140,12 @@ ProbeAnswer ask_command(const std::vector<std::string>& command, const Probing& 
 ProbeAnswer ask(const Probe& probe, const Probing& probing) {
   if (!probe.command.empty()) return ask_command(probe.command, probing, probe.timeout);
   const std::optional<std::uint16_t> port = probe.port ? probe.port : probing.port;
-  if (!port) return {"the replica has no port"};
-  return {probe.http ? ask_http(*probe.http, *port, probe.timeout) : ask_tcp(*port, probe.timeout)};
+  if (port)
+    return {probe.http ? ask_http(*probe.http, "http://127.0.0.1:" + std::to_string(*port), probe.timeout)
+                       : ask_tcp(*port, probe.timeout)};
+  if (probing.socket.empty()) return {"the replica has neither a port nor a socket"};
+  return {probe.http ? ask_http(*probe.http, "unix:" + probing.socket, probe.timeout)
+                     : ask_socket(probing.socket, probe.timeout)};
 }
 
 // Owned by its threads as well: a question that takes long outlives the end of its watch.

@@ -19,6 +19,7 @@ namespace berth::agent {
 struct Probing {
   std::optional<Probe> readiness, liveness;
   std::optional<std::uint16_t> port;
+  std::string socket;  // the path of its Unix socket, which is asked where it has no port; empty: none
   // For probes that run a command.
   machine::Launch launch;  // but for the program and its arguments
   std::string folder;      // to run in

@@ -97,7 +97,7 @@ TEST(Prober, APortIsGoodWhileAProcessListensOnIt) {
   EXPECT_EQ(ask(probe, on_port(port)).problem, std::nullopt);
   server.reset();
   EXPECT_EQ(ask(probe, on_port(port)).problem, "port " + std::to_string(port) + ": Connection refused");
-  EXPECT_EQ(ask(http_probe(), Probing()).problem, "the replica has no port");
+  EXPECT_EQ(ask(http_probe(), Probing()).problem, "the replica has neither a port nor a socket");
 }
 
 TEST(Prober, ACommandIsGoodIfItEndsWithStatus0InTime) {

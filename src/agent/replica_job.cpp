@@ -1,11 +1,17 @@
 #include "agent/replica_job.hpp"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 
 #include "agent/secrets.hpp"
@@ -14,6 +20,7 @@
 #include "machine/job_supervisor.hpp"
 #include "machine/mps.hpp"
 #include "machine/run_steps.hpp"
+#include "world/descriptor.hpp"
 #include "world/files.hpp"
 #include "world/user_name.hpp"
 #include "world/wall_time.hpp"
@@ -23,7 +30,7 @@ namespace {
 
 // Labels of a job.
 constexpr const char *label_deployment = "deployment", *label_replica = "replica", *label_generation = "generation",
-                     *label_port = "port", *label_stop_after = "stop_after_ms";
+                     *label_port = "port", *label_socket = "socket", *label_stop_after = "stop_after_ms";
 
 std::optional<std::uint64_t> number(const std::map<std::string, std::string>& labels, const char* name) {
   const auto found = labels.find(name);
@@ -43,11 +50,12 @@ std::string home_of(const std::string& user) {
   return is_home ? account->home : "/";
 }
 
-deployment::Placeholders placeholders(const fleet::Assigned& assigned, std::optional<std::uint16_t> port,
+deployment::Placeholders placeholders(const fleet::Assigned& assigned, const ReplicaAddress& address,
                                       const NodeView& node) {
   const Assignment& place = assigned.place;
   deployment::Placeholders values;
-  values.port = port.value_or(0);
+  values.port = address.port.value_or(0);
+  values.socket = address.socket;
   values.gpus = static_cast<std::uint32_t>(place.devices.size());
   values.memory_bytes = place.memory_bytes;
   values.name = place.deployment.text();
@@ -66,7 +74,7 @@ deployment::Placeholders placeholders(const fleet::Assigned& assigned, std::opti
 
 // What the spec says, with secrets, and which replica this is.
 Result<std::map<std::string, std::string>> environment_of(const DeploymentSpec& spec, const fleet::Assigned& assigned,
-                                                          std::optional<std::uint16_t> port,
+                                                          const ReplicaAddress& address,
                                                           const deployment::Placeholders& values,
                                                           const AgentFile& file) {
   std::map<std::string, std::string> environment;
@@ -74,8 +82,17 @@ Result<std::map<std::string, std::string>> environment_of(const DeploymentSpec& 
     environment[name] = deployment::expand(std::vector{value}, values).front();
   for (const auto& [name, secret] : spec.secrets) environment[name] = BERTH_TRY(read_secret(secret, file));
   environment["BERTH_REPLICA"] = assigned.place.deployment.text() + "/" + std::to_string(assigned.place.replica);
-  if (port) environment["BERTH_PORT"] = std::to_string(*port);
+  if (address.port) environment["BERTH_PORT"] = std::to_string(*address.port);
+  if (!address.socket.empty()) environment["BERTH_SOCKET"] = address.socket;
   return environment;
+}
+
+ReplicaAddress address_of(const machine::Job& job) {
+  ReplicaAddress address;
+  if (const auto port = number(job.request.labels, label_port)) address.port = static_cast<std::uint16_t>(*port);
+  const auto socket = job.request.labels.find(label_socket);
+  if (socket != job.request.labels.end()) address.socket = socket->second;
+  return address;
 }
 
 std::string folder_of(const DeploymentSpec& spec) {
@@ -84,24 +101,25 @@ std::string folder_of(const DeploymentSpec& spec) {
 
 }  // namespace
 
-Result<machine::JobOrder> job_order(const Start& start, std::optional<std::uint16_t> port, const NodeView& node,
+Result<machine::JobOrder> job_order(const Start& start, const ReplicaAddress& address, const NodeView& node,
                                     const AgentFile& file, const BackendOptions& backends) {
   const DeploymentSpec& spec = start.order.spec;
   const fleet::Assigned& assigned = start.order.assigned;
   const Assignment& place = assigned.place;
-  const deployment::Placeholders values = placeholders(assigned, port, node);
+  const deployment::Placeholders values = placeholders(assigned, address, node);
   machine::JobOrder order;
   order.name =
       place.deployment.text() + "." + std::to_string(place.replica) + "." + std::to_string(assigned.generation);
   order.command = deployment::expand(spec.command, values);
-  order.environment = BERTH_TRY(environment_of(spec, assigned, port, values, file));
+  order.environment = BERTH_TRY(environment_of(spec, assigned, address, values, file));
   order.removed = withheld_variables(file);
   order.folder = folder_of(spec);
   order.user = spec.user.value_or("");
   order.labels = {{label_deployment, place.deployment.text()},
                   {label_replica, std::to_string(place.replica)},
                   {label_generation, std::to_string(assigned.generation)}};
-  if (port) order.labels[label_port] = std::to_string(*port);
+  if (address.port) order.labels[label_port] = std::to_string(*address.port);
+  if (!address.socket.empty()) order.labels[label_socket] = address.socket;
   order.devices.count = place.devices.size();
   for (const DeviceId& id : place.devices) order.devices.only.push_back(id.text());
   order.devices.requirements.memory_bytes_min = place.devices.empty() ? 0 : place.memory_bytes;
@@ -143,7 +161,9 @@ std::optional<FoundJob> found_job(const machine::Job& job, TimePoint now) {
                       !(progress.command && machine::is_process_of(job, *progress.command));
   if (found.state == FoundState::ended && found.reason.empty())
     found.reason = progress.status == 0 ? "it ended by itself" : "it is " + std::string(to_string(progress.state));
-  if (const auto port = number(labels, label_port)) found.port = static_cast<std::uint16_t>(*port);
+  const ReplicaAddress address = address_of(job);
+  found.port = address.port;
+  found.socket = address.socket;
   if (progress.started_us) found.started_ms = *progress.started_us / 1000;
   found.memory_bytes_peak = progress.memory_bytes_peak;
   const std::uint64_t since_us = progress.ended_us && found.state == FoundState::ended ? *progress.ended_us
@@ -168,11 +188,13 @@ Probing probing_of(const fleet::ReplicaOrder& order, const machine::Job& job, co
   Probing probing;
   probing.readiness = spec.readiness;
   probing.liveness = spec.liveness;
-  if (const auto port = number(job.request.labels, label_port)) probing.port = static_cast<std::uint16_t>(*port);
+  const ReplicaAddress address = address_of(job);
+  probing.port = address.port;
+  probing.socket = address.socket;
   std::vector<std::string>*const readiness = spec.readiness ? &probing.readiness->command : nullptr,
                                  *const liveness = spec.liveness ? &probing.liveness->command : nullptr;
   if ((!readiness || readiness->empty()) && (!liveness || liveness->empty())) return probing;
-  const deployment::Placeholders values = placeholders(order.assigned, probing.port, node);
+  const deployment::Placeholders values = placeholders(order.assigned, address, node);
   for (std::vector<std::string>* const command : {readiness, liveness}) {
     if (command) *command = deployment::expand(*command, values);
   }
@@ -188,8 +210,7 @@ Probing probing_of(const fleet::ReplicaOrder& order, const machine::Job& job, co
   }
   probing.launch = machine::make_launch({}, granted, all, machine::Limit::automatic,
                                         machine::mps_control_socket().has_value(), backends);
-  Result<std::map<std::string, std::string>> environment =
-      environment_of(spec, order.assigned, probing.port, values, file);
+  Result<std::map<std::string, std::string>> environment = environment_of(spec, order.assigned, address, values, file);
   if (!environment) {
     probing.problem = environment.error().to_text();
     return probing;
@@ -197,6 +218,34 @@ Probing probing_of(const fleet::ReplicaOrder& order, const machine::Job& job, co
   for (auto& [name, value] : *environment) probing.launch.environment.insert_or_assign(name, std::move(value));
   probing.launch.removed.merge(withheld_variables(file));
   return probing;
+}
+
+Result<std::string> make_socket_folder(const std::string& job_folder, const std::string& user) {
+  std::optional<world::UserAccount> account;
+  if (!user.empty()) account = BERTH_TRY(world::find_user(user));
+  std::string folder = job_folder + "/run";
+  const std::string name = "/socket";
+  if (folder.size() + name.size() >= sizeof(sockaddr_un::sun_path)) {
+    folder = "/tmp/berth-XXXXXX";
+    if (::mkdtemp(folder.data()) == nullptr) folder.clear();
+  } else if (::mkdir(folder.c_str(), 0700) != 0) {
+    folder.clear();
+  }
+  // Of another user than this one only for root.
+  if (folder.empty() || (account && ::chown(folder.c_str(), account->user, account->group) != 0))
+    return Error{ErrorCode::io, std::string("cannot make a folder for the replica's socket: ") + std::strerror(errno),
+                 "look at the disk and at the folder's rights"};
+  return folder + name;
+}
+
+void remove_socket(const std::string& path) {
+  if (path.empty()) return;
+  // The folder belongs to the user of the job, who may have put a link in its place.
+  const std::string folder = std::filesystem::path(path).parent_path();
+  const world::Descriptor opened(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!opened) return;
+  ::unlinkat(opened.get(), std::filesystem::path(path).filename().c_str(), 0);
+  ::rmdir(folder.c_str());
 }
 
 std::optional<std::uint16_t> free_port() {

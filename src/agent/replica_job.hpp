@@ -13,9 +13,21 @@
 
 namespace berth::agent {
 
-// `devices`: of this machine, for the share of their memory. Secrets are read here. `port` is chosen by the caller.
-Result<machine::JobOrder> job_order(const Start& start, std::optional<std::uint16_t> port, const NodeView& node,
+// Where a replica listens, as it is told.
+struct ReplicaAddress {
+  std::optional<std::uint16_t> port;
+  std::string socket = {};  // the path of a Unix socket; empty: none
+};
+
+// `node`: this machine, for the share of its devices' memory. Secrets are read here. `address` is chosen by the caller.
+Result<machine::JobOrder> job_order(const Start& start, const ReplicaAddress& address, const NodeView& node,
                                     const AgentFile& file, const BackendOptions& backends);
+
+// The path of a Unix socket for a job that is about to start as this user (empty: this one), in a folder that no other
+// user can enter: below the folder of the job, or, where that is too long for a socket, in one with a short name.
+Result<std::string> make_socket_folder(const std::string& job_folder, const std::string& user);
+// Removes the socket of a job that was removed, with its folder. Most are gone with the folder of the job.
+void remove_socket(const std::string& path);
 
 // Absent: the job is no replica of this agent.
 std::optional<FoundJob> found_job(const machine::Job& job, TimePoint now);

@@ -18,13 +18,20 @@ using fleet::ReplicaOrder;
 using fleet::ReplicaReport;
 using fleet::ReplicaState;
 
-bool asks_for_port(const Probe& probe) {
-  return ((probe.http || probe.tcp) && !probe.port) || deployment::uses_placeholder(probe.command, "port");
+// {port} or {socket}: whether the replica or the command of a probe is told it.
+bool uses(const DeploymentSpec& spec, std::string_view word) {
+  const auto probe_uses = [&](const std::optional<Probe>& probe) {
+    return probe && deployment::uses_placeholder(probe->command, word);
+  };
+  return deployment::uses_placeholder(spec, word) || probe_uses(spec.readiness) || probe_uses(spec.liveness);
 }
 
 bool needs_port(const DeploymentSpec& spec) {
-  return deployment::uses_placeholder(spec, "port") || (spec.readiness && asks_for_port(*spec.readiness)) ||
-         (spec.liveness && asks_for_port(*spec.liveness));
+  const auto asks_for_port = [](const std::optional<Probe>& probe) {
+    return probe && (probe->http || probe->tcp) && !probe->port;
+  };
+  if (uses(spec, "port")) return true;
+  return !uses(spec, "socket") && (asks_for_port(spec.readiness) || asks_for_port(spec.liveness));
 }
 
 void count_failure(Attempts& attempts, std::string reason, TimePoint now) {
@@ -73,9 +80,12 @@ class Stepper {
     if (when > input_.now && (!out_.look_again || when < *out_.look_again)) out_.look_again = when;
   }
 
-  void stop(const FoundJob& job, std::string reason) {
-    if (job.is_live() && !job.is_stopping && stopped_.insert(job.id).second)
-      out_.stop.push_back({job.id, std::move(reason)});
+  enum class Stopping : std::uint8_t { at_once, after_requests };
+  void stop(const FoundJob& job, std::string reason, Stopping how = Stopping::at_once) {
+    const bool drains = how == Stopping::after_requests;
+    const bool is_known = job.is_stopping && (drains || !job.is_draining);
+    if (job.is_live() && !is_known && stopped_.insert(job.id).second)
+      out_.stop.push_back({job.id, std::move(reason), drains});
   }
 
   // A `single` job ends when its time is over, whatever was heard since then: from that moment on the server may
@@ -89,7 +99,7 @@ class Stepper {
       out_.memory[job.key].cut_off_job = job.id;
       return;
     }
-    if (job.is_stopping) return;
+    if (job.is_stopping && !job.is_draining) return;
     const bool is_news = input_.heard && *input_.heard > job.single->renewed;
     if (is_news) out_.renew.push_back({job.id, *input_.heard});
     look_again(is_news ? *input_.heard + job.single->stop_after : end);
@@ -127,7 +137,7 @@ class Stepper {
   void end_all(const ReplicaKey& key, const std::string& reason) {
     const std::vector<const FoundJob*>& jobs = jobs_.at(key);
     for (const FoundJob* job : jobs) {
-      stop(*job, reason);
+      stop(*job, reason, Stopping::after_requests);
       if (!job->is_live()) out_.remove.push_back(job->id);
     }
     report_unordered(key, *jobs.front(), true);
@@ -154,7 +164,7 @@ class Stepper {
     }
     if (order.assigned.stopping) {
       // What has ended stays until the server has forgotten it, so that its output can be read.
-      if (job) stop(*job, "the replica is no longer assigned to this node");
+      if (job) stop(*job, "the replica is no longer assigned to this node", Stopping::after_requests);
       report(key, job && job->is_live() ? ReplicaState::stopping : ReplicaState::gone, "", job);
       return;
     }
@@ -278,7 +288,7 @@ class Stepper {
       single = {spec.stop_after, *input_.heard};
     }
     attempts.reason.clear();
-    out_.start.push_back({order, needs_port(spec), single});
+    out_.start.push_back({order, needs_port(spec), uses(spec, "socket"), single});
     if (ended) out_.remove.push_back(ended->id);
     report(key, ReplicaState::waiting, "", nullptr);
   }

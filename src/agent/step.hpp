@@ -32,9 +32,11 @@ struct FoundJob {
   FoundState state = FoundState::waiting;
   std::string reason;        // what it waits for, what it runs without, how it ended, why it was refused
   TimePoint since{};         // of this state
-  bool is_stopping = false;  // was told to end
+  bool is_stopping = false;  // was told to end, or is about to be
+  bool is_draining = false;  // is about to be told: it gets no new requests, and ends those that it has
   bool is_leftover = false;  // it runs, but its command and its supervisor have ended
   std::optional<std::uint16_t> port;
+  std::string socket;                       // the path of its Unix socket; empty: it has none
   std::optional<std::uint64_t> started_ms;  // wall time
   std::optional<std::uint64_t> memory_bytes_peak;
   // Of a `single` replica: it ends by itself `stop_after` after `renewed`, the time that was written down last.
@@ -102,11 +104,14 @@ struct Input {
 struct Start {
   fleet::ReplicaOrder order;
   bool needs_port = false;
+  bool needs_socket = false;
   std::optional<FoundJob::Single> single;
 };
 struct Stop {
   std::string job;
   std::string reason;
+  // It serves and is only not wanted any more: its requests may end first. False: it is to stop at once.
+  bool drains = false;
 };
 // To be written down for the job, so that it runs on until `heard` + its stop_after.
 struct Renewal {

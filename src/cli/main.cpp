@@ -40,6 +40,7 @@
   verb(fleet)              \
   verb(serve)              \
   verb(agent)              \
+  verb(relay)              \
   verb(apply)              \
   verb(status)             \
   verb(nodes)              \

@@ -80,9 +80,9 @@ std::optional<Fault> fault_in_probe(const DeploymentSpec& spec, const Probe& pro
   if (probe.port && !probe.command.empty())
     return fault(key + ".port", subject + " runs a command and has a port", "remove port; {port} can be an argument");
   if (probe.port == 0) return fault(key + ".port", subject + " has port 0", "give a port from 1 to 65535");
-  if (probe.command.empty() && !probe.port && !uses_placeholder(spec, "port"))
-    return fault(key, subject + " asks at {port}, which is not in the command or the environment",
-                 "give {port} to the command, or the probe a port of its own");
+  if (probe.command.empty() && !probe.port && !uses_placeholder(spec, "port") && !uses_placeholder(spec, "socket"))
+    return fault(key, subject + " asks at {port} or {socket}, and neither is in the command or the environment",
+                 "give one of them to the command, or the probe a port of its own");
   if (probe.every <= Duration::zero())
     return fault(key + ".every", subject + " has no time between two questions", "give one, such as every = \"2s\"");
   if (probe.timeout <= Duration::zero())

@@ -173,11 +173,10 @@ TEST(WhatRuns, AProbeAsksInExactlyOneWay) {
 
 TEST(WhatRuns, AProbeNeedsAPortThatTheCommandKnows) {
   const std::string fixed = head + "[[deployment]]\nname = \"d\"\ncpu = true\ncommand = [\"serve\"]\n";
-  EXPECT_EQ(
-      project_error(fixed + "readiness = { tcp = true }\n"),
-      "berth.toml:7:1: the readiness probe of deployment \"d\" asks at {port}, which is not in the command or the "
-      "environment | "
-      "give {port} to the command, or the probe a port of its own");
+  EXPECT_EQ(project_error(fixed + "readiness = { tcp = true }\n"),
+            "berth.toml:7:1: the readiness probe of deployment \"d\" asks at {port} or {socket}, and neither is in the "
+            "command or the environment | give one of them to the command, or the probe a port of its own");
+  EXPECT_EQ(project_error(fixed + "environment = { AT = \"{socket}\" }\nreadiness = { http = \"/\" }\n"), "no error");
   EXPECT_EQ(project_error(fixed + "readiness = { tcp = true, port = 80 }\n"), "no error");
   EXPECT_EQ(project_error(fixed + "environment = { PORT = \"{port}\" }\nreadiness = { tcp = true }\n"), "no error");
   EXPECT_EQ(project_error(fixed + "readiness = { command = [\"check\"] }\n"), "no error");

@@ -1,0 +1,201 @@
+#include "agent/relay_program.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+#include "agent/replica_job.hpp"
+#include "agent/secrets.hpp"
+#include "machine/inherited.hpp"
+#include "machine/job_processes.hpp"
+#include "machine/port_owner.hpp"
+#include "relay/relay_process.hpp"
+#include "world/descriptor.hpp"
+
+extern char** environ;
+
+namespace berth::agent {
+namespace {
+
+using world::Descriptor;
+
+constexpr Duration starts_within = std::chrono::seconds(20);
+constexpr int poll_ms = 100;
+
+Error not_started(const std::string& why) {
+  return {ErrorCode::io, "the relay cannot start: " + why, "look at the limits on processes and open files"};
+}
+
+// Each request through the relay needs two descriptors; many systems allow 1024 without being asked.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+void leave_parent() {
+  ::setsid();
+  ::prctl(PR_SET_NAME, "berth-relay");
+  for (const int signal : {SIGTERM, SIGINT, SIGCHLD}) std::signal(signal, SIG_DFL);
+  for (const int signal : {SIGHUP, SIGXFSZ}) std::signal(signal, SIG_IGN);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::pthread_sigmask(SIG_SETMASK, &none, nullptr);
+  const Descriptor nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  for (const int standard : {STDIN_FILENO, STDOUT_FILENO}) ::dup2(nothing.get(), standard);
+  static_cast<void>(::chdir("/") == 0);
+  ::umask(077);
+  raise_descriptor_limit();
+}
+
+// The port in "http://127.0.0.1:40001".
+std::uint16_t port_of(const std::string& address) {
+  const std::size_t colon = address.rfind(':');
+  std::uint16_t port = 0;
+  std::from_chars(address.data() + colon + 1, address.data() + address.size(), port);
+  return port;
+}
+
+Result<machine::Job> job_of(const relay::Target& target) {
+  const std::filesystem::path folder = target.job;
+  return machine::find_job(folder.parent_path(), folder.filename());
+}
+
+Error not_of(const relay::Target& target, const std::string& what) {
+  return {ErrorCode::unavailable, what + ", not to " + target.name};
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// A relay of an agent that was started in a job or a lease belongs to neither: it outlives both.
+std::vector<std::string> relay_environment(const AgentFile& file) {
+  const std::set<std::string> withheld = withheld_variables(file);
+  std::vector<std::string> all;
+  for (char** at = environ; *at; ++at) {
+    const std::string entry = *at, name = entry.substr(0, entry.find('='));
+    if (!withheld.contains(name) && name != "BERTH_JOB" && name != "BERTH_LEASE" &&
+        name != machine::job_folder_variable)
+      all.push_back(entry);
+  }
+  return all;
+}
+
+// The status of the child; it is killed when that takes too long.
+int wait_for(pid_t child, const std::stop_token& stop) {
+  const Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
+  const Deadline deadline = Deadline::after(real_clock(), starts_within);
+  pollfd ended{process.get(), POLLIN, 0};
+  while (process && ::poll(&ended, 1, poll_ms) != 1)
+    if (stop.stop_requested() || deadline.passed(real_clock().now())) ::kill(child, SIGKILL);
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return status;
+}
+
+}  // namespace
+
+relay::RelayOptions checked_relay() {
+  relay::RelayOptions options;
+  options.check = [owners = std::make_shared<machine::PortOwners>()](const relay::Target& target) -> Result<void> {
+    if (target.address.starts_with("http://")) return owners->check(port_of(target.address), target.job, target.name);
+    const machine::Job job = BERTH_TRY(job_of(target));
+    const std::optional<FoundJob> found = found_job(job, real_clock().now());
+    if (!found || "unix:" + found->socket != target.address)
+      return not_of(target, "socket " + target.address + " belongs to another job");
+    return {};
+  };
+  options.check_user = [](const relay::Target& target, std::uint32_t user) -> Result<void> {
+    const machine::Job job = BERTH_TRY(job_of(target));
+    if (user != job.user)
+      return not_of(target, "socket " + target.address + " belongs to user " + std::to_string(user));
+    return {};
+  };
+  return options;
+}
+
+Result<void> run_relay_program(const RelayProgram& program) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return not_started(std::strerror(errno));
+  Descriptor told(ends[0]), ready(ends[1]);
+  std::error_code failed;
+  const std::string folder = std::filesystem::absolute(program.folder, failed);
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  if (child < 0) return not_started(std::strerror(errno));
+  if (child > 0) {
+    ready.close();
+    // One byte, or why there is none.
+    std::string text;
+    std::array<char, 4096> part{};
+    for (ssize_t got = 0; (got = ::read(told.get(), part.data(), part.size())) != 0 && text != "+";) {
+      if (got < 0 && errno != EINTR) break;
+      if (got > 0) text.append(part.data(), static_cast<std::size_t>(got));
+    }
+    if (text == "+") return {};
+    ::waitpid(child, nullptr, 0);
+    if (text.empty()) return not_started("it ended at once");
+    const std::size_t line = text.find('\n');
+    return Error{ErrorCode::unavailable, "the relay cannot start: " + text.substr(0, line), text.substr(line + 1)};
+  }
+  told.close();
+  leave_parent();
+  relay::RelayProcessOptions options;
+  options.folder = folder;
+  options.node = program.node;
+  options.version = program.version;
+  options.log = program.log;
+  options.relay = checked_relay();
+  options.on_ready = [&ready] {
+    static_cast<void>(::write(ready.get(), "+", 1) == 1);
+    ready.close();
+  };
+  const Result<void> ran = relay::run_relay_process(options);
+  if (!ran && ready) {
+    const std::string why = ran.error().message + '\n' + ran.error().advice;
+    static_cast<void>(::write(ready.get(), why.data(), why.size()) > 0);
+  }
+  std::_Exit(ran ? 0 : 1);
+}
+
+Result<void> start_relay(const AgentOptions& options, const std::stop_token& stop) {
+  // After the fork only what a signal handler may do: other threads of this process may hold any lock.
+  std::vector<std::string> variables = relay_environment(options.file);
+  std::vector<std::string> words{"berth", relay_verb, "--folder", options.folder, "--node", options.node.text()};
+  const std::vector<char*> environment = pointers_to(variables), arguments = pointers_to(words);
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  if (child < 0) return not_started(std::strerror(errno));
+  if (child == 0) {
+    machine::restore_inherited_signals();
+    ::execve("/proc/self/exe", arguments.data(), environment.data());
+    ::_exit(127);
+  }
+  const int status = wait_for(child, stop);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
+  return not_started("its process ended with " + (WIFEXITED(status) ? "status " + std::to_string(WEXITSTATUS(status))
+                                                                    : "signal " + std::to_string(WTERMSIG(status))));
+}
+
+}  // namespace berth::agent

@@ -1,0 +1,33 @@
+// The relay of a node as a program: `berth relay --folder FOLDER --node NAME`. It leaves the process that started it,
+// keeps none of its descriptors but standard error, and is not ended with it.
+#pragma once
+
+#include <stop_token>
+#include <string>
+
+#include "agent/agent.hpp"
+#include "format/log_line.hpp"
+#include "relay/relay.hpp"
+
+namespace berth::agent {
+
+inline constexpr const char* relay_verb = "relay";
+
+struct RelayProgram {
+  std::string folder;   // of the agent; private
+  std::string node;     // its name
+  std::string version;  // of this berth
+  format::Log log;
+};
+// Starts the relay as a process of its own and returns when an agent can reach it, with the error of that process
+// otherwise; that process itself does not return. Before this process starts a thread.
+Result<void> run_relay_program(const RelayProgram& program);
+
+// By the agent: this program again (/proc/self/exe), without the variables that replicas do not get either. Returns
+// when the relay can be reached.
+Result<void> start_relay(const AgentOptions& options, const std::stop_token& stop);
+
+// Checks that what a relay is about to send a request to belongs to the job of the target (RelayOptions).
+relay::RelayOptions checked_relay();
+
+}  // namespace berth::agent

@@ -1,0 +1,70 @@
+// Starts the relay of this node, starts it again when it has died, and keeps it up to date, on a thread of its own: a
+// relay that does not answer holds up nothing else. The relay is this program again (relay_program.hpp) and outlives
+// the agent; a new agent finds it by its socket. One without gateways has nothing to do, and is ended.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "agent/agent.hpp"
+#include "agent/signal.hpp"
+#include "relay/control.hpp"
+
+namespace berth::agent {
+
+class RelayWatch {
+ public:
+  // Begins at once, and changes nothing before share(). `changed` is called on its thread when seen() has news about a
+  // target that is drained, or about the relay.
+  RelayWatch(const AgentOptions& options, std::function<void()> changed);
+  ~RelayWatch();
+
+  // What the relay is to know from now on, all of it. Returns the number of this state.
+  std::uint64_t share(relay::Control control);
+
+  enum class State : std::uint8_t { unknown, up, down };
+  struct Seen {
+    State state = State::unknown;                    // down: it does not run, or has not answered for 2 s
+    std::uint64_t number = 0;                        // of the state that it has last said to have; 0: none
+    std::map<std::string, std::uint32_t> in_flight;  // of that time, or later
+    // Whether it has been told to drain the target, by the state of that number, and has ended its requests.
+    bool is_drained(const std::string& target, std::uint64_t told) const;
+  };
+  Seen seen() const;
+
+ private:
+  struct Wanted {
+    relay::Control control;
+    std::uint64_t number = 0;  // 0: nothing was shared yet
+  };
+  void run(const std::stop_token& stop);
+  // One message to the relay. Returns when the next one is due.
+  TimePoint tell(const std::stop_token& stop);
+  TimePoint take(const relay::ControlAnswer& answer, const Wanted& wanted, const std::stop_token& stop);
+  bool start(const std::stop_token& stop);
+  bool is_up() const;
+  void set_state(State state);
+  void log(format::LogLevel level, std::string message, format::LogFields fields = {}) const;
+
+  const AgentOptions& options_;
+  const std::function<void()> changed_;
+  const std::string url_;
+  Signal due_;
+
+  // Of the thread alone.
+  std::uint32_t starts_ = 0;  // in a row
+  TimePoint next_start_{}, up_since_{}, heard_{};
+
+  mutable std::mutex mutex_;  // guards what follows, up to the thread
+  Wanted wanted_;
+  Seen seen_;
+
+  std::jthread thread_;
+};
+
+}  // namespace berth::agent

@@ -1,0 +1,47 @@
+// `berth relay`: passes requests of gateways on to the replicas of this node. Agents start it.
+
+#include <cstdio>
+
+#include "agent/relay_program.hpp"
+#include "cli/options.hpp"
+#include "cli/verbs/agent.hpp"
+#include "deployment/identifiers.hpp"
+#include "machine/inherited.hpp"
+#include "world/runtime_folder.hpp"
+
+namespace berth::cli {
+namespace {
+
+struct Arguments {
+  std::string folder, node;
+};
+
+int run_relay_verb(const Arguments& arguments) {
+  // It outlives the process that started it, and keeps none of its files open.
+  machine::close_inherited_descriptors();
+  if (!deployment::is_name(arguments.node))
+    return print_error({ErrorCode::invalid_argument, "\"" + arguments.node + "\" is not a valid node name",
+                        "use the name of the agent's node"});
+  if (const auto folder = world::private_folder(arguments.folder, world::IfMissing::accept); !folder)
+    return print_error(folder.error());
+  const format::Log log = log_to_stderr({}, {{"component", "relay"}, {"actor", "node:" + arguments.node}});
+  const Result<void> started = agent::run_relay_program({arguments.folder, arguments.node, agent_version(), log});
+  return started ? world::done : print_error(started.error());
+}
+
+}  // namespace
+
+void add_relay(const Verb& command) {
+  const auto arguments = std::make_shared<Arguments>();
+  Verb verb = command.add(agent::relay_verb, "pass requests on to the replicas of this machine (started by agents)");
+  verb.option("--folder", "FOLDER", &arguments->folder, "the folder of the agent that tells it what to do",
+              {.required = true});
+  verb.option("--node", "NAME", &arguments->node, "name of the node, for gateways", {.required = true});
+  verb.footer(
+      {"Agents start it; there is no need to start it by hand. It runs in the background, one for each agent, and goes "
+       "on when its agent is stopped or killed, so that requests in flight are not disturbed. SIGTERM ends it after "
+       "the requests in flight, at most 30 s later."});
+  verb.run([arguments] { return run_relay_verb(*arguments); });
+}
+
+}  // namespace berth::cli
