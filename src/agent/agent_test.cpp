@@ -4,18 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
-#include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
-#include <mutex>
 #include <thread>
 
+#include "agent/one_node_server.hpp"
 #include "agent/output_sender.hpp"
+#include "agent/relay_program.hpp"
 #include "agent/test_process.hpp"
-#include "fleet/fleet.hpp"
-#include "format/fleet_json.hpp"
-#include "http/server.hpp"
 #include "ledger/test_folder.hpp"
+#include "machine/inherited.hpp"
 #include "machine/job_store.hpp"
 #include "machine/job_supervisor.hpp"
 #include "world/files.hpp"
@@ -26,100 +24,6 @@ namespace {
 
 namespace json = boost::json;
 using fleet::ReplicaState;
-
-// Takes reports and output, and gives the orders that the test sets.
-class OneNodeServer {
- public:
-  explicit OneNodeServer(const std::string& folder)
-      : server_({}, [this](const http::Request& request, const http::Responder& to) { answer(request, to); }),
-        url(server_.listen("unix:" + folder + "/socket").value()),
-        thread_([this] { server_.run(); }) {}
-  ~OneNodeServer() {
-    server_.shutdown(std::chrono::milliseconds(0));
-    thread_.join();
-  }
-
-  void order(std::vector<fleet::ReplicaOrder> orders, json::array logs = {}) {
-    const std::lock_guard lock(mutex_);
-    orders_ = {1, orders_.number + 1, std::move(orders)};
-    logs_ = std::move(logs);
-    for (const http::Responder& one : waiting_) send_orders(one);
-    waiting_.clear();
-  }
-  // Until the last report is as wanted.
-  template <class Condition>
-  testing::AssertionResult until(const Condition& condition) {
-    std::unique_lock lock(mutex_);
-    const Deadline deadline = Deadline::after(real_clock(), std::chrono::minutes(2));
-    while (!condition(states_, output_)) {
-      if (deadline.passed(real_clock().now())) {
-        testing::AssertionResult late = testing::AssertionFailure() << "not within two minutes:";
-        for (const auto& [name, state] : states_) late << " " << name << " is " << to_string(state);
-        return late;
-      }
-      real_clock().wait_until(changed_, lock, deadline.at);
-    }
-    return testing::AssertionSuccess();
-  }
-
-  // Until output, or the question whether it is read, was sent so often.
-  testing::AssertionResult until_posts(int count) {
-    return until([&](const auto&, const auto&) { return posts_ >= count; });
-  }
-
- private:
-  void answer(const http::Request& request, const http::Responder& to) {
-    const std::lock_guard lock(mutex_);
-    changed_.notify_all();
-    if (request.path == "/api/v1/agent/report") {
-      states_.clear();
-      const auto report = format::read_document(request.body, "the report", format::node_report_of);
-      for (const fleet::ReplicaReport& one : report.value().replicas) states_[one.key.deployment.text()] = one.state;
-      return to.send({200, {}, format::document({{"epoch", orders_.epoch}, {"revision", orders_.number}})});
-    }
-    if (request.path == "/api/v1/agent/assignments") {
-      if (request.query.at("revision") == std::to_string(orders_.number)) return waiting_.push_back(to);
-      return send_orders(to);
-    }
-    output_ += request.body;
-    ++posts_;
-    to.send({200, {}, format::document({{"open", true}, {"room", true}})});
-  }
-  void send_orders(const http::Responder& to) {
-    json::object orders = format::to_json(orders_);
-    orders["logs"] = std::exchange(logs_, {});
-    to.send({200, {}, format::document(std::move(orders))});
-  }
-
-  std::mutex mutex_;  // guards what follows, up to the server
-  std::condition_variable changed_;
-  fleet::NodeOrders orders_{1, 1, {}};
-  json::array logs_;
-  std::vector<http::Responder> waiting_;
-  std::map<std::string, ReplicaState> states_;
-  std::string output_;
-  int posts_ = 0;
-  http::Server server_;
-
- public:
-  const std::string url;
-
- private:
-  std::thread thread_;
-};
-
-fleet::ReplicaOrder shell_order(const std::string& name, const std::string& script) {
-  fleet::ReplicaOrder order;
-  order.spec.name = DeploymentId(name);
-  order.spec.cpu = true;
-  order.spec.command = {"/bin/sh", "-c", script};
-  order.spec.folder = "/";
-  order.spec.stop_grace = std::chrono::seconds(5);
-  order.assigned.place.deployment = order.spec.name;
-  order.assigned.place.node = NodeId("n");
-  order.assigned.generation = 1;
-  return order;
-}
 
 TEST(Agent, RunsProbesSendsAndEndsRealReplicas) {
   const ledger::TestFolder folder;
@@ -198,6 +102,12 @@ int main(int argc, char** argv) {
   // As the command does: a probe that still runs must not see its data destroyed.
   if (argc == 3 && std::string_view(argv[1]) == berth::agent::test_process_verb)
     std::_Exit(berth::agent::run_test_process(argv[2]));
+  // As the agent starts it: relay --folder FOLDER --node NAME.
+  if (argc == 6 && std::string_view(argv[1]) == berth::agent::relay_verb) {
+    berth::machine::close_inherited_descriptors();
+    return berth::agent::run_relay_program({argv[3], argv[5], "test", nullptr}) ? 0 : 1;
+  }
+  if (argc == 2 && std::string_view(argv[1]) == berth::agent::test_replica_verb) berth::agent::run_test_replica();
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

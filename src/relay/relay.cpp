@@ -189,7 +189,7 @@ Async<void> Relay::end(Link& link) {
   const http::ErrorValue error =
       co_await link.write(http::response_text(503, headers, {.is_chunked = false, .length = 0}, false));
   bool is_open = !error;
-  link.wire().read_by(real_clock().now() + options_.connect_time);
+  link.wire().read_by(real_clock().now() + options_.end_time);
   while (is_open) {
     const Link::Piece piece = co_await link.read_raw();
     is_open = piece.outcome == Outcome::done;

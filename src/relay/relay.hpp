@@ -40,6 +40,8 @@ struct RelayOptions {
   // Shorter than that of common engines (uvicorn: 5 s), so that no request meets a connection that is being closed.
   std::chrono::milliseconds keep_alive{4'000};
   std::chrono::milliseconds connect_time{5'000};
+  // At the end of a connection: for the gateway to close it after a request that was on its way.
+  std::chrono::milliseconds end_time{1'000};
   std::chrono::milliseconds again_min{100}, again_max{5'000};  // until the next try to reach a gateway
 };
 

@@ -10,49 +10,16 @@
 #include <thread>
 
 #include "http/client.hpp"
-#include "http/forward.hpp"
 #include "http/server.hpp"
-#include "relay/relay_links.hpp"
+#include "relay/test_gateway.hpp"
 
 namespace berth::relay {
 namespace {
 
 using namespace std::chrono_literals;
-using http::Async;
-
-bool eventually(const std::function<bool()>& condition) {
-  for (const Deadline deadline = Deadline::after(real_clock(), 10s); !deadline.passed(real_clock().now());) {
-    if (condition()) return true;
-    std::this_thread::yield();
-  }
-  return false;
-}
-
-// A server on a thread of its own.
-class Running {
- public:
-  Running(http::ServerOptions options, auto handler) : server(std::move(options), std::move(handler)) {
-    url = "http://" + server.listen("127.0.0.1:0").value();
-    thread_ = std::thread([this] { server.run(); });
-  }
-  ~Running() { end(0ms); }
-  void end(std::chrono::milliseconds time) {
-    if (!thread_.joinable()) return;
-    server.shutdown(time);
-    thread_.join();
-  }
-  template <class Function>
-  auto on_thread(Function function) {
-    std::promise<decltype(function())> result;
-    server.post([&] { result.set_value(function()); });
-    return result.get_future().get();
-  }
-  http::Server server;
-  std::string url;
-
- private:
-  std::thread thread_;
-};
+using test::eventually;
+using test::Running;
+using test::TestGateway;
 
 http::Server::Handler replica(const std::string& name) {
   return [name](const http::Request& request, const http::Responder& responder) {
@@ -61,44 +28,6 @@ http::Server::Handler replica(const std::string& name) {
     responder.send(std::move(response));
   };
 }
-
-// Takes the connections of relays and sends what its clients ask for to the target that a header names.
-class TestGateway {
- public:
-  TestGateway()
-      : running_({.serves_page = false}, http::Server::Proxy([this](http::Link& link, http::Head& head,
-                                                                    const http::Peer&) { return handle(link, head); })),
-        links_(running_.server.loop()) {}
-  ~TestGateway() {
-    running_.server.post([this] { links_.end(); });
-    running_.end(100ms);
-  }
-  const std::string& url() const { return running_.url; }
-  std::size_t idle() {
-    return running_.on_thread([this] { return links_.idle(NodeId("n1")); });
-  }
-
- private:
-  Async<bool> handle(http::Link& link, http::Head& head) {
-    if (head.target == relay_path) {
-      co_await links_.keep(link, NodeId(std::string(head.headers.get("x-berth-node").value_or(""))));
-      co_return false;
-    }
-    http::Link* const to = co_await links_.take(NodeId("n1"), real_clock().now() + 5s);
-    if (to == nullptr) co_return false;
-    http::ForwardOptions options;
-    http::Headers headers = http::end_to_end(head.headers);
-    options.waits_for_continue = link.body().length.value_or(0) > 1000;
-    if (options.waits_for_continue) headers.set("expect", "100-continue");
-    options.text = http::request_text(head, headers, link.body());
-    const http::Forwarded forwarded = co_await http::forward(link, head, *to, options);
-    links_.give_back(NodeId("n1"), *to, forwarded.is_server_kept);
-    co_return forwarded.is_client_kept;
-  }
-
-  Running running_;
-  RelayLinks links_;
-};
 
 // On the thread of a server without listeners.
 class TestRelay {
@@ -129,11 +58,6 @@ class TestRelay {
   std::optional<Relay> relay_;
 };
 
-Result<http::Response> ask(const std::string& gateway, const std::string& target, const std::string& body = "hello") {
-  return http::Client::create({.url = gateway})
-      ->request("POST", "/path", body, {.headers = {{std::string(header_target), target}, {"x-berth-other", "1"}}});
-}
-
 TEST(Relay, ReplicasAreReachedThroughConnectionsThatTheNodeOpens) {
   Running first({}, replica("first")), second({}, replica("second"));
   TestGateway gateway;
@@ -142,7 +66,7 @@ TEST(Relay, ReplicasAreReachedThroughConnectionsThatTheNodeOpens) {
   EXPECT_TRUE(eventually([&] { return gateway.idle() == 4; }));
   for (int i = 0; i < 20; ++i) {
     for (const auto& [target, name] : {std::pair("a/0#1", "first"), {"b/0#2", "second"}}) {
-      const auto answer = ask(gateway.url(), target);
+      const auto answer = gateway.ask(target);
       ASSERT_TRUE(answer) << answer.error().to_text();
       EXPECT_EQ(answer->status, 200);
       EXPECT_EQ(answer->body, "hello");
@@ -169,7 +93,7 @@ TEST(Relay, AdmitsWhatAReplicaMayHaveAndRefusesTheRestBeforeItBegins) {
   std::atomic<int> answered = 0, refused = 0;
   for (int i = 0; i < 10; ++i)
     callers.emplace_back([&] {
-      const auto answer = ask(gateway.url(), "a/0#1");
+      const auto answer = gateway.ask("a/0#1");
       ASSERT_TRUE(answer) << answer.error().to_text();
       if (answer->status == 200) ++answered;
       if (answer->status == 503 && answer->headers.get(header_refused) == "full") ++refused;
@@ -193,16 +117,10 @@ TEST(Relay, ADrainingReplicaFinishesItsRequestsAndTakesNoMore) {
   TestGateway gateway;
   TestRelay relay;
   relay.set({{"a/0#1", slow.url, 3, false}}, {gateway.url()});
-  std::future<std::string> stream = std::async(std::launch::async, [&] {
-    std::string all;
-    const auto read = http::Client::create({.url = gateway.url()})
-                          ->stream_bytes("/", [&](std::string_view bytes) { return all += bytes, true; },
-                                         {.headers = {{std::string(header_target), "a/0#1"}}});
-    return read ? all : read.error().to_text();
-  });
+  std::future<std::string> stream = std::async(std::launch::async, [&] { return gateway.read_stream("a/0#1"); });
   const http::Stream writer = begun.get_future().get();
   relay.set({{"a/0#1", slow.url, 3, true}}, {gateway.url()});
-  const auto refused = ask(gateway.url(), "a/0#1");
+  const auto refused = gateway.ask("a/0#1");
   ASSERT_TRUE(refused);
   EXPECT_EQ(refused->status, 503);
   EXPECT_EQ(refused->headers.get(header_refused), "draining");
@@ -212,7 +130,7 @@ TEST(Relay, ADrainingReplicaFinishesItsRequestsAndTakesNoMore) {
   writer.close();
   EXPECT_EQ(stream.get(), "all");
   EXPECT_TRUE(eventually([&] { return relay.in_flight().empty(); }));
-  EXPECT_EQ(ask(gateway.url(), "a/0#1")->headers.get(header_refused), "unknown");
+  EXPECT_EQ(gateway.ask("a/0#1")->headers.get(header_refused), "unknown");
 }
 
 TEST(Relay, AReplicaThatDoesNotAnswerIsTold) {
@@ -226,13 +144,13 @@ TEST(Relay, AReplicaThatDoesNotAnswerIsTold) {
     return {};
   }});
   relay.set({{"a/0#1", gone, 3, false}, {"b/0#2", gone, 3, false}}, {gateway.url()});
-  const auto answer = ask(gateway.url(), "a/0#1");
+  const auto answer = gateway.ask("a/0#1");
   ASSERT_TRUE(answer);
   EXPECT_EQ(answer->status, 503);
   EXPECT_EQ(answer->headers.get(header_refused), "unreachable");
   EXPECT_TRUE(answer->headers.get(header_failed));
   EXPECT_EQ(relay.in_flight().at("a/0#1"), 0U);
-  EXPECT_EQ(ask(gateway.url(), "b/0#2")->headers.get(header_failed), "the port belongs to another process");
+  EXPECT_EQ(gateway.ask("b/0#2")->headers.get(header_failed), "the port belongs to another process");
 }
 
 TEST(Relay, ALargeBodyIsSentAfterItWasAdmitted) {
@@ -241,10 +159,10 @@ TEST(Relay, ALargeBodyIsSentAfterItWasAdmitted) {
   TestRelay relay;
   relay.set({{"a/0#1", server.url, 1, false}}, {gateway.url()});
   const std::string body(3'000'000, 'x');
-  const auto answer = ask(gateway.url(), "a/0#1", body);
+  const auto answer = gateway.ask("a/0#1", body);
   ASSERT_TRUE(answer) << answer.error().to_text();
   EXPECT_TRUE(answer->body == body);
-  const auto refused = ask(gateway.url(), "c/0#1", body);
+  const auto refused = gateway.ask("c/0#1", body);
   ASSERT_TRUE(refused) << refused.error().to_text();
   EXPECT_EQ(refused->headers.get(header_refused), "unknown");
 }
@@ -257,11 +175,11 @@ TEST(Relay, AGatewayThatReturnsIsReachedAgain) {
     TestGateway gateway;
     url = gateway.url();
     relay.set({{"a/0#1", server.url, 1, false}}, {url});
-    EXPECT_TRUE(ask(url, "a/0#1"));
+    EXPECT_TRUE(gateway.ask("a/0#1"));
   }
   TestGateway other;
   relay.set({{"a/0#1", server.url, 1, false}}, {other.url()});
-  const auto answer = ask(other.url(), "a/0#1");
+  const auto answer = other.ask("a/0#1");
   ASSERT_TRUE(answer) << answer.error().to_text();
   EXPECT_EQ(answer->status, 200);
 }

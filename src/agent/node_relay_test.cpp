@@ -1,0 +1,247 @@
+// The path of requests on a node, with real processes: a gateway and a server of the test, an agent, the relay that it
+// starts, and replicas that are this program again.
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <future>
+
+#include "agent/agent.hpp"
+#include "agent/one_node_server.hpp"
+#include "agent/relay_program.hpp"
+#include "agent/test_process.hpp"
+#include "ledger/test_folder.hpp"
+#include "machine/job_store.hpp"
+#include "relay/control.hpp"
+#include "relay/test_gateway.hpp"
+#include "world/descriptor.hpp"
+#include "world/files.hpp"
+
+namespace berth::agent {
+namespace {
+
+using fleet::ReplicaState;
+using relay::test::eventually;
+using relay::test::TestGateway;
+
+// The relay of the folder; 0: none was ever started.
+pid_t relay_pid(const std::string& folder) {
+  const std::string text = world::read_text(folder + "/relay.lock").value_or("");
+  const std::size_t at = text.find_first_of("0123456789");
+  pid_t pid = 0;
+  if (at != std::string::npos) std::from_chars(text.data() + at, text.data() + text.size(), pid);
+  return pid;
+}
+
+bool has_ended(pid_t pid) { return ::kill(pid, 0) != 0; }
+
+struct NodeRelayTest : testing::Test {
+  const ledger::TestFolder folder;
+  TestGateway gateway{"berth_key"};
+  OneNodeServer server{folder.path.string()};
+  AgentOptions options;
+  fleet::ReplicaOrder chat;
+  std::jthread agent;
+
+  NodeRelayTest() {
+    setenv("OCL_ICD_VENDORS", folder.path.c_str(), 1);  // no devices but the host
+    unsetenv("OCL_ICD_FILENAMES");
+    options.node = NodeId("n1");
+    options.server.url = server.url;
+    options.folder = (folder.path / "agent").string();
+    options.version = "test";
+    chat = shell_order("chat", "");
+    const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+    chat.spec.command = {self, test_replica_verb};
+    chat.spec.environment = {{"AT", "{socket}"}};
+    Probe& ready = chat.spec.readiness.emplace();
+    ready.http = "/";
+    ready.every = std::chrono::milliseconds(20);
+    ready.timeout = std::chrono::minutes(1);
+  }
+  ~NodeRelayTest() override {
+    // Replicas and the relay outlive an agent: they are ended here.
+    if (!agent.joinable()) start_agent();
+    server.order({});
+    EXPECT_TRUE(server.until([](const auto& states, const auto&) { return states.empty(); }));
+    const pid_t relay = relay_pid(options.folder);
+    EXPECT_TRUE(eventually([&] { return relay == 0 || has_ended(relay); })) << "one without gateways is ended";
+  }
+
+  void start_agent() {
+    agent = std::jthread([this](const std::stop_token& stop) {
+      const Result<void> ran = run_agent(options, stop);
+      EXPECT_TRUE(ran) << ran.error().to_text();
+    });
+  }
+  void stop_agent() {
+    agent.request_stop();
+    agent.join();
+  }
+  void order(bool stopping = false) {
+    chat.assigned.stopping = stopping;
+    server.order({chat}, {}, {{"g", gateway.address(), "berth_key"}});
+  }
+  testing::AssertionResult until(ReplicaState state) {
+    return server.until(
+        [&](const auto& states, const auto&) { return states.contains("chat") && states.at("chat") == state; });
+  }
+  // The text of an answer of the replica; otherwise the reason of the relay.
+  std::string call() {
+    const auto answer = gateway.ask("chat/0#1");
+    if (!answer) return answer.error().to_text();
+    if (answer->status == 200) return answer->body;
+    return std::string(
+        answer->headers.get(relay::header_failed).value_or(answer->headers.get(relay::header_refused).value_or("")));
+  }
+  bool eventually_called() {
+    return eventually([&] { return call() == "served"; });
+  }
+  // The replica itself, not through the relay.
+  std::string ask_replica(const std::string& path) {
+    const std::vector<machine::Job> jobs = machine::list_jobs(options.folder + "/jobs");
+    if (jobs.size() != 1) return "no job";
+    const auto& labels = jobs[0].request.labels;
+    const std::string url =
+        labels.contains("socket") ? "unix:" + labels.at("socket") : "http://127.0.0.1:" + labels.at("port");
+    const auto answer = http::Client::create({.url = url})->request("GET", path);
+    return answer ? answer->body : answer.error().to_text();
+  }
+  // A stream through the gateway, which has begun when this returns.
+  std::future<std::string> begin_stream() {
+    std::promise<void> begun;
+    std::future<void> is_begun = begun.get_future();
+    std::future<std::string> stream = std::async(std::launch::async, [this, begun = std::move(begun)]() mutable {
+      bool is_told = false;
+      return gateway.read_stream("chat/0#1", "/stream", [&](std::string_view) {
+        if (!std::exchange(is_told, true)) begun.set_value();
+      });
+    });
+    is_begun.wait();
+    return stream;
+  }
+};
+
+TEST_F(NodeRelayTest, AReplicaIsCalledThroughItsSocketAndFinishesItsRequestsBeforeItStops) {
+  chat.spec.stop_grace = std::chrono::minutes(2);
+  start_agent();
+  order();
+  EXPECT_TRUE(until(ReplicaState::ready));
+  EXPECT_TRUE(eventually_called()) << call();
+  std::future<std::string> stream = begin_stream();
+  order(true);
+  EXPECT_TRUE(until(ReplicaState::stopping));
+  EXPECT_TRUE(eventually([&] { return call() == "draining"; })) << call();
+  EXPECT_EQ(ask_replica("/write"), "written") << "it was not told to end yet";
+  EXPECT_EQ(ask_replica("/close"), "closed");
+  EXPECT_EQ(stream.get(), "begun.more.");
+  EXPECT_TRUE(until(ReplicaState::gone));
+}
+
+TEST_F(NodeRelayTest, ARequestThatDoesNotEndIsCutOffWhenTheGraceIsOver) {
+  chat.spec.stop_grace = std::chrono::milliseconds(200);
+  start_agent();
+  order();
+  EXPECT_TRUE(eventually_called()) << call();
+  std::future<std::string> stream = begin_stream();
+  order(true);
+  EXPECT_TRUE(until(ReplicaState::gone));
+  EXPECT_NE(stream.get(), "begun.");
+}
+
+TEST_F(NodeRelayTest, TheRelayOutlivesItsAgentAndIsStartedAgainWhenItWasKilled) {
+  start_agent();
+  order();
+  EXPECT_TRUE(eventually_called()) << call();
+  const pid_t first = relay_pid(options.folder);
+  EXPECT_EQ(::getsid(first), first) << "in a session of its own";
+  std::future<std::string> stream = begin_stream();
+  stop_agent();
+  EXPECT_EQ(call(), "served") << "without an agent";
+  EXPECT_FALSE(start_relay(options, {})) << "there is one already";
+  start_agent();
+  EXPECT_TRUE(until(ReplicaState::ready));
+  EXPECT_EQ(call(), "served") << "a new agent finds it";
+  EXPECT_EQ(ask_replica("/close"), "closed");
+  EXPECT_EQ(stream.get(), "begun.");
+  EXPECT_EQ(relay_pid(options.folder), first);
+
+  ::kill(first, SIGKILL);
+  EXPECT_TRUE(eventually([&] { return relay_pid(options.folder) != first; }));
+  EXPECT_TRUE(eventually_called()) << call();
+}
+
+TEST_F(NodeRelayTest, APortThatAnotherProcessHasTakenGetsNoRequests) {
+  chat.spec.environment = {{"AT", "{port}"}};
+  chat.spec.readiness->http.reset();
+  chat.spec.readiness->tcp = true;
+  chat.spec.readiness->every = std::chrono::minutes(10);  // it does not notice
+  start_agent();
+  order();
+  EXPECT_TRUE(eventually_called()) << call();
+  const std::vector<machine::Job> jobs = machine::list_jobs(options.folder + "/jobs");
+  ASSERT_EQ(jobs.size(), 1u);
+  const std::string port = jobs[0].request.labels.at("port");
+  EXPECT_EQ(ask_replica("/leave"), "left");
+  const world::Descriptor taken(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  ::setsockopt(taken.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<std::uint16_t>(std::stoi(port)));
+  EXPECT_TRUE(eventually([&] {
+    return ::bind(taken.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+           ::listen(taken.get(), 16) == 0;
+  }));
+  // A connection that the relay has kept still leads to the replica.
+  const std::string problem =
+      "port " + port + " belongs to another process (pid " + std::to_string(::getpid()) + "), not to chat/0#1";
+  EXPECT_TRUE(eventually([&] { return call() == problem; })) << call();
+}
+
+}  // namespace
+
+void run_test_replica() {
+  const std::string at = std::getenv("AT");
+  std::mutex mutex;  // guards `streams`, which the answers share
+  std::vector<http::Stream> streams;
+  http::Server* server = nullptr;
+  std::string listening;
+  http::Server own({}, [&](const http::Request& request, const http::Responder& to) {
+    const std::lock_guard lock(mutex);
+    std::string answer = "served";
+    if (request.path == "/stream") {
+      streams.push_back(to.stream({}));
+      streams.back().write("begun.");
+      return;
+    }
+    if (request.path == "/write") {
+      for (const http::Stream& stream : streams) stream.write("more.");
+      answer = "written";
+    }
+    if (request.path == "/close") {
+      for (const http::Stream& stream : streams) stream.close();
+      answer = "closed";
+    }
+    if (request.path == "/leave") {
+      server->stop_listening(listening);
+      answer = "left";
+    }
+    to.send({200, {{"connection", "close"}}, answer});
+  });
+  server = &own;
+  const Result<std::string> listens = own.listen(at.starts_with('/') ? "unix:" + at : "127.0.0.1:" + at);
+  if (!listens) std::_Exit(1);
+  listening = *listens;
+  own.run();
+  std::_Exit(0);
+}
+
+}  // namespace berth::agent
