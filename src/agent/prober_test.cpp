@@ -15,6 +15,8 @@
 #include <thread>
 
 #include "agent/test_process.hpp"
+#include "http/server.hpp"
+#include "ledger/test_folder.hpp"
 #include "world/descriptor.hpp"
 
 namespace berth::agent {
@@ -86,6 +88,27 @@ TEST(Prober, AnHttpStatusFrom200To399IsGoodAndAnyOtherIsNot) {
     EXPECT_EQ(ask(http_probe(), on_port(server.port)).problem,
               "GET /health answers with status " + std::to_string(bad));
   }
+}
+
+TEST(Prober, ASocketIsAskedWhereTheReplicaHasNoPort) {
+  const ledger::TestFolder folder;
+  Probing probing;
+  probing.socket = folder.path / "socket";
+  Probe tcp = http_probe();
+  tcp.http.reset();
+  tcp.tcp = true;
+  EXPECT_EQ(ask(tcp, probing).problem, "socket " + probing.socket + ": No such file or directory");
+  http::Server server({}, [](const http::Request& request, const http::Responder& to) {
+    to.send({request.path == "/health" ? 200 : 404, {}, ""});
+  });
+  ASSERT_TRUE(server.listen("unix:" + probing.socket));
+  std::thread thread([&] { server.run(); });
+  EXPECT_EQ(ask(tcp, probing).problem, std::nullopt);
+  EXPECT_EQ(ask(http_probe(), probing).problem, std::nullopt);
+  probing.port = 1;
+  EXPECT_NE(ask(tcp, probing).problem, std::nullopt) << "the port comes first";
+  server.shutdown(std::chrono::milliseconds(0));
+  thread.join();
 }
 
 TEST(Prober, APortIsGoodWhileAProcessListensOnIt) {

@@ -26,13 +26,15 @@ std::vector<relay::Target> relay_targets(std::span<const FoundJob> jobs, std::sp
     const auto state = states.find(job.id);
     if (job.state != FoundState::running || job.is_leftover || address_of(job).empty() || state == states.end())
       continue;
-    const bool is_ready = state->second == ReplicaState::ready && !job.is_stopping;
+    const bool is_ready = state->second == ReplicaState::ready;
+    // It may have requests from the time when it was ready.
     const bool was_ready = state->second == ReplicaState::unready || state->second == ReplicaState::stopping;
     if (!is_ready && !was_ready) continue;
     const auto order = std::find_if(orders.orders.begin(), orders.orders.end(),
                                     [&](const fleet::ReplicaOrder& one) { return one.assigned.key() == job.key; });
     const Serving serving = order == orders.orders.end() ? Serving() : order->spec.serving;
-    targets.push_back({to_string(job.key), address_of(job), serving.max_concurrent, !is_ready, folder_of(job.id)});
+    targets.push_back(
+        {to_string(job.key), address_of(job), serving.max_concurrent, !is_ready || job.is_stopping, folder_of(job.id)});
   }
   std::sort(targets.begin(), targets.end(),
             [](const relay::Target& a, const relay::Target& b) { return a.name < b.name; });

@@ -44,6 +44,20 @@ TEST_F(SingleReplicaTest, PastItsTimeItStopsEvenWhereTheServerIsHeardAgain) {
   EXPECT_TRUE(step.renew.empty());
 }
 
+TEST_F(SingleReplicaTest, OneThatEndsItsRequestsIsRenewedAndStopsAtOnceWhenItsTimeIsOver) {
+  auto& one = add_single(7);
+  one.assigned.stopping = true;
+  jobs = {job_of(one, "j1", FoundState::running, 0s)};
+  jobs[0].is_stopping = jobs[0].is_draining = true;
+  heard = at(2s);
+  EXPECT_EQ(step_at(3s).renew.size(), 1u);
+  const Step step = step_at(20s);
+  ASSERT_EQ(stops(step), Words{"j1"});
+  EXPECT_FALSE(step.stop[0].drains);
+  jobs[0].is_draining = false;
+  EXPECT_TRUE(step_at(21s).stop.empty()) << "it was told to end";
+}
+
 TEST_F(SingleReplicaTest, StopsWithoutOrdersToo) {
   jobs = {job_of(add_single(7), "j1", FoundState::running, 0s)};
   orders.reset();

@@ -33,6 +33,46 @@ TEST_F(AgentStepTest, APortIsChosenWhereAPlaceholderOrAProbeAsksForIt) {
   EXPECT_FALSE(needs_port({"serve", "{{port}"}, {{"PORT", "{{port}"}}, {})) << "{{ is a brace itself";
 }
 
+TEST_F(AgentStepTest, AProbeAsksAtTheSocketWhereTheReplicaHasNoPort) {
+  DeploymentSpec& spec = add(order("chat", 0, 7)).spec;
+  spec.command = {"serve", "{socket}"};
+  spec.readiness.emplace().http = "/health";
+  Start start = step_at(1s).start.at(0);
+  EXPECT_TRUE(start.needs_socket);
+  EXPECT_FALSE(start.needs_port);
+  memory.clear();
+  spec.environment = {{"PORT", "{port}"}};
+  start = step_at(1s).start.at(0);
+  EXPECT_TRUE(start.needs_socket && start.needs_port);
+}
+
+TEST_F(AgentStepTest, OnlyAReplicaThatIsNoLongerWantedEndsItsRequestsFirst) {
+  auto& chat = add(order("chat", 0, 7));
+  jobs = {job_of(chat, "j1", FoundState::running)};
+  const auto stop_at = [&](Duration now) {
+    const Step step = step_at(now);
+    EXPECT_EQ(stops(step), Words{"j1"});
+    return step.stop.at(0);
+  };
+  chat.assigned.stopping = true;
+  EXPECT_TRUE(stop_at(3s).drains);
+  chat.assigned.stopping = false;
+  Probe probe;
+  probe.tcp = true;
+  chat.spec.liveness = probe;
+  probed["j1"].liveness = {true, 3, "it does not answer"};
+  EXPECT_FALSE(stop_at(4s).drains) << "it is not alive";
+  chat.spec.liveness.reset();
+  chat.spec.readiness = probe;
+  EXPECT_TRUE(step_at(5s).stop.empty());
+  EXPECT_FALSE(stop_at(15min).drains) << "it was never ready";
+  orders->orders.clear();
+  EXPECT_TRUE(stop_at(6s).drains);
+  jobs[0].is_stopping = jobs[0].is_draining = true;
+  EXPECT_TRUE(step_at(7s).stop.empty()) << "it does so already";
+  EXPECT_EQ(state_of(step_at(7s)), ReplicaState::stopping);
+}
+
 TEST_F(AgentStepTest, WhatIsOrderedIsStartedOnceAndReportedUntilItIsReady) {
   const auto& chat = add(order("chat", 0, 7));
   Step step = step_at(1s);

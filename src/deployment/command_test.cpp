@@ -6,12 +6,13 @@ namespace berth::deployment {
 namespace {
 
 std::string expanded(const std::string& argument) {
-  const Placeholders values{8123, 2, 21474836480, 0.14189, "chat", 3};
+  const Placeholders values{8123, "/run/s", 2, 21474836480, 0.14189, "chat", 3};
   return expand(std::vector{argument}, values).at(0);
 }
 
 TEST(Command, EveryPlaceholderIsReplaced) {
   EXPECT_EQ(expanded("--port={port}"), "--port=8123");
+  EXPECT_EQ(expanded("unix:{socket}"), "unix:/run/s");
   EXPECT_EQ(expanded("{gpus}"), "2");
   EXPECT_EQ(expanded("{memory_bytes}"), "21474836480");
   EXPECT_EQ(expanded("{memory_fraction}"), "0.1418") << "rounded down: never more than was promised";

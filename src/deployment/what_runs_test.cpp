@@ -116,7 +116,7 @@ TEST(WhatRuns, AnUnknownPlaceholderIsNamedWithTheNearestOne) {
             "{port}? Write {{ for a brace itself");
   EXPECT_EQ(project_error(start + "command = [\"awk\", \"{something}\"]\n"),
             "berth.toml:6:1: the placeholder {something} in the command of deployment \"d\" is not known | known are "
-            "{port}, {gpus}, {memory_bytes}, {memory_fraction}, {name}, {replica}; write {{ for a brace itself");
+            "{port}, {socket}, {gpus}, {memory_bytes}, {memory_fraction}, {name}, {replica}; write {{ for a brace itself");
   EXPECT_EQ(project_error(start + "command = [\"awk\", \"{{something}\", \"${HOME}\"]\n"), "no error");
   EXPECT_EQ(project_error(start + "command = [\"a\"]\nenvironment = { A = \"{name}\", B = \"{prt}\" }\n"),
             "berth.toml:7:31: the placeholder {prt} in B in the environment of deployment \"d\" is not known | did you "

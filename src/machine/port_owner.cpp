@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <optional>
 #include <sstream>
 
@@ -26,6 +27,9 @@ namespace berth::machine {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr Duration refused_for = std::chrono::seconds(1);
+constexpr std::size_t processes_max = 1000;  // of a job that are looked at before those of the machine
 
 // What the relay connects to. An IPv6 socket takes IPv4 connections too, unless it says otherwise, which is not shown.
 bool takes_loopback(int family, const std::uint32_t* address) {
@@ -130,6 +134,23 @@ std::optional<std::uint32_t> process_with(std::uint64_t inode) {
   return found;
 }
 
+// The command of the job and what it has started, as far as the kernel lists children.
+std::vector<ProcessIdentity> command_of(const Job& job) {
+  std::vector<ProcessIdentity> all;
+  if (job.progress.command && is_process_of(job, *job.progress.command)) all.push_back(*job.progress.command);
+  for (std::size_t at = 0; at < all.size() && all.size() < processes_max; ++at) {
+    const std::string pid = std::to_string(all[at].pid);
+    std::error_code failed;
+    for (fs::directory_iterator task("/proc/" + pid + "/task", failed), end; !failed && task != end;
+         task.increment(failed)) {
+      std::ifstream children(task->path() / "children");
+      for (std::uint32_t child = 0; children >> child;)
+        if (const auto found = find_process(child); found && is_process_of(job, *found)) all.push_back(*found);
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
 Result<std::vector<std::uint64_t>> listeners_on(std::uint16_t port) {
@@ -145,36 +166,50 @@ Result<std::vector<std::uint64_t>> listeners_on(std::uint16_t port) {
   return inodes;
 }
 
+std::vector<std::uint64_t> PortOwners::unknown(const std::string& folder,
+                                               const std::vector<std::uint64_t>& inodes) const {
+  std::vector<std::uint64_t> left;
+  std::copy_if(inodes.begin(), inodes.end(), std::back_inserter(left), [&](std::uint64_t inode) {
+    const auto held = held_.find(inode);
+    return held == held_.end() || held->second.folder != folder ||
+           link_of(held->second.descriptor) != socket_text(inode) ||
+           find_process(held->second.process.pid) != held->second.process;
+  });
+  return left;
+}
+
+bool PortOwners::take_sockets(const std::string& folder, const ProcessIdentity& process,
+                              const std::vector<std::uint64_t>& inodes) {
+  for_each_socket(process.pid, [&](const std::string& descriptor, std::uint64_t inode) {
+    if (std::binary_search(inodes.begin(), inodes.end(), inode))
+      held_.insert_or_assign(inode, Held{folder, process, descriptor});
+    return true;
+  });
+  return unknown(folder, inodes).empty();
+}
+
 Result<void> PortOwners::check(std::uint16_t port, const std::string& folder, const std::string& name) {
   const std::vector<std::uint64_t> inodes = BERTH_TRY(listeners_on(port));
   const std::string where = "port " + std::to_string(port);
   if (inodes.empty())
     return Error{ErrorCode::unavailable, "nothing listens on " + where + ", which is that of " + name};
-  const auto is_known = [&](std::uint64_t inode) {
-    const auto held = held_.find(inode);
-    return held != held_.end() && held->second.folder == folder &&
-           link_of(held->second.descriptor) == socket_text(inode) &&
-           find_process(held->second.process.pid) == held->second.process;
-  };
-  const auto unknown = [&] { return std::find_if_not(inodes.begin(), inodes.end(), is_known); };
-  if (unknown() == inodes.end()) return {};
+  if (unknown(folder, inodes).empty()) return {};
+  const TimePoint now = real_clock().now();
+  if (refused_ && refused_->folder == folder && refused_->inodes == inodes && now < refused_->until)
+    return refused_->error;
   const fs::path path = folder;
   const Job job = BERTH_TRY(find_job(path.parent_path(), path.filename()));
-  std::erase_if(held_, [&](const auto& one) {
-    return one.second.folder == folder || find_process(one.second.process.pid) != one.second.process;
-  });
-  for (const ProcessIdentity& process : JobProcesses().of(job)) {
-    for_each_socket(process.pid, [&](const std::string& descriptor, std::uint64_t inode) {
-      if (std::binary_search(inodes.begin(), inodes.end(), inode))
-        held_.insert_or_assign(inode, Held{folder, process, descriptor});
-      return true;
-    });
-  }
-  const auto foreign = unknown();
-  if (foreign == inodes.end()) return {};
-  const std::optional<std::uint32_t> pid = process_with(*foreign);
-  return Error{ErrorCode::unavailable, where + " belongs to another process" +
-                                           (pid ? " (pid " + std::to_string(*pid) + ")" : "") + ", not to " + name};
+  std::erase_if(held_, [&](const auto& one) { return one.second.folder == folder; });
+  for (const ProcessIdentity& process : command_of(job))
+    if (take_sockets(folder, process, inodes)) return {};
+  for (const ProcessIdentity& process : JobProcesses().of(job))
+    if (take_sockets(folder, process, inodes)) return {};
+  const std::optional<std::uint32_t> pid = process_with(unknown(folder, inodes).front());
+  const Error error{
+      ErrorCode::unavailable,
+      where + " belongs to another process" + (pid ? " (pid " + std::to_string(*pid) + ")" : "") + ", not to " + name};
+  refused_ = {folder, inodes, error, now + refused_for};
+  return error;
 }
 
 }  // namespace berth::machine

@@ -6,9 +6,11 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "berth/clock.hpp"
 #include "berth/ledger.hpp"
 #include "berth/result.hpp"
 
@@ -18,7 +20,8 @@ namespace berth::machine {
 // connection is the kernel's choice. io: the kernel does not say.
 Result<std::vector<std::uint64_t>> listeners_on(std::uint16_t port);
 
-// For one thread. Remembers which descriptor of which process a socket was, and looks there first.
+// For one thread. Looks first at the descriptor that a socket was last time, then at the job's command and what it has
+// started, and only then at all processes of the machine.
 class PortOwners {
  public:
   // `folder`: of the job; `name`: what messages call it. unavailable: nothing listens there, or not only the job.
@@ -30,7 +33,20 @@ class PortOwners {
     ProcessIdentity process;
     std::string descriptor;  // "/proc/17/fd/3"
   };
+  // Finds descriptors of the process that are among `inodes`. True: now all of them are known to be the job's.
+  bool take_sockets(const std::string& folder, const ProcessIdentity& process,
+                    const std::vector<std::uint64_t>& inodes);
+  std::vector<std::uint64_t> unknown(const std::string& folder, const std::vector<std::uint64_t>& inodes) const;
+
   std::map<std::uint64_t, Held> held_;  // by inode
+  // A look at all processes is expensive, so what it refused is refused for a moment without one.
+  struct Refused {
+    std::string folder;
+    std::vector<std::uint64_t> inodes;
+    Error error;
+    TimePoint until{};
+  };
+  std::optional<Refused> refused_;
 };
 
 }  // namespace berth::machine

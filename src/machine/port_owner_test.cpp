@@ -109,6 +109,20 @@ TEST_F(PortOwnersTest, APortThatAnotherProcessTookDoesNot) {
   EXPECT_EQ(problem(), text(" belongs to another process (pid " + std::to_string(::getpid()) + "), not to chat/0#17"));
 }
 
+TEST_F(PortOwnersTest, TheCommandOfTheJobAndWhatItStartedAreKnownWithoutAMark) {
+  world::Descriptor socket = listener(port);
+  EXPECT_NE(problem(), "");
+  JobProgress progress;
+  progress.state = JobState::running;
+  progress.command = this_process();
+  ASSERT_TRUE(write_progress(job, progress));
+  PortOwners others;
+  EXPECT_TRUE(others.check(port, job.folder, "chat/0#17"));
+  const Holder child("A=b");
+  socket.close();
+  EXPECT_TRUE(PortOwners().check(port, job.folder, "chat/0#17"));
+}
+
 TEST_F(PortOwnersTest, AProcessThatSharesThePortIsSeen) {
   world::Descriptor socket = listener(port);
   Holder process(mark());
@@ -124,7 +138,7 @@ TEST_F(PortOwnersTest, AnIpv6SocketTakesItsConnectionsToo) {
   world::Descriptor socket = listener(port, AF_INET6);
   EXPECT_EQ(problem(), text(" belongs to another process (pid " + std::to_string(::getpid()) + "), not to chat/0#17"));
   const Holder process(mark());
-  EXPECT_EQ(problem(), "");
+  EXPECT_TRUE(PortOwners().check(port, job.folder, "chat/0#17"));
 }
 
 TEST_F(PortOwnersTest, AnotherJobsProcessDoesNotCount) {
