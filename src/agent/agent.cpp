@@ -33,7 +33,7 @@ constexpr Duration longest_sleep = std::chrono::milliseconds(250);
 // A port that a replica had may still be in the memory of others, who would reach the next one.
 constexpr Duration port_rests = std::chrono::minutes(10);
 // After a restart of the agent: until the probes have said what is ready, the relay goes on with what it knows.
-constexpr Duration replicas_known_within = std::chrono::seconds(5);
+constexpr Duration replicas_known_within = std::chrono::seconds(10);
 // For a relay of which it is not known yet whether it runs.
 constexpr Duration relay_answers_within = std::chrono::seconds(2);
 constexpr Duration supervisor_grace = std::chrono::seconds(10), kill_again = std::chrono::seconds(1);

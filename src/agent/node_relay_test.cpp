@@ -61,7 +61,7 @@ struct NodeRelayTest : testing::Test {
     chat.spec.command = {self, test_replica_verb};
     chat.spec.environment = {{"AT", "{socket}"}};
     Probe& ready = chat.spec.readiness.emplace();
-    ready.http = "/";
+    ready.http = "/ready";
     ready.every = std::chrono::milliseconds(20);
     ready.timeout = std::chrono::minutes(1);
   }
@@ -177,6 +177,20 @@ TEST_F(NodeRelayTest, TheRelayOutlivesItsAgentAndIsStartedAgainWhenItWasKilled) 
   EXPECT_TRUE(eventually_called()) << call();
 }
 
+TEST_F(NodeRelayTest, ANewAgentStopsNoRequestsBeforeItKnowsWhatIsReady) {
+  start_agent();
+  order();
+  EXPECT_TRUE(eventually_called()) << call();
+  stop_agent();
+  EXPECT_EQ(ask_replica("/hold"), "held");
+  start_agent();
+  EXPECT_TRUE(until(ReplicaState::starting)) << "its probe does not answer";
+  EXPECT_EQ(call(), "served");
+  EXPECT_EQ(ask_replica("/release"), "released");
+  EXPECT_TRUE(until(ReplicaState::ready));
+  EXPECT_EQ(call(), "served");
+}
+
 TEST_F(NodeRelayTest, APortThatAnotherProcessHasTakenGetsNoRequests) {
   chat.spec.environment = {{"AT", "{port}"}};
   chat.spec.readiness->http.reset();
@@ -210,8 +224,10 @@ TEST_F(NodeRelayTest, APortThatAnotherProcessHasTakenGetsNoRequests) {
 
 void run_test_replica() {
   const std::string at = std::getenv("AT");
-  std::mutex mutex;  // guards `streams`, which the answers share
+  std::mutex mutex;  // guards what follows, which the answers share
   std::vector<http::Stream> streams;
+  std::vector<http::Responder> held;  // probes that wait for their answer
+  bool is_holding = false;
   http::Server* server = nullptr;
   std::string listening;
   http::Server own({}, [&](const http::Request& request, const http::Responder& to) {
@@ -229,6 +245,16 @@ void run_test_replica() {
     if (request.path == "/close") {
       for (const http::Stream& stream : streams) stream.close();
       answer = "closed";
+    }
+    if (request.path == "/ready" && is_holding) return held.push_back(to);
+    if (request.path == "/hold") {
+      is_holding = true;
+      answer = "held";
+    }
+    if (request.path == "/release") {
+      is_holding = false;
+      for (const http::Responder& one : held) one.send({200, {}, ""});
+      answer = "released";
     }
     if (request.path == "/leave") {
       server->stop_listening(listening);

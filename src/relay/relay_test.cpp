@@ -2,6 +2,7 @@
 #include "relay/relay.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <future>
@@ -12,6 +13,7 @@
 #include "http/client.hpp"
 #include "http/server.hpp"
 #include "relay/test_gateway.hpp"
+#include "world/test_folder.hpp"
 
 namespace berth::relay {
 namespace {
@@ -151,6 +153,21 @@ TEST(Relay, AReplicaThatDoesNotAnswerIsTold) {
   EXPECT_TRUE(answer->headers.get(header_failed));
   EXPECT_EQ(relay.in_flight().at("a/0#1"), 0U);
   EXPECT_EQ(gateway.ask("b/0#2")->headers.get(header_failed), "the port belongs to another process");
+}
+
+TEST(Relay, TheUserBehindAUnixSocketIsChecked) {
+  const world::TestFolder folder;
+  const std::string url = "unix:" + (folder.path / "socket").string();
+  Running server({}, replica("a"));
+  ASSERT_TRUE(server.on_thread([&] { return server.server.listen(url).has_value(); }));
+  TestGateway gateway;
+  TestRelay relay({.check_user = [](const Target& target, std::uint32_t user) -> Result<void> {
+    if (user == ::geteuid() && target.name == "a/0#1") return {};
+    return Error{ErrorCode::unavailable, "user " + std::to_string(user)};
+  }});
+  relay.set({{"a/0#1", url, 3, false}, {"b/0#2", url, 3, false}}, {gateway.url()});
+  EXPECT_EQ(gateway.ask("a/0#1")->status, 200);
+  EXPECT_EQ(gateway.ask("b/0#2")->headers.get(header_failed), "user " + std::to_string(::geteuid()));
 }
 
 TEST(Relay, ALargeBodyIsSentAfterItWasAdmitted) {
