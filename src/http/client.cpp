@@ -42,6 +42,7 @@ struct Client::State {
   std::chrono::milliseconds timeout{0};
   std::stop_token stop;
   bool streaming = false;  // the timeout is for each piece of data
+  bool is_over = false;    // it has failed, and what it waits for has been closed: it connects no more
 
   const std::string& url() const { return dialer.options().url; }
   void arm() { deadline = timeout.count() == 0 ? TimePoint::max() : real_clock().now() + timeout; }
@@ -70,8 +71,11 @@ struct Client::State {
           loop.context.run_one_for(std::min<Duration>(left, std::chrono::hours(1)));
       }
       if (failure) {
-        loop.close_all();
-        loop.context.poll();  // what is left after this waits for the resolver, and is left behind
+        is_over = true;
+        // What it opens after a connection was closed is closed, too. What is left then waits for the resolver, and is
+        // left behind.
+        do loop.close_all();
+        while (loop.context.poll() > 0);
       }
     }
     if (failure || !*outcome) link.reset();
@@ -115,7 +119,7 @@ struct Client::State {
   void begin_call(const CallOptions& call) {
     timeout = call.timeout;
     stop = call.stop;
-    streaming = false;
+    streaming = is_over = false;
     arm();
   }
 
@@ -144,7 +148,7 @@ struct Client::State {
         failure = {ErrorCode::unavailable, "cannot send to " + url() + ": " + written.message(), "try again"};
       if (!kept && !is_answered && dialer.url().kind == Url::Kind::http) failure.advice = "is it an https:// address?";
       link.reset();
-      if (!kept || is_answered || method == "POST") co_return failure;
+      if (!kept || is_answered || method == "POST" || is_over) co_return failure;
     }
   }
 

@@ -1,6 +1,9 @@
 #include "http/client.hpp"
 
+#include <atomic>
 #include <future>
+#include <mutex>
+#include <vector>
 
 #include "berth/clock.hpp"
 #include "http/running_server.hpp"
@@ -80,6 +83,29 @@ TEST(Client, GivesUpAtItsTimeout) {
   const auto late = client.request("GET", "/", {}, {.timeout = 50ms});
   ASSERT_FALSE(late);
   EXPECT_EQ(late.error().code, ErrorCode::timeout);
+}
+
+TEST(Client, ACallThatIsOutOfTimeOnAKeptConnectionIsNotSentAgain) {
+  const Folder folder;
+  std::atomic<int> count = 0;
+  std::mutex mutex;
+  std::vector<Responder> held;
+  RunningServer server(
+      [&](const Request& request, const Responder& responder) {
+        ++count;
+        if (request.path != "/hold") return responder.send({200});
+        const std::lock_guard lock(mutex);
+        held.push_back(responder);
+      },
+      {}, "unix:" + (folder / "socket"));
+  auto client = Client::create({.url = server.address()});
+  for (int round = 1; round <= 3; ++round) {
+    EXPECT_TRUE(client->request("GET", "/"));
+    EXPECT_EQ(client->request("GET", "/hold", {}, {.timeout = 20ms}).error().code, ErrorCode::timeout);
+    EXPECT_TRUE(client->request("GET", "/"));
+    EXPECT_TRUE(eventually([&] { return count >= 3 * round; }));
+    EXPECT_EQ(count, 3 * round);
+  }
 }
 
 TEST(Client, AnotherThreadStopsACall) {
