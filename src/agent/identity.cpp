@@ -68,6 +68,7 @@ Result<void> join(const Joining& joining) {
   const bool trusts_token = is_https && server.ca_file.empty() && server.fingerprint.empty();
   if (trusts_token) server.fingerprint = token.fingerprint;
   json::object body{{"node", joining.node.text()}, {"version", joining.version}};
+  if (joining.is_gateway) body["gateway"] = true;
   http::CertificateRequest request;
   if (is_https) {
     request = BERTH_TRY(http::make_certificate_request());
@@ -86,7 +87,7 @@ Result<void> join(const Joining& joining) {
   if (answer.status == 401)
     return Error{ErrorCode::unavailable,
                  refused + ": the token in " + joining.token_file + " is wrong, used or expired",
-                 "berth token add join prints another"};
+                 std::string("berth token add join ") + (joining.is_gateway ? "--gateway " : "") + "prints another"};
   if (answer.status != 200) return refusal_of(answer, refused);
   const Given given = BERTH_TRY(given_in(answer.body));
   const std::string certificate = certificate_file(joining.folder), authority = authority_file(joining.folder),

@@ -18,8 +18,9 @@ struct Joining {
   http::ClientOptions server;  // its token is a join token, as it was printed
   std::string token_file;      // the file of the token, for messages
   NodeId node;
-  std::string version;  // of this berth
-  std::string folder;   // of the agent
+  std::string version;      // of this berth
+  std::string folder;       // of the agent
+  bool is_gateway = false;  // `node` is the name of a gateway
 };
 // Exchanges the token for the node's own credential. already_exists: the name is taken.
 Result<void> join(const Joining& joining);

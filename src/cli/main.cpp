@@ -41,11 +41,13 @@
   verb(serve)              \
   verb(agent)              \
   verb(relay)              \
+  verb(gateway)            \
   verb(apply)              \
   verb(status)             \
   verb(nodes)              \
   verb(deployments)        \
   verb(replicas)           \
+  verb(endpoints)          \
   verb(events)             \
   verb(rollout)            \
   verb(delete)             \

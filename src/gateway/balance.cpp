@@ -15,7 +15,7 @@ std::uint32_t Balance::Replica::in_flight(TimePoint now) const {
 bool Balance::Replica::has_room(TimePoint now) const {
   // The relay has the last word: what it said a while ago is asked again rather than believed.
   const std::uint32_t known = own + (now - reported < full_age_max ? others : 0);
-  return is_listed && !endpoint.is_draining && known < endpoint.concurrent_max;
+  return is_listed && !is_draining(endpoint) && known < endpoint.concurrent_max;
 }
 
 void Balance::set(const std::vector<Endpoint>& endpoints) {
@@ -109,7 +109,7 @@ void Balance::report(const std::string& name, std::uint32_t in_flight, TimePoint
 
 bool Balance::can_serve() const {
   return std::any_of(replicas_.begin(), replicas_.end(),
-                     [](const auto& item) { return item.second.is_listed && !item.second.endpoint.is_draining; });
+                     [](const auto& item) { return item.second.is_listed && !is_draining(item.second.endpoint); });
 }
 
 std::uint32_t Balance::in_flight() const {

@@ -7,13 +7,14 @@ namespace {
 
 using namespace std::chrono_literals;
 
+constexpr fleet::EndpointState ready = fleet::EndpointState::ready;
 const TimePoint start = TimePoint() + std::chrono::hours(1);
 
 Balance with(std::size_t count, std::uint32_t concurrent_max) {
   Balance balance(*find_policy("least_loaded"));
   std::vector<Endpoint> endpoints;
   for (std::size_t i = 0; i < count; ++i)
-    endpoints.push_back({"a/" + std::to_string(i) + "#" + std::to_string(i + 1), NodeId("n"), concurrent_max, false});
+    endpoints.push_back({"a/" + std::to_string(i) + "#" + std::to_string(i + 1), NodeId("n"), concurrent_max, ready});
   balance.set(endpoints);
   return balance;
 }
@@ -40,7 +41,7 @@ TEST(Balance, TheRequestsOfOtherGatewaysCountForAWhile) {
 TEST(Balance, WhatWasTriedDrainsOrIsGoneIsNotChosen) {
   Balance balance = with(3, 4);
   EXPECT_EQ(balance.choose({"a/0#1", "a/1#2"}, 0, start)->name, "a/2#3");
-  balance.set({{"a/0#1", NodeId("n"), 4, true}, {"a/1#2", NodeId("n"), 4, false}});
+  balance.set({{"a/0#1", NodeId("n"), 4, fleet::EndpointState::draining}, {"a/1#2", NodeId("n"), 4, ready}});
   for (Ticket i = 0; i < 4; ++i) EXPECT_EQ(balance.choose({}, i, start)->name, "a/1#2");
   EXPECT_FALSE(balance.choose({}, 0, start));
   balance.settle("a/2#3", Ending::answered, 1ms, start);  // its last request, after it left

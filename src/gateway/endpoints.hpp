@@ -1,59 +1,30 @@
-// What a gateway knows of the fleet, as the server tells it: which deployments can be called and how, where their
-// replicas are, and who may call them. Plain data.
+// What a gateway knows of the fleet (fleet/endpoints.hpp), in the form in which requests look for it.
 #pragma once
 
-#include <chrono>
-#include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
-#include <vector>
 
-#include "berth/deployment.hpp"
-#include "berth/ids.hpp"
+#include "fleet/endpoints.hpp"
 
 namespace berth::gateway {
 
-// One incarnation of a replica.
-struct Endpoint {
-  std::string name;  // "chat/0#17"
-  NodeId node;
-  std::uint32_t concurrent_max = 1;
-  bool is_draining = false;  // takes no new requests
-  friend bool operator==(const Endpoint&, const Endpoint&) = default;
-};
-
-struct Deployment {
-  DeploymentId name;
-  std::string model;                // requests that name it in their body are for this deployment; empty: none
-  std::optional<std::string> host;  // requests for this host, without a port
-  std::optional<std::string> path;  // requests below this path: "/chat"; it is not removed
-  bool is_open = false;             // callers on this machine need no key
-  OnCapacityExhausted on_full = OnCapacityExhausted::queue;
-  std::optional<DeploymentId> fallback;
-  std::chrono::milliseconds queue_time{30'000};
-  std::uint32_t queue_max = 1000;
-  bool idempotent = false;  // may be sent to a second replica when the first one has died
-  std::vector<Endpoint> endpoints;
-  friend bool operator==(const Deployment&, const Deployment&) = default;
-};
-
-// Who may call a deployment.
-struct Caller {
-  std::string id;      // "t7"
-  std::string sha256;  // of its key
-  DeploymentId deployment;
-  std::uint32_t weight = 1;  // of its share where callers wait
-  std::optional<std::uint32_t> per_second, concurrent_max;
-  std::optional<std::uint64_t> expires_ms;  // wall time
-  friend bool operator==(const Caller&, const Caller&) = default;
-};
+using fleet::Caller;
+using fleet::Endpoint;
+using Deployment = fleet::ServedDeployment;
 
 struct FleetView {
-  std::uint64_t revision = 0;
   std::map<DeploymentId, Deployment> deployments;
   std::map<std::string, Caller> callers;  // by sha256
-  friend bool operator==(const FleetView&, const FleetView&) = default;
 };
+
+inline FleetView indexed(const fleet::GatewayView& told) {
+  FleetView view;
+  for (const Deployment& deployment : told.deployments) view.deployments.emplace(deployment.name, deployment);
+  for (const Caller& caller : told.callers) view.callers.emplace(caller.sha256, caller);
+  return view;
+}
+
+// Takes no new requests.
+inline bool is_draining(const Endpoint& endpoint) { return endpoint.state != fleet::EndpointState::ready; }
 
 }  // namespace berth::gateway

@@ -26,7 +26,7 @@ using http::Response;
 namespace {
 
 constexpr std::string_view bearer = "Bearer ", own_headers = "x-berth-", own_cookie = "berth-";
-constexpr std::string_view control_prefix = "berth_", header_deployment = "x-berth-deployment";
+constexpr std::string_view header_deployment = "x-berth-deployment";
 constexpr std::string_view local_caller = "local";
 constexpr std::chrono::milliseconds wake_every{100}, body_time{20'000};
 constexpr std::size_t refusals_max = 20, short_body = 64 * 1024;
@@ -56,6 +56,18 @@ std::optional<std::uint32_t> in_flight_of(std::string_view load) {
   const auto [end, error] = std::from_chars(load.data(), load.data() + load.size(), value);
   return error == std::errc() && end != load.data() ? std::optional(value) : std::nullopt;
 }
+
+// Counts while it lives.
+class Counted {
+ public:
+  explicit Counted(std::size_t& count) : count_(count) { ++count_; }
+  ~Counted() { --count_; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+ private:
+  std::size_t& count_;
+};
 
 }  // namespace
 
@@ -106,7 +118,9 @@ void Gateway::set(FleetView view) {
   routes_ = Routes(view_.deployments);
   for (const auto& [name, deployment] : view_.deployments) {
     auto& served = served_[name];
+    const Policy* const policy = find_policy(deployment.policy.value_or("least_loaded"));
     if (!served) served = std::make_unique<Served>(*find_policy("least_loaded"));
+    if (policy) served->balance.set_policy(*policy);
     served->balance.set(deployment.endpoints);
     wake_next(*served);
   }
@@ -153,7 +167,7 @@ std::optional<Response> Gateway::authenticate(Call& call) const {
   const auto other = call.head.headers.get("x-api-key");
   if (!header && !other) {
     const bool is_open = std::any_of(view_.deployments.begin(), view_.deployments.end(),
-                                     [](const auto& item) { return item.second.is_open; });
+                                     [](const auto& item) { return item.second.serving.open; });
     if (call.peer.is_loopback && is_open) return std::nullopt;
     return error_response(401, "no_key", "this request needs a key",
                           "berth token add call creates one; send it as Authorization: Bearer KEY");
@@ -161,7 +175,7 @@ std::optional<Response> Gateway::authenticate(Call& call) const {
   if (header && !header->starts_with(bearer))
     return error_response(401, "no_key", "only Authorization: Bearer is known here");
   const std::string_view key = header ? header->substr(bearer.size()) : *other;
-  if (key.starts_with(control_prefix))
+  if (key.starts_with(http::control_prefix))
     return error_response(401, "wrong_key", "this is a token for the server, which is not accepted here",
                           "berth token add call creates a key for requests");
   const auto found = view_.callers.find(http::sha256(key));
@@ -258,7 +272,7 @@ Async<std::optional<Response>> Gateway::find_deployment(Call& call) {
   }
   const Deployment& deployment = view_.deployments.at(call.deployment);
   const bool is_allowed =
-      call.may_call ? *call.may_call == call.deployment : deployment.is_open && call.peer.is_loopback;
+      call.may_call ? *call.may_call == call.deployment : deployment.serving.open && call.peer.is_loopback;
   if (!is_allowed)
     co_return call.may_call
         ? error_response(403, "forbidden", "this key is not for the deployment " + call.deployment.text())
@@ -274,7 +288,7 @@ Response Gateway::models_answer(const Call& call) const {
   json::array data;
   for (const std::string& model : routes_.models()) {
     const DeploymentId deployment = *routes_.by_model(model);
-    if (call.may_call ? *call.may_call != deployment : !view_.deployments.at(deployment).is_open) continue;
+    if (call.may_call ? *call.may_call != deployment : !view_.deployments.at(deployment).serving.open) continue;
     data.push_back(json::object{{"id", model}, {"object", "model"}, {"owned_by", "berth"}});
   }
   return http::json_response(200, json::serialize(json::object{{"object", "list"}, {"data", std::move(data)}}) + "\n");
@@ -306,9 +320,9 @@ Async<void> Gateway::watch(Link& client, Waiter& waiter) {
 Async<std::optional<Response>> Gateway::wait_for_room(Call& call) {
   Served& served = *served_.at(call.deployment);
   const Deployment& spec = view_.deployments.at(call.deployment);
-  const TimePoint until = call.began + spec.queue_time;
-  if (spec.on_full != OnCapacityExhausted::queue) co_return full(call.deployment.text(), "");
-  if (served.queue.size() >= spec.queue_max)
+  const TimePoint until = call.began + spec.serving.queue_timeout;
+  if (spec.serving.on_capacity_exhausted != OnCapacityExhausted::queue) co_return full(call.deployment.text(), "");
+  if (served.queue.size() >= spec.serving.queue_max)
     co_return full(call.deployment.text(), ", and as many requests as may wait do");
   Waiter waiter{http::Signal(loop_)};
   // One that was next before stays so.
@@ -431,10 +445,11 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
       co_return error_response(
           502, "failed",
           "no replica of " + call.deployment.text() + " can be reached: " + call.unreachable.begin()->second);
-    if (known->second.on_full == OnCapacityExhausted::fallback && known->second.fallback && !has_fallen_back &&
-        view_.deployments.contains(*known->second.fallback)) {
+    if (known->second.serving.on_capacity_exhausted == OnCapacityExhausted::fallback &&
+        known->second.serving.fallback && !has_fallen_back &&
+        view_.deployments.contains(*known->second.serving.fallback)) {
       has_fallen_back = true;
-      call.deployment = *known->second.fallback;
+      call.deployment = *known->second.serving.fallback;
       call.tried.clear();
       call.unreachable.clear();
       continue;
@@ -466,6 +481,7 @@ Async<bool> Gateway::handle(Link& client, Head& head, const http::Peer& peer) {
     co_return false;
   }
   Call call{client, head, peer};
+  const Counted counted(calls_);
   std::optional<Response> answer = authenticate(call);
   if (!answer) {
     co_await permit_body(call);

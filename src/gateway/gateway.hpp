@@ -46,6 +46,8 @@ class Gateway {
 
   const Routes& routes() const { return routes_; }
   std::size_t waiting() const;
+  // Requests that are not answered yet.
+  std::size_t calls() const { return calls_; }
 
  private:
   struct Call;
@@ -75,6 +77,7 @@ class Gateway {
   relay::RelayLinks links_;
   std::map<DeploymentId, std::unique_ptr<Served>> served_;
   std::map<std::string, std::uint32_t> in_flight_;  // by caller
+  std::size_t calls_ = 0;
   std::size_t peeked_bytes_ = 0;
   Ticket next_ticket_ = 0;
   bool is_ending_ = false;

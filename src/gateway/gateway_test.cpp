@@ -119,11 +119,11 @@ class Fleet {
   Deployment& add(const std::string& name, const std::vector<std::string>& urls, std::uint32_t concurrent_max = 4) {
     Deployment& deployment = view_.deployments[DeploymentId(name)];
     deployment.name = DeploymentId(name);
-    deployment.is_open = true;
+    deployment.serving.open = true;
     for (const std::string& url : urls) {
       const std::string replica =
           name + "/" + std::to_string(deployment.endpoints.size()) + "#" + std::to_string(++generation_);
-      deployment.endpoints.push_back({replica, NodeId("n1"), concurrent_max, false});
+      deployment.endpoints.push_back({replica, NodeId("n1"), concurrent_max, fleet::EndpointState::ready});
       targets_.push_back({replica, url, concurrent_max, false});
     }
     return deployment;
@@ -174,7 +174,7 @@ TEST(Gateway, RequestsReachTheDeploymentByPathModelOrHeader) {
   Replica chat("chat"), tiles("tiles");
   Fleet fleet;
   fleet.add("chat", {chat.url()}).model = "llama";
-  fleet.add("tiles", {tiles.url()}).path = "/tiles";
+  fleet.add("tiles", {tiles.url()}).serving.path = "/tiles";
   fleet.apply();
   EXPECT_EQ(fleet.ask("/tiles/1?x=2").headers.get("x-name"), "tiles");
   EXPECT_EQ(tiles.last().path, "/tiles/1");
@@ -197,7 +197,7 @@ TEST(Gateway, RequestsReachTheDeploymentByPathModelOrHeader) {
 TEST(Gateway, AClientThatWaitsForPermissionToSendItsBodyGetsIt) {
   Replica replica("a");
   Fleet fleet;
-  fleet.add("a", {replica.url()}).path = "/a";
+  fleet.add("a", {replica.url()}).serving.path = "/a";
   fleet.apply();
   const int client = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
@@ -224,7 +224,7 @@ TEST(Gateway, AClientThatWaitsForPermissionToSendItsBodyGetsIt) {
 TEST(Gateway, WhatIsBerthsOrTheCallersNeverReachesAReplica) {
   Replica replica("a");
   Fleet fleet;
-  fleet.add("a", {replica.url()}).path = "/a";
+  fleet.add("a", {replica.url()}).serving.path = "/a";
   const std::string key = fleet.add_caller("app", "a");
   fleet.apply();
   const http::Response answer = fleet.ask("/a", "",
@@ -247,9 +247,9 @@ TEST(Gateway, WhatIsBerthsOrTheCallersNeverReachesAReplica) {
 TEST(Gateway, AKeyOpensItsDeploymentAndNothingElse) {
   Replica replica("a");
   Fleet fleet;
-  fleet.add("a", {replica.url()}).path = "/a";
-  fleet.add("b", {replica.url()}).path = "/b";
-  for (auto& [name, deployment] : fleet.view().deployments) deployment.is_open = false;
+  fleet.add("a", {replica.url()}).serving.path = "/a";
+  fleet.add("b", {replica.url()}).serving.path = "/b";
+  for (auto& [name, deployment] : fleet.view().deployments) deployment.serving.open = false;
   const std::string key = fleet.add_caller("app", "a");
   fleet.apply();
   const auto with = [&](const std::string& path, const std::string& token) {
@@ -269,7 +269,7 @@ TEST(Gateway, AKeyOpensItsDeploymentAndNothingElse) {
 TEST(Gateway, RequestsAreSpreadAndWaitWhereAllReplicasAreBusy) {
   Replica first("first", true), second("second", true);
   Fleet fleet;
-  fleet.add("a", {first.url(), second.url()}, 2).path = "/a";
+  fleet.add("a", {first.url(), second.url()}, 2).serving.path = "/a";
   fleet.apply();
   std::atomic<int> answered = 0;
   std::vector<std::jthread> callers;
@@ -288,9 +288,9 @@ TEST(Gateway, WhatDoesNotBecomeFreeInTimeOrMayNotWaitIsRefused) {
   Replica replica("a", true);
   Fleet fleet;
   Deployment& a = fleet.add("a", {replica.url()}, 1);
-  a.path = "/a";
-  a.queue_time = 200ms;
-  a.queue_max = 1;
+  a.serving.path = "/a";
+  a.serving.queue_timeout = 200ms;
+  a.serving.queue_max = 1;
   fleet.apply();
   std::future<http::Response> first = std::async(std::launch::async, [&] { return fleet.ask("/a"); });
   EXPECT_TRUE(eventually([&] { return replica.held() == 1; }));
@@ -307,7 +307,7 @@ TEST(Gateway, WhatDoesNotBecomeFreeInTimeOrMayNotWaitIsRefused) {
 TEST(Gateway, AClientThatGivesUpWhileItWaitsTakesNoPlace) {
   Replica replica("a", true);
   Fleet fleet;
-  fleet.add("a", {replica.url()}, 1).path = "/a";
+  fleet.add("a", {replica.url()}, 1).serving.path = "/a";
   fleet.apply();
   std::future<http::Response> first = std::async(std::launch::async, [&] { return fleet.ask("/a"); });
   EXPECT_TRUE(eventually([&] { return replica.held() == 1; }));
@@ -323,9 +323,9 @@ TEST(Gateway, AnotherDeploymentTakesOverWhereTheFirstIsFull) {
   Fleet fleet;
   fleet.add("spare", {spare.url()});
   Deployment& a = fleet.add("a", {busy.url()}, 1);
-  a.path = "/a";
-  a.on_full = OnCapacityExhausted::fallback;
-  a.fallback = DeploymentId("spare");
+  a.serving.path = "/a";
+  a.serving.on_capacity_exhausted = OnCapacityExhausted::fallback;
+  a.serving.fallback = DeploymentId("spare");
   fleet.apply();
   std::future<http::Response> first = std::async(std::launch::async, [&] { return fleet.ask("/a"); });
   EXPECT_TRUE(eventually([&] { return busy.held() == 1; }));
@@ -341,8 +341,8 @@ TEST(Gateway, WhatDidNotReachAReplicaIsTriedAtAnother) {
   }
   Replica alive("alive");
   Fleet fleet;
-  fleet.add("a", {gone, gone}).path = "/a";
-  fleet.add("b", {gone, alive.url()}).path = "/b";
+  fleet.add("a", {gone, gone}).serving.path = "/a";
+  fleet.add("b", {gone, alive.url()}).serving.path = "/b";
   fleet.apply();
   EXPECT_EQ(fleet.ask("/a").status, 502);
   for (int i = 0; i < 6; ++i) EXPECT_EQ(fleet.ask("/b", "body").headers.get("x-name"), "alive");
@@ -357,9 +357,9 @@ TEST(Gateway, OfAReplicaThatDiedOnlyWhatMayRunTwiceIsTriedAtOneOther) {
                  }));
   Replica alive("alive");
   Fleet fleet;
-  fleet.add("once", {dying.url, alive.url()}).path = "/once";
-  fleet.add("twice", {dying.url, alive.url()}).path = "/twice";
-  fleet.add("dead", {dying.url, dying.url, dying.url}).path = "/dead";
+  fleet.add("once", {dying.url, alive.url()}).serving.path = "/once";
+  fleet.add("twice", {dying.url, alive.url()}).serving.path = "/twice";
+  fleet.add("dead", {dying.url, dying.url, dying.url}).serving.path = "/dead";
   fleet.view().deployments.at(DeploymentId("twice")).idempotent = true;
   fleet.view().deployments.at(DeploymentId("dead")).idempotent = true;
   fleet.apply();
@@ -375,7 +375,7 @@ TEST(Gateway, OfAReplicaThatDiedOnlyWhatMayRunTwiceIsTriedAtOneOther) {
 TEST(Gateway, CallersShareWhatThereIsFairly) {
   Replica replica("a", true);
   Fleet fleet;
-  fleet.add("a", {replica.url()}, 2).path = "/a";
+  fleet.add("a", {replica.url()}, 2).serving.path = "/a";
   const std::string greedy = fleet.add_caller("greedy", "a"), modest = fleet.add_caller("modest", "a");
   fleet.apply();
   std::atomic<int> of_greedy = 0, of_modest = 0;

@@ -21,8 +21,8 @@ Routes::Routes(const std::map<DeploymentId, Deployment>& deployments) {
   std::map<std::pair<std::string, std::string>, std::vector<DeploymentId>> by_address;
   std::map<std::string, std::vector<DeploymentId>> by_model;
   for (const auto& [name, deployment] : deployments) {
-    if (deployment.host || deployment.path)
-      by_address[{deployment.host.value_or(""), trimmed(deployment.path.value_or(""))}].push_back(name);
+    if (deployment.serving.host || deployment.serving.path)
+      by_address[{deployment.serving.host.value_or(""), trimmed(deployment.serving.path.value_or(""))}].push_back(name);
     by_model[name.text()].push_back(name);
     if (!deployment.model.empty() && deployment.model != name.text()) by_model[deployment.model].push_back(name);
   }

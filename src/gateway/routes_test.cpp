@@ -18,8 +18,8 @@ Deployment with(const std::string& name, std::optional<std::string> host, std::o
                 std::string model = "") {
   Deployment deployment;
   deployment.name = DeploymentId(name);
-  deployment.host = std::move(host);
-  deployment.path = std::move(path);
+  deployment.serving.host = std::move(host);
+  deployment.serving.path = std::move(path);
   deployment.model = std::move(model);
   return deployment;
 }

@@ -102,12 +102,9 @@ Async<bool> Connection::shake_hands() {
   if (tls_ || proves) wire().use_tls(proves ? serving_.proving : tls_);
   const ErrorValue error = co_await wire().handshake(true);
   if (error) co_return false;
-  if (proves) {
-    peer_.credential = proven_credential(wire().tls());
-    co_return !peer_.credential.empty();
-  }
-  if (tls_) peer_.certificate = peer_certificate(wire().tls());
-  co_return true;
+  if (tls_ || proves) peer_.credential = proven_credential(wire().tls());
+  if (tls_ && peer_.credential.empty()) peer_.certificate = peer_certificate(wire().tls());
+  co_return !proves || !peer_.credential.empty();
 }
 
 void Connection::close(bool call_gone) {

@@ -29,10 +29,10 @@ std::string hexadecimal(const unsigned char* bytes, std::size_t count) {
   return text;
 }
 
-std::string make_secret() {
+std::string make_secret(std::string_view prefix) {
   std::array<unsigned char, 32> bytes{};
   BERTH_ASSERT(getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
-  return "berth_" + hexadecimal(bytes.data(), bytes.size());
+  return std::string(prefix) + hexadecimal(bytes.data(), bytes.size());
 }
 
 std::string sha256(std::string_view text) {

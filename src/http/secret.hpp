@@ -9,8 +9,10 @@
 
 namespace berth::http {
 
-// 32 random bytes: "berth_" and 64 hexadecimal digits.
-std::string make_secret();
+// What a secret begins with: one that a server knows, or the key of a caller, which gateways know.
+inline constexpr std::string_view control_prefix = "berth_", call_prefix = "berthcall_";
+// 32 random bytes as 64 hexadecimal digits, behind a prefix.
+std::string make_secret(std::string_view prefix = control_prefix);
 std::string sha256(std::string_view text);
 // In constant time.
 bool is_same_text(std::string_view a, std::string_view b);

@@ -52,6 +52,12 @@ struct Server::State {
   explicit State(asio::io_context& context, Serving made)
       : serving(std::move(made)), work(context.get_executor()), drain_timer(context), count(serving.options.limits) {}
 
+  Result<std::shared_ptr<asio::ssl::context>> tls_of(const TlsFiles& files) const {
+    std::shared_ptr<asio::ssl::context> tls = BERTH_TRY(server_tls(files));
+    if (serving.options.key_of) accept_proofs(*tls, serving.options.key_of);
+    return tls;
+  }
+
   asio::io_context& context() { return serving.loop->context; }
 
   void accept(const std::shared_ptr<Listener>& listener) {
@@ -180,7 +186,7 @@ Server::~Server() {
 Result<std::string> Server::listen(const std::string& address, std::optional<TlsFiles> tls) {
   const ListenAddress parsed = BERTH_TRY(parse_listen_address(address));
   std::shared_ptr<asio::ssl::context> context;
-  if (tls) context = BERTH_TRY(server_tls(*tls));
+  if (tls) context = BERTH_TRY(state_->tls_of(*tls));
   Listening opened = BERTH_TRY(open_listening(parsed));
   auto listener = std::make_shared<Listener>(state_->context(), std::move(opened), parsed);
   listener->tls = std::move(context);
@@ -210,7 +216,7 @@ Result<std::vector<std::string>> Server::listen_only(const std::vector<ListenOn>
   for (const ListenOn& one : wanted) {
     const ListenAddress address = BERTH_TRY(parse_listen_address(one.address));
     Next next;
-    if (one.tls) next.tls = BERTH_TRY(server_tls(*one.tls));
+    if (one.tls) next.tls = BERTH_TRY(state_->tls_of(*one.tls));
     const auto found = std::find_if(left.begin(), left.end(), [&](const auto& old) { return old->asked == address; });
     next.is_new = found == left.end();
     if (next.is_new) {

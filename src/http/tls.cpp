@@ -166,11 +166,17 @@ std::optional<PeerCertificate> peer_certificate(SSL* tls) {
   return std::nullopt;
 }
 
+void accept_proofs(asio::ssl::context& context, const KeyOf& key_of) {
+  // Keys are for TLS 1.3.
+  SSL_CTX_set_cipher_list(context.native_handle(), "DEFAULT:!PSK");
+  SSL_CTX_set_ex_data(context.native_handle(), key_of_index(), const_cast<KeyOf*>(&key_of));
+  SSL_CTX_set_psk_server_callback(context.native_handle(), find_key);
+}
+
 std::shared_ptr<asio::ssl::context> proving_server_tls(const KeyOf& key_of) {
   auto context = std::make_shared<asio::ssl::context>(asio::ssl::context::tls_server);
   set_proving(*context);
-  SSL_CTX_set_ex_data(context->native_handle(), key_of_index(), const_cast<KeyOf*>(&key_of));
-  SSL_CTX_set_psk_server_callback(context->native_handle(), find_key);
+  accept_proofs(*context, key_of);
   return context;
 }
 

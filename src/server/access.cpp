@@ -28,15 +28,20 @@ std::string id_in_name(std::string_view uri) {
 }
 
 Who who_is(const fleet::Credential& credential) {
-  const bool is_node = credential.role == fleet::Role::node && credential.node;
-  return {credential.role, is_node ? "node:" + credential.node->text() : "token:" + credential.id, credential.id,
-          credential.node, false};
+  std::string actor = "token:" + credential.id;
+  if (credential.role == fleet::Role::node && credential.node) actor = "node:" + credential.node->text();
+  if (credential.role == fleet::Role::gateway && credential.name) actor = "gateway:" + *credential.name;
+  return {credential.role, std::move(actor), credential.id, credential.node, false};
 }
 
 }  // namespace
 
 bool may(const Who& who, fleet::Role needed) noexcept {
   return who.role <= fleet::Role::deploy && needed <= fleet::Role::deploy ? who.role >= needed : who.role == needed;
+}
+
+std::string relay_key(const fleet::Credential& node, const fleet::Credential& gateway) {
+  return sha256("berth relay " + node.sha256 + " " + gateway.sha256);
 }
 
 std::string certificate_name(const fleet::Credential& credential) {

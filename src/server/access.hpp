@@ -31,6 +31,9 @@ bool may(const Who& who, fleet::Role needed) noexcept;
 bool is_valid(const std::string& credential, const std::map<std::string, fleet::Credential>& credentials,
               std::uint64_t now_ms);
 
+// The key that a gateway and the relay of a node have in common. It is made from the sums of their credentials, which
+// only the server has, so that neither of them knows the keys of others.
+std::string relay_key(const fleet::Credential& node, const fleet::Credential& gateway);
 // The URI in a certificate for this credential. It depends on the secret, since ids are used again after a restore.
 std::string certificate_name(const fleet::Credential& credential);
 

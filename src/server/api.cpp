@@ -62,6 +62,7 @@ const std::vector<Api::Route>& Api::routes() {
       {"GET", "/api/v1/replicas", Role::read, &Api::get_replicas},
       {"GET", "/api/v1/replicas/{NAME}/{N}", Role::read, &Api::get_replica},
       {"GET", "/api/v1/replicas/{NAME}/{N}/logs", Role::operate, &Api::get_logs},
+      {"GET", "/api/v1/endpoints", Role::read, &Api::get_endpoints},
       {"GET", "/api/v1/jobs", Role::read, &Api::get_jobs},
       {"GET", "/api/v1/events", Role::read, &Api::get_events},
       {"GET", "/api/v1/stream", Role::read, &Api::get_stream},
@@ -76,6 +77,9 @@ const std::vector<Api::Route>& Api::routes() {
       {"POST", "/api/v1/agent/report", Role::node, &Api::post_report},
       {"GET", "/api/v1/agent/assignments", Role::node, &Api::get_assignments},
       {"POST", "/api/v1/agent/logs/{ID}", Role::node, &Api::post_logs},
+      {"POST", "/api/v1/gateway/certificate", Role::gateway, &Api::post_certificate},
+      {"PUT", "/api/v1/gateway/address", Role::gateway, &Api::put_gateway_address},
+      {"GET", "/api/v1/gateway/endpoints", Role::gateway, &Api::get_gateway_endpoints},
   };
   return table;
 }
@@ -104,8 +108,8 @@ bool Api::answer_outside_api(const http::Request& request, const http::Responder
 
 std::size_t Api::body_bytes(const http::Request& head) const {
   constexpr std::size_t login_bytes = 4 * 1024, stranger_bytes = 64 * 1024, body_bytes = 4 * 1024 * 1024;
-  for (const char* path :
-       {"/api/v1/login", "/api/v1/logout", "/api/v1/certificate", "/api/v1/agent/join", "/api/v1/agent/certificate"})
+  for (const char* path : {"/api/v1/login", "/api/v1/logout", "/api/v1/certificate", "/api/v1/agent/join",
+                           "/api/v1/agent/certificate", "/api/v1/gateway/certificate", "/api/v1/gateway/address"})
     if (head.path == path) return login_bytes;
   const bool is_known = access_.who(head, leader_.state().credentials, world::wall_time_ms()).has_value();
   return is_known ? body_bytes : stranger_bytes;
@@ -337,6 +341,7 @@ void Api::get_stream(const Call& call) {
 }
 
 void Api::changed() {
+  tell_gateways();
   if (change_is_due_ || streams_.empty()) return;
   change_is_due_ = true;
   hooks_.after(change_every, [this] {
@@ -366,6 +371,8 @@ void Api::tick() {
 
 void Api::end() {
   for (const auto& [node, poll] : std::exchange(polls_, {})) send_orders(node, poll.responder);
+  for (const auto& [number, poll] : std::exchange(gateway_polls_, {}))
+    poll.responder.send(http::error_response(503, "unavailable", "the server ends"));
   for (const auto& [number, listener] : streams_) listener.stream.close();
   for (auto& [id, reader] : readers_) {
     if (reader.stream)

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fleet/endpoints.hpp"
 #include "http/authority.hpp"
 #include "http/server.hpp"
 #include "http/server_sent_events.hpp"
@@ -118,6 +119,9 @@ class Api {
   void post_join(const Call& call);
   void post_report(const Call& call);
   void get_assignments(const Call& call);
+  void get_endpoints(const Call& call);
+  void put_gateway_address(const Call& call);
+  void get_gateway_endpoints(const Call& call);
   void post_logs(const Call& call);
 
   bool is_wanted(const DeploymentId& name, std::optional<std::uint64_t> replica) const;
@@ -131,6 +135,15 @@ class Api {
     http::Responder responder;
     std::uint64_t number = 0;
   };
+  // A gateway that waits for something newer than what it was told.
+  struct GatewayPoll {
+    std::string credential;
+    std::uint64_t known = 0;
+    http::Responder responder;
+  };
+  const fleet::GatewayView& show_gateway(const std::string& credential);
+  void answer_gateway(std::uint64_t number, bool is_late);
+  void tell_gateways();
   // A client that reads the output of a replica through its agent.
   struct Reader {
     NodeId node;
@@ -164,6 +177,9 @@ class Api {
   std::uint64_t started_ms_;
   std::uint64_t next_number_ = 1;
   std::multimap<NodeId, Poll> polls_;
+  std::map<std::string, fleet::GatewayView> gateways_shown_;  // what each was told last, by credential
+  std::map<std::uint64_t, GatewayPoll> gateway_polls_;
+  bool gateways_are_due_ = false;  // a timer will tell them
   std::map<std::string, Reader> readers_;
   std::map<std::uint64_t, Listener> streams_;
   bool change_is_due_ = false;  // a timer will tell the streams

@@ -55,22 +55,57 @@ void Api::post_token(const Call& call) {
     Role role = Role::read;
     std::optional<std::uint64_t> seconds;
     std::optional<std::string> node;
+    fleet::Credential of_call;  // what the token of a caller has besides
+    bool for_gateway = false;
   };
   const auto body = read_body(call.request, [](const json::object& object, const std::string& where) {
-    format::check_members(object, {"role", "ttl_s", "node"}, where);
+    format::check_members(
+        object, {"role", "ttl_s", "node", "gateway", "deployment", "name", "weight", "per_second", "concurrent_max"},
+        where);
     Body read;
     read.role = format::word_of(format::member(object, "role", where),
-                                {Role::read, Role::operate, Role::deploy, Role::join}, where + ".role");
+                                {Role::read, Role::operate, Role::deploy, Role::join, Role::call}, where + ".role");
     read.seconds = format::optional_member(object, "ttl_s", where, format::whole_of);
     read.node = format::optional_member(object, "node", where, node_name_of);
-    if (read.node && read.role != Role::join)
-      throw format::JsonError{where + ".node is given, and only a token of role join is for a node"};
+    read.for_gateway = format::optional_member(object, "gateway", where, format::bool_of).value_or(false);
+    if ((read.node || read.for_gateway) && read.role != Role::join)
+      throw format::JsonError{where + " names a node or a gateway, and only a token of role join is for one"};
+    if (read.node && read.for_gateway)
+      throw format::JsonError{where + " is for a node and for a gateway; it can be for one of them"};
+    const auto count_of = [](const json::value& value, const std::string& at) {
+      const std::uint64_t count = format::whole_of(value, at);
+      if (count == 0 || count > 1'000'000) throw format::JsonError{at + " is not from 1 to 1000000"};
+      return static_cast<std::uint32_t>(count);
+    };
+    for (const char* key : {"deployment", "name", "weight", "per_second", "concurrent_max"}) {
+      if (read.role != Role::call && object.contains(key))
+        throw format::JsonError{where + "." + key + " is given, and only a token of role call has it"};
+    }
+    if (read.role == Role::call) {
+      read.of_call.deployment.emplace(node_name_of(format::member(object, "deployment", where), where + ".deployment"));
+      read.of_call.name = format::optional_member(object, "name", where, node_name_of);
+      read.of_call.weight = format::optional_member(object, "weight", where, count_of).value_or(1);
+      read.of_call.per_second = format::optional_member(object, "per_second", where, count_of);
+      read.of_call.concurrent_max = format::optional_member(object, "concurrent_max", where, count_of);
+    }
     return read;
   });
   if (!body) return send(call.responder, body.error());
-  http::Token token{http::make_secret(), signing_.signs_server ? signing_.authority->fingerprint() : ""};
+  const bool is_call = body->role == Role::call;
+  const std::optional<DeploymentId>& deployment = body->of_call.deployment;
+  if (deployment && !leader_.state().desired.deployments.contains(*deployment))
+    return send_no_deployment(call.responder, *deployment);
+  // A key for requests is shown to gateways, never to a server, so that it does not carry the server's fingerprint.
+  http::Token token{http::make_secret(is_call ? http::call_prefix : http::control_prefix),
+                    signing_.signs_server && !is_call ? signing_.authority->fingerprint() : ""};
   fleet::Credential credential = new_credential(body->role, call.who, token.secret);
   if (body->node) credential.node = NodeId(*body->node);
+  credential.for_gateway = body->for_gateway;
+  credential.deployment = deployment;
+  credential.name = body->of_call.name;
+  credential.weight = body->of_call.weight;
+  credential.per_second = body->of_call.per_second;
+  credential.concurrent_max = body->of_call.concurrent_max;
   // A join token is short-lived.
   const std::uint64_t seconds = body->seconds.value_or(body->role == Role::join ? 3600 : 0);
   if (seconds > 0)
@@ -79,6 +114,9 @@ void Api::post_token(const Call& call) {
     return send(call.responder, added.error());
   json::object out{{"id", credential.id}, {"role", to_string(credential.role)}, {"token", to_text(token)}};
   if (credential.node) out["node"] = credential.node->text();
+  if (credential.for_gateway) out["gateway"] = true;
+  if (credential.deployment) out["deployment"] = credential.deployment->text();
+  if (credential.name) out["name"] = *credential.name;
   if (credential.expires_ms) out["expires_at_ms"] = *credential.expires_ms;
   send(call.responder, out);
 }
@@ -119,8 +157,9 @@ Result<json::object> Api::certify(const std::string& request, const fleet::Crede
   if (!signing_.authority)
     return Error{ErrorCode::invalid_argument, "this server has no certificate authority",
                  "it has one once it listens on an address that other machines can reach"};
-  const http::CertificateSubject subject{credential.node ? credential.node->text() : credential.id,
-                                         std::string(to_string(credential.role)), certificate_name(credential)};
+  const http::CertificateSubject subject{
+      credential.node ? credential.node->text() : credential.name.value_or(credential.id),
+      std::string(to_string(credential.role)), certificate_name(credential)};
   std::string made = BERTH_TRY(signing_.authority->sign(request, subject, signing_.lifetime));
   return json::object{{"certificate", std::move(made)}, {"authority", signing_.authority->certificate()}};
 }
@@ -152,10 +191,12 @@ void Api::post_join(const Call& call) {
   struct Body {
     std::string node;
     std::optional<std::string> request;
+    bool is_gateway = false;
   };
   const auto body = read_body(call.request, [](const json::object& object, const std::string& where) {
     return Body{node_name_of(format::member(object, "node", where), where + ".node"),
-                format::optional_member(object, "certificate_request", where, request_of)};
+                format::optional_member(object, "certificate_request", where, request_of),
+                format::optional_member(object, "gateway", where, format::bool_of).value_or(false)};
   });
   if (!body) return send(call.responder, body.error());
   const NodeId node(body->node);
@@ -163,9 +204,18 @@ void Api::post_join(const Call& call) {
     return call.responder.send(http::error_response(
         403, "forbidden", "this token is for node " + call.who.node->text() + ", not for " + node.text(),
         "berth token add join --node " + node.text() + " creates another"));
+  const auto used = leader_.state().credentials.find(call.who.credential);
+  if (used == leader_.state().credentials.end() || used->second.for_gateway != body->is_gateway)
+    return call.responder.send(http::error_response(
+        403, "forbidden", body->is_gateway ? "this token is for a node" : "this token is for a gateway",
+        body->is_gateway ? "berth token add join --gateway creates one for a gateway"
+                         : "berth token add join creates one for a node"));
   const std::string secret = http::make_secret();
-  fleet::Credential credential = new_credential(Role::node, call.who, secret);
-  credential.node = node;
+  fleet::Credential credential = new_credential(body->is_gateway ? Role::gateway : Role::node, call.who, secret);
+  if (body->is_gateway)
+    credential.name = node.text();
+  else
+    credential.node = node;
   json::object out{{"node", node.text()}, {"id", credential.id}};
   // With a certificate the node has no other secret than its key, which it has made itself.
   if (body->request && signing_.authority) {
@@ -175,8 +225,9 @@ void Api::post_join(const Call& call) {
   } else {
     out["token"] = secret;
   }
-  if (const auto added = leader_.add_node(node, credential, call.who.credential, call.who.actor); !added)
-    return send(call.responder, added.error());
+  const Result<void> added = body->is_gateway ? leader_.add_gateway(credential, call.who.credential, call.who.actor)
+                                              : leader_.add_node(node, credential, call.who.credential, call.who.actor);
+  if (!added) return send(call.responder, added.error());
   send(call.responder, out);
 }
 

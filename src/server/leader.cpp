@@ -152,6 +152,7 @@ fleet::NodeOrders Leader::orders(const NodeId& node) const {
   fleet::NodeOrders orders;
   orders.epoch = epoch_;
   orders.number = orders_number(node);
+  orders.gateways = gateways_of(node);
   const auto assigned = state_.assignments.find(node);
   if (assigned == state_.assignments.end()) return orders;
   for (const fleet::Assigned& one : assigned->second.assigned) {
@@ -211,6 +212,7 @@ Result<void> Leader::load() {
   for (const auto& [node, list] : state_.assignments) {
     if (!now->assignments.contains(node)) changed_nodes_.insert(node);
   }
+  find_changed_gateways(now->credentials);
   state_ = *std::move(now);
   forget_removed();
   all_.clear();

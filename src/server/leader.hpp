@@ -93,6 +93,12 @@ class Leader {
   // name lives, or is lost and the token was not made for it.
   Result<void> add_node(const NodeId& node, const fleet::Credential& credential, const std::string& used_up,
                         const std::string& actor);
+  // A gateway that joins gets a credential, in place of that of the same name; `used_up` is the join token's id.
+  Result<void> add_gateway(const fleet::Credential& credential, const std::string& used_up, const std::string& actor);
+  // Where relays reach the gateway that has this credential.
+  Result<void> set_gateway_address(const std::string& credential, const std::string& address);
+  // The gateways that the relay of the node connects to.
+  std::vector<fleet::GatewayOrder> gateways_of(const NodeId& node) const;
   Result<void> add_credential(const fleet::Credential& credential, const std::string& actor);
   Result<void> remove_credential(const std::string& id, const std::string& actor);
 
@@ -136,6 +142,8 @@ class Leader {
   Result<std::optional<TimePoint>> take_steps();
   Result<store::State> read() const;
   Result<void> load();
+  // Nodes whose relays have other gateways or keys than before.
+  void find_changed_gateways(const std::map<std::string, fleet::Credential>& now);
   void forget_removed();
   Result<void> commit_step(controller::Step& step);
   store::Change change_of_step(const controller::Step& step, const DeploymentId* only) const;

@@ -129,6 +129,9 @@ class Listening {
       if (listener.tls) listener.tls->client_authority_file = signing_.authority->certificate_file();
     }
     std::vector<std::string> urls = BERTH_TRY(server_.listen_only(listeners));
+    tls_.reset();
+    for (const http::ListenOn& listener : listeners)
+      if (listener.tls) tls_ = listener.tls;
     for (std::size_t i = 0; i < urls.size(); ++i) urls[i].insert(0, listeners[i].tls ? "https://" : "http://");
     server_.set_names(endpoints.names);
     signing_.signs_server = signs_server;
@@ -136,6 +139,9 @@ class Listening {
     endpoints_ = std::move(endpoints);
     return urls;
   }
+
+  // Of listeners that other machines can reach. Absent: there is none.
+  const std::optional<http::TlsFiles>& tls() const { return tls_; }
 
   // Renews the certificate of the server long before it expires; open connections are not affected.
   void renew_later(const format::Log& log) {
@@ -172,6 +178,7 @@ class Listening {
   Signing& signing_;
   const std::string folder_;
   Endpoints endpoints_;
+  std::optional<http::TlsFiles> tls_;
   TimePoint renewed_ = real_clock().now();
 };
 
@@ -243,6 +250,25 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
     credential.made_ms = world::wall_time_us() / 1000;
     BERTH_TRY(leader.add_node(node, credential, "", "server:" + options.name));
     return own;
+  };
+  serving.tls = listening.tls();
+  serving.add_own_gateway = [&](const std::string& name, const std::string& gateway_folder) -> Result<void> {
+    const std::string file = gateway_folder + "/credential";
+    std::string known = world::read_text(file).value_or("");
+    known.erase(known.find_last_not_of("\r\n") + 1);
+    fleet::Credential credential;
+    credential.id = "gateway-" + name;
+    const auto found = leader.state().credentials.find(credential.id);
+    if (found != leader.state().credentials.end() && http::is_same_text(found->second.sha256, http::sha256(known)))
+      return {};
+    const std::string own = http::make_secret();
+    credential.role = fleet::Role::gateway;
+    credential.sha256 = http::sha256(own);
+    credential.name = name;
+    credential.made_by = "server:" + options.name;
+    credential.made_ms = world::wall_time_ms();
+    BERTH_TRY(leader.add_gateway(credential, "", "server:" + options.name));
+    return world::write_private_text(file, own + "\n");
   };
   server.post([&] {
     started(serving);

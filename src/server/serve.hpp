@@ -44,7 +44,11 @@ struct Serving {
   std::string token_file;
   // A token for the agent of this machine, which joins under that name.
   std::function<Result<std::string>(const NodeId&)> add_own_node;
-  std::function<void()> shutdown;  // from any thread
+  // Makes sure that the folder of the gateway of this machine has a credential of that name. One that is there and
+  // valid stays, since a gateway outlives its server.
+  std::function<Result<void>(const std::string& name, const std::string& folder)> add_own_gateway;
+  std::optional<http::TlsFiles> tls;  // of the listeners that other machines can reach
+  std::function<void()> shutdown;     // from any thread
 };
 
 // What keeps it from serving whatever else is free. unavailable names the server that uses the store.

@@ -416,6 +416,9 @@ json::array credentials_view(const Leader& leader) {
                      {"made_by", credential.made_by},
                      {"made_at_ms", credential.made_ms}};
     if (credential.node) one["node"] = credential.node->text();
+    if (credential.for_gateway) one["gateway"] = true;
+    if (credential.deployment) one["deployment"] = credential.deployment->text();
+    if (credential.name) one["name"] = *credential.name;
     if (credential.expires_ms) one["expires_at_ms"] = *credential.expires_ms;
     out.push_back(std::move(one));
   }

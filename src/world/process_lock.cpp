@@ -61,6 +61,16 @@ Result<std::optional<ProcessLock>> ProcessLock::take(const std::string& path, co
   return std::optional(ProcessLock(std::move(file), status.st_dev, status.st_ino));
 }
 
+std::optional<pid_t> ProcessLock::holder(const std::string& path) {
+  const std::lock_guard guard(held_locks().mutex);
+  const Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct flock range{};
+  range.l_type = F_WRLCK;
+  range.l_whence = SEEK_SET;
+  if (!file || ::fcntl(file.get(), F_GETLK, &range) != 0 || range.l_type == F_UNLCK) return std::nullopt;
+  return range.l_pid;
+}
+
 ProcessLock& ProcessLock::operator=(ProcessLock&& other) noexcept {
   std::swap(file_, other.file_);
   std::swap(device_, other.device_);

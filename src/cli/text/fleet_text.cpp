@@ -411,6 +411,18 @@ std::string events_text(const json::object& answer, const Style& style) {
   return text;
 }
 
+namespace {
+
+// The node that may join or has joined, a gateway, or a deployment and who calls it.
+std::string token_use(const Fields& row) {
+  if (row.has("node")) return "node " + row.text("node");
+  if (row.has("deployment")) return row.text("deployment") + (row.has("name") ? " by " + row.text("name") : "");
+  if (row.text("role") == "gateway") return "gateway " + row.text("name");
+  return row.has("gateway") ? "a gateway" : "";
+}
+
+}  // namespace
+
 std::string tokens_text(const json::object& answer, const Style& style) {
   const Fields fields(answer);
   const json::array& tokens = fields.list("tokens");
@@ -418,7 +430,7 @@ std::string tokens_text(const json::object& answer, const Style& style) {
   return table_text(tokens,
                     {{"ID", text_cell("id")},
                      {"ROLE", text_cell("role")},
-                     {"NODE", text_cell("node"), 8},
+                     {"FOR", token_use, 8},
                      {"MADE BY", text_cell("made_by"), 8, 1},
                      {"MADE (UTC)", [](const Fields& row) { return row.time("made_at_ms"); }, 0, 2},
                      {"EXPIRES (UTC)", [](const Fields& row) { return row.time("expires_at_ms"); }}},

@@ -101,6 +101,10 @@ void add_agent_options(Verb& verb, AgentArguments& arguments) {
   verb.option("--agent-file", "FILE", &arguments.file,
               "what the fleet may do on this machine: devices, users, commands, secrets, labels");
   add_backend_options(verb, arguments.backends);
+  add_log_option(verb, arguments);
+}
+
+void add_log_option(Verb& verb, AgentArguments& arguments) {
   const auto take_form = [&arguments](const std::string& form) -> Result<void> {
     if (form != "logfmt" && form != "json")
       return Error{ErrorCode::invalid_argument, "\"" + form + "\" is not a known log format", "use logfmt or json"};

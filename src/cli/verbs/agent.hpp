@@ -18,6 +18,7 @@ struct AgentArguments {
   std::optional<format::LogForm> log;  // absent: for people on a terminal, else logfmt
 };
 void add_agent_options(Verb& verb, AgentArguments& arguments);
+void add_log_option(Verb& verb, AgentArguments& arguments);
 // But for the server.
 Result<agent::AgentOptions> agent_options(const AgentArguments& arguments);
 

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "agent/agent.hpp"
@@ -9,10 +10,13 @@
 #include "agent/last_epoch.hpp"
 #include "cli/command_line.hpp"
 #include "cli/options.hpp"
+#include "cli/own_gateway.hpp"
 #include "cli/server_store.hpp"
 #include "cli/text/terminal.hpp"
 #include "cli/verbs/agent.hpp"
+#include "gateway/gateway_process.hpp"
 #include "http/listening.hpp"
+#include "http/request_checks.hpp"
 #include "machine/this_node.hpp"
 #include "page/page.hpp"
 #include "server/server_file.hpp"
@@ -35,6 +39,7 @@ struct ServeArguments {
   std::optional<std::string> certificate, key;
   std::vector<std::string> names;
   bool no_agent = false;
+  std::string gateway = gateway::default_address;  // "none": none
   AgentArguments agent;
 };
 
@@ -60,6 +65,44 @@ Result<server::ServerFile> read_settings(const ServeArguments& arguments) {
   return settings;
 }
 
+// One that an earlier server has started goes on.
+Result<void> start_gateway(const ServeArguments& arguments, const server::Serving& serving,
+                           const server::ServeOptions& options, std::optional<OwnGateway>& gateway) {
+  const std::string folder = BERTH_TRY(private_folder(BERTH_TRY(state_folder("gateway")) + "/" + options.name));
+  BERTH_TRY(serving.add_own_gateway(options.name, folder));
+  std::vector<std::string> words{"gateway",    "--join",   serving.socket,   "--name",
+                                 options.name, "--listen", arguments.gateway};
+  if (serving.tls && !http::is_loopback_name(BERTH_TRY(http::parse_listen_address(arguments.gateway)).host)) {
+    for (const std::string& word : {std::string("--tls-certificate"), serving.tls->certificate_file,
+                                    std::string("--tls-key"), serving.tls->key_file})
+      words.push_back(word);
+  }
+  if (arguments.agent.log) {
+    words.emplace_back("--log");
+    words.emplace_back(*arguments.agent.log == LogForm::json ? "json" : "logfmt");
+  }
+  gateway.emplace(folder, std::move(words), options.log);
+  return {};
+}
+
+// Whether other machines could reach a gateway that no certificate identifies.
+Result<void> check_gateway(const ServeArguments& arguments, const server::ServerFile& settings) {
+  if (arguments.gateway == "none") return {};
+  const auto is_local = [](const std::string& address) {
+    const auto parsed = http::parse_listen_address(address);
+    return parsed && http::is_loopback_name(parsed->host);
+  };
+  BERTH_TRY(http::parse_listen_address(arguments.gateway));
+  const auto& listeners = settings.endpoints.listeners;
+  const bool has_tls = std::any_of(listeners.begin(), listeners.end(), [&](const http::ListenOn& one) {
+    return one.tls.has_value() || !is_local(one.address);
+  });
+  if (is_local(arguments.gateway) || has_tls) return {};
+  return Error{ErrorCode::invalid_argument,
+               "other machines can reach " + arguments.gateway + ", and the server has no certificate for it",
+               "let the server listen there too (--listen 0.0.0.0:8443), or give --tls-certificate and --tls-key"};
+}
+
 int run_serve(const ServeArguments& arguments) {
   const ReadyNotice ready_notice;
   const Result<std::string> folder = state_folder("server");
@@ -69,6 +112,7 @@ int run_serve(const ServeArguments& arguments) {
   options.folder = *folder;
   const Result<server::ServerFile> settings = read_settings(arguments);
   if (!settings) return print_error(settings.error());
+  if (const auto checked = check_gateway(arguments, *settings); !checked) return print_error(checked.error());
   const Result<std::string> store = settings->store ? *settings->store : default_store();
   if (!store) return print_error(store.error());
   options.store = *store;
@@ -98,13 +142,23 @@ int run_serve(const ServeArguments& arguments) {
     if (!taken) return print_error(taken.error());
     lock.emplace(*std::move(taken));
   }
+  std::optional<OwnGateway> gateway;
   std::jthread agent;
-  options.stopping = [&] { agent.request_stop(); };
+  options.stopping = [&] {
+    agent.request_stop();
+    gateway.reset();
+  };
   std::optional<Error> agent_error;
   const Result<void> served = server::serve(options, [&](const server::Serving& serving) {
     for (const std::string& url : serving.urls) options.log({LogLevel::info, "serves " + url});
     options.log({LogLevel::info, "the page asks for a token: yours is in " + serving.token_file});
     ready_notice.send();
+    if (arguments.gateway != "none") {
+      if (const auto started = start_gateway(arguments, serving, options, gateway); !started) {
+        agent_error = started.error();
+        return serving.shutdown();
+      }
+    }
     if (!own) return;
     const Result<std::string> token = serving.add_own_node(own->node);
     if (!token) {
@@ -122,6 +176,7 @@ int run_serve(const ServeArguments& arguments) {
     });
   });
   agent.request_stop();
+  gateway.reset();
   if (agent.joinable()) agent.join();
   if (!served) return print_error(served.error());
   if (agent_error) return print_error(*agent_error);
@@ -143,6 +198,8 @@ void add_serve(const Verb& command) {
   verb.option("--tls-key", "FILE", &arguments->key, "PEM");
   verb.option("--host-name", "NAME", &arguments->names,
               "another name by which clients reach this server, besides the name of the machine; may be repeated");
+  verb.option("--gateway", "ADDRESS", &arguments->gateway,
+              "ADDRESS:PORT at which a gateway takes requests for replicas (127.0.0.1:8081), or none");
   verb.flag("--no-agent", arguments->no_agent, "do not run an agent on this machine");
   add_agent_options(verb, arguments->agent);
   verb.footer(

@@ -18,17 +18,20 @@ struct TokenArguments {
   ServerArguments server;
   std::string name;  // a role, or an id
   std::string ttl;
-  std::string node;    // of role join; empty: any
-  std::string output;  // a file; empty: standard output
+  std::string node;                                         // of role join; empty: any
+  bool gateway = false;                                     // of role join: for a gateway
+  std::string deployment, caller;                           // of role call
+  unsigned weight = 1, per_second = 0, concurrent_max = 0;  // 0: no limit
+  std::string output;                                       // a file; empty: standard output
 };
 
 int run_add(const TokenArguments& arguments) {
   if (!fleet::role_named(arguments.name)) {
-    static constexpr std::string_view roles[] = {"read", "operate", "deploy", "join"};
+    static constexpr std::string_view roles[] = {"read", "operate", "deploy", "join", "call"};
     const auto nearest = placement::nearest_name(arguments.name, roles);
     return print_error(
         {ErrorCode::invalid_argument, "there is no role '" + arguments.name + "'",
-         nearest ? "did you mean " + std::string(*nearest) + "?" : "write read, operate, deploy or join"});
+         nearest ? "did you mean " + std::string(*nearest) + "?" : "write read, operate, deploy, join or call"});
   }
   Call call{"/api/v1/tokens", "POST", {{"role", arguments.name}}};
   if (!arguments.ttl.empty()) {
@@ -37,6 +40,15 @@ int run_add(const TokenArguments& arguments) {
     call.body["ttl_s"] = std::chrono::duration_cast<std::chrono::seconds>(*ttl).count();
   }
   if (!arguments.node.empty()) call.body["node"] = arguments.node;
+  if (arguments.gateway) call.body["gateway"] = true;
+  if (!arguments.deployment.empty()) call.body["deployment"] = arguments.deployment;
+  if (!arguments.caller.empty()) call.body["name"] = arguments.caller;
+  if (arguments.weight != 1) call.body["weight"] = arguments.weight;
+  if (arguments.per_second > 0) call.body["per_second"] = arguments.per_second;
+  if (arguments.concurrent_max > 0) call.body["concurrent_max"] = arguments.concurrent_max;
+  if (arguments.name == "call" && arguments.deployment.empty())
+    return print_error(
+        {ErrorCode::invalid_argument, "a key for requests is for one deployment", "add --deployment NAME"});
   Result<ServerAccess> server = ServerAccess::open(arguments.server);
   if (!server) return print_error(server.error());
   const Result<Answer> answer = server->call(call);
@@ -67,12 +79,21 @@ void add_token(const Verb& command) {
   add.argument(
       "ROLE", &arguments->name,
       "read: look; operate: also cordon, drain and pause; deploy: also apply and delete; join: one machine may "
-      "become a node with it, once");
+      "become a node with it, once; call: send requests to a deployment through a gateway");
   add.option(
       "--ttl", "TIME", &arguments->ttl,
       "how long it is valid (90s, 5m, 2h, 1d); without it, one to join for 1h and others until they are removed");
   add.option("--node", "NAME", &arguments->node,
              "for role join: only the machine that joins as this node may use it; required to replace a lost node");
+  add.flag("--gateway", arguments->gateway, "for role join: for a gateway instead of a node");
+  add.option("--deployment", "NAME", &arguments->deployment, "for role call: the deployment that it may call");
+  add.option("--name", "NAME", &arguments->caller, "for role call: who calls, for lists and metrics");
+  add.option("--weight", "N", &arguments->weight, "for role call: its share where callers wait",
+             {.range = {{1, 1000}}});
+  add.option("--per-second", "N", &arguments->per_second,
+             "for role call: requests per second at most, at each gateway");
+  add.option("--concurrent", "N", &arguments->concurrent_max,
+             "for role call: requests at a time at most, at each gateway");
   add.option("-o,--output", "FILE", &arguments->output,
              "write the token there instead, readable by you alone, as token files must be");
   add_server_options(add, arguments->server);

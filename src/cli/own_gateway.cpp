@@ -1,0 +1,93 @@
+#include "cli/own_gateway.hpp"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+
+#include "berth/clock.hpp"
+#include "gateway/gateway_process.hpp"
+#include "world/process_lock.hpp"
+
+namespace berth::cli {
+
+using format::LogLevel;
+
+namespace {
+
+constexpr Duration look_every = std::chrono::milliseconds(200);
+constexpr Duration pause_min = std::chrono::milliseconds(200), pause_max = std::chrono::seconds(10);
+
+// In a session of its own: Ctrl-C at the terminal is for the server, which ends it.
+Result<pid_t> start(const std::vector<std::string>& arguments) {
+  std::vector<char*> words{const_cast<char*>("berth")};
+  for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
+  words.push_back(nullptr);
+  posix_spawn_file_actions_t files;
+  posix_spawnattr_t attributes;
+  posix_spawn_file_actions_init(&files);
+  posix_spawnattr_init(&attributes);
+  posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  sigset_t none, all;
+  sigemptyset(&none);
+  sigfillset(&all);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setsigdefault(&attributes, &all);
+  pid_t pid = 0;
+  const int failed = posix_spawn(&pid, "/proc/self/exe", &files, &attributes, words.data(), environ);
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&files);
+  if (failed != 0)
+    return Error{ErrorCode::unavailable, std::string("cannot start the gateway: ") + std::strerror(failed)};
+  return pid;
+}
+
+}  // namespace
+
+OwnGateway::OwnGateway(std::string folder, std::vector<std::string> arguments, format::Log log)
+    : folder_(std::move(folder)),
+      arguments_(std::move(arguments)),
+      log_(std::move(log)),
+      thread_([this](const std::stop_token& stop) { watch(stop); }) {}
+
+OwnGateway::~OwnGateway() = default;
+
+void OwnGateway::watch(const std::stop_token& stop) {
+  pid_t own = 0;  // started here and not ended yet
+  Duration pause = pause_min;
+  TimePoint started{}, next{};
+  while (!stop.stop_requested()) {
+    int status = 0;
+    if (own > 0 && ::waitpid(own, &status, WNOHANG) == own) {
+      own = 0;
+      pause = real_clock().now() - started > pause_max ? pause_min : std::min(2 * pause, pause_max);
+      next = real_clock().now() + pause;
+      log_({LogLevel::warning,
+            "the gateway has ended and is started again",
+            {{"reason", WIFSIGNALED(status) ? "signal " + std::to_string(WTERMSIG(status))
+                                            : "status " + std::to_string(WEXITSTATUS(status))}}});
+    }
+    if (own == 0 && real_clock().now() >= next) {
+      // One that an earlier server has started still runs as long as it has the lock.
+      if (!world::ProcessLock::holder(gateway::lock_file(folder_))) {
+        if (const Result<pid_t> pid = start(arguments_)) {
+          own = *pid;
+        } else {
+          log_({LogLevel::error, pid.error().to_text()});
+          next = real_clock().now() + pause_max;
+        }
+        started = real_clock().now();
+      }
+    }
+    real_clock().sleep_for(look_every);
+  }
+  if (const auto holder = world::ProcessLock::holder(gateway::lock_file(folder_))) ::kill(*holder, SIGTERM);
+}
+
+}  // namespace berth::cli

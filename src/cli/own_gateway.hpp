@@ -1,0 +1,29 @@
+// The gateway that `berth serve` starts and watches: a process of its own, so that the death of one does not touch the
+// other. A server that was killed leaves it running, and the next one finds it.
+#pragma once
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "format/log_line.hpp"
+
+namespace berth::cli {
+
+class OwnGateway {
+ public:
+  // `arguments`: of the command, after its name. `folder`: of the gateway.
+  OwnGateway(std::string folder, std::vector<std::string> arguments, format::Log log);
+  // Ends the gateway, which finishes its requests first. It is not waited for.
+  ~OwnGateway();
+
+ private:
+  void watch(const std::stop_token& stop);
+
+  const std::string folder_;
+  const std::vector<std::string> arguments_;
+  const format::Log log_;
+  std::jthread thread_;
+};
+
+}  // namespace berth::cli

@@ -1,0 +1,127 @@
+// `berth gateway`: one address for requests to the replicas of a fleet.
+#include "gateway/gateway_process.hpp"
+
+#include "agent/identity.hpp"
+#include "cli/options.hpp"
+#include "cli/server_access.hpp"
+#include "cli/verbs/agent.hpp"
+#include "deployment/identifiers.hpp"
+#include "http/listening.hpp"
+#include "http/request_checks.hpp"
+#include "machine/this_node.hpp"
+#include "world/process_lock.hpp"
+#include "world/ready_notice.hpp"
+#include "world/runtime_folder.hpp"
+
+namespace berth::cli {
+
+using namespace format;
+using namespace world;
+namespace {
+
+struct GatewayArguments {
+  std::string url;
+  std::optional<std::string> token_file;
+  std::string ca_file, fingerprint;
+  std::vector<std::string> listen;
+  std::optional<std::string> certificate, key;
+  AgentArguments agent;  // its name and its log
+};
+
+Result<std::vector<http::ListenOn>> listeners_of(const GatewayArguments& arguments) {
+  if (arguments.certificate.has_value() != arguments.key.has_value())
+    return Error{ErrorCode::invalid_argument, "a certificate needs its key, and a key its certificate",
+                 "give both --tls-certificate and --tls-key"};
+  std::vector<std::string> addresses = arguments.listen;
+  if (addresses.empty()) addresses.emplace_back(gateway::default_address);
+  std::vector<http::ListenOn> listeners;
+  for (const std::string& address : addresses) {
+    const http::ListenAddress parsed = BERTH_TRY(http::parse_listen_address(address));
+    const bool is_local = http::is_loopback_name(parsed.host);
+    if (!is_local && !arguments.certificate)
+      return Error{ErrorCode::invalid_argument, "other machines can reach " + address + ", so it needs a certificate",
+                   "give --tls-certificate and --tls-key, or listen on a loopback address such as 127.0.0.1:8081"};
+    listeners.push_back({address, std::nullopt});
+    if (arguments.certificate) listeners.back().tls = http::TlsFiles{*arguments.certificate, *arguments.key};
+  }
+  return listeners;
+}
+
+// Joins first if necessary.
+Result<void> join_with(const GatewayArguments& arguments, const http::ClientOptions& server, const std::string& name,
+                       const std::string& folder) {
+  if (!arguments.token_file) return {};
+  const Result<std::string> token = read_token_file(*arguments.token_file, "--token-file");
+  const bool is_known = agent::known_server(server, folder).has_value();
+  if (!token && is_known && token.error().code == ErrorCode::not_found) return {};
+  if (!token) return token.error();
+  if (is_known && agent::has_joined_with(folder, *token)) return {};
+  agent::Joining joining{server, *arguments.token_file, NodeId(name), agent_version(), folder, true};
+  joining.server.token = *token;
+  return agent::join(joining);
+}
+
+int run_gateway_verb(const GatewayArguments& arguments) {
+  const ReadyNotice ready_notice;
+  const std::string name = arguments.agent.name.value_or(machine::this_node().id.text());
+  if (!deployment::is_name(name))
+    return print_error({ErrorCode::invalid_argument, "\"" + name + "\" is not a valid name for a gateway",
+                        "use letters, digits, '.', '_' and '-', a letter or digit first"});
+  if (const auto takes = check_takes_token(arguments.url); !takes) return print_error(takes.error());
+  const Result<std::vector<http::ListenOn>> listeners = listeners_of(arguments);
+  if (!listeners) return print_error(listeners.error());
+  const Result<std::string> state = state_folder("gateway");
+  if (!state) return print_error(state.error());
+  const Result<std::string> folder = private_folder(*state + "/" + name);
+  if (!folder) return print_error(folder.error());
+  std::string other;
+  const auto lock = ProcessLock::take(gateway::lock_file(*folder), "another gateway", other);
+  if (!lock) return print_error(lock.error());
+  if (!*lock)
+    return print_error({ErrorCode::already_exists, "a gateway with this name already runs on this machine: " + other,
+                        "stop it first, or give this one another --name"});
+  const http::ClientOptions server{
+      .url = arguments.url, .ca_file = arguments.ca_file, .fingerprint = arguments.fingerprint};
+  if (const auto joined = join_with(arguments, server, name, *folder); !joined) return print_error(joined.error());
+  gateway::GatewayProcessOptions options;
+  options.server = [&] { return agent::known_server(server, *folder); };
+  if (const auto known = options.server(); !known)
+    return print_error({known.error().code, "this gateway has not joined yet",
+                        "berth token add join --gateway on the server's machine prints a token; give the file it is in "
+                        "with --token-file"});
+  options.listeners = *listeners;
+  options.log = log_to_stderr(arguments.agent, {{"component", "gateway"}});
+  const Result<void> ran = gateway::run_gateway(options, [&](const std::vector<std::string>& urls) {
+    for (const std::string& url : urls) options.log({LogLevel::info, "takes requests at " + url});
+    ready_notice.send();
+  });
+  return ran ? done : print_error(ran.error());
+}
+
+}  // namespace
+
+void add_gateway(const Verb& command) {
+  const auto arguments = std::make_shared<GatewayArguments>();
+  Verb verb = command.add("gateway", "take requests at one address and pass them on to the replicas of a fleet");
+  verb.option("--join", "URL", &arguments->url, "address of the server, such as https://head:8443", {.required = true});
+  verb.option("--token-file", "FILE", &arguments->token_file,
+              "file with the token from berth token add join --gateway; needed the first time");
+  verb.option(
+      "--listen", "ADDRESS", &arguments->listen,
+      "ADDRESS:PORT to take requests at (127.0.0.1:8081); may be repeated. Relays of nodes connect to the first");
+  verb.option("--tls-certificate", "FILE", &arguments->certificate, "PEM; needed where other machines can reach it");
+  verb.option("--tls-key", "FILE", &arguments->key, "PEM");
+  verb.option("--ca", "FILE", &arguments->ca_file,
+              "certificates to trust, if the server has a certificate of your own authority");
+  verb.option("--fingerprint", "SHA256", &arguments->fingerprint,
+              "accept only the certificate with this fingerprint, or certificates signed by the authority with this "
+              "fingerprint");
+  verb.option("--name", "NAME", &arguments->agent.name, "of this gateway; without it the name of the machine");
+  add_log_option(verb, arguments->agent);
+  verb.footer(
+      {"berth serve starts one by itself. Stopped, it takes no new connections and finishes the requests that it "
+       "has."});
+  verb.run([arguments] { return run_gateway_verb(*arguments); });
+}
+
+}  // namespace berth::cli

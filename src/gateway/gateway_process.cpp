@@ -1,0 +1,203 @@
+#include "gateway/gateway_process.hpp"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <csignal>
+#include <map>
+#include <thread>
+
+#include "format/answer_error.hpp"
+#include "format/fleet_json.hpp"
+#include "gateway/gateway.hpp"
+#include "http/listening.hpp"
+#include "http/request_checks.hpp"
+#include "http/secret.hpp"
+
+namespace berth::gateway {
+
+namespace json = boost::json;
+using format::LogLevel;
+
+namespace {
+
+constexpr std::uint64_t poll_wait_s = 20;
+constexpr std::chrono::milliseconds pause_min{100}, pause_max{2'000}, drain_time{60'000};
+
+// As many as this process may have files, with some for itself and half of the rest for the relays.
+http::Limits limits() {
+  rlimit files{};
+  http::Limits limits;
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return limits;
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
+  getrlimit(RLIMIT_NOFILE, &files);
+  const std::size_t all = std::clamp<std::size_t>(files.rlim_cur, 256, 200'000) - 64;
+  limits.connections = all;
+  limits.connections_of_loopback = all - all / 8;
+  limits.connections_of_address = all / 2;
+  return limits;
+}
+
+// What the server says, on a thread of its own: it may be slow or gone, and the gateway goes on with what it knows.
+class ServerFeed {
+ public:
+  struct Port {
+    std::uint16_t number = 0;
+    bool is_loopback = true;
+  };
+  ServerFeed(const GatewayProcessOptions& options, Port port, std::function<void(fleet::GatewayView)> take)
+      : options_(options),
+        port_(port),
+        take_(std::move(take)),
+        thread_([this](const std::stop_token& stop) { run(stop); }) {}
+
+ private:
+  void tell(const std::string& problem) {
+    if (problem == problem_) return;
+    problem_ = problem;
+    if (problem.empty())
+      options_.log({LogLevel::info, "the gateway hears its server"});
+    else
+      options_.log({LogLevel::warning,
+                    "the gateway does not hear its server and goes on with what it knows",
+                    {{"reason", problem}}});
+  }
+
+  void run(const std::stop_token& stop) {
+    std::chrono::milliseconds pause = pause_min;
+    while (!stop.stop_requested()) {
+      const Result<void> ended = follow(stop, pause);
+      if (stop.stop_requested()) return;
+      tell(ended ? "" : ended.error().to_text());
+      for (const Deadline deadline = Deadline::after(real_clock(), pause);
+           !deadline.passed(real_clock().now()) && !stop.stop_requested();)
+        real_clock().sleep_for(std::chrono::milliseconds(20));
+      pause = std::min(pause_max, 2 * pause);
+    }
+  }
+
+  static Result<std::string> body_of(const Result<http::Response>& answer) {
+    if (!answer) return answer.error();
+    if (answer->status == 200) return answer->body;
+    const auto error = format::answer_error(answer->body);
+    return Error{ErrorCode::unavailable, error ? error->message : "status " + std::to_string(answer->status),
+                 answer->status == 401 ? "join again with a token of berth token add join --gateway" : ""};
+  }
+
+  // Until an error.
+  Result<void> follow(const std::stop_token& stop, std::chrono::milliseconds& pause) {
+    http::Client client = BERTH_TRY(http::Client::create(BERTH_TRY(options_.server())));
+    const auto here = format::document({{"port", port_.number}, {"loopback", port_.is_loopback}});
+    BERTH_TRY(body_of(client.request(
+        "PUT", "/api/v1/gateway/address", here,
+        {.headers = {{"content-type", "application/json"}}, .timeout = std::chrono::seconds(10), .stop = stop})));
+    std::uint64_t epoch = 0, number = 0;
+    while (true) {
+      const std::string body =
+          BERTH_TRY(body_of(client.request("GET",
+                                           "/api/v1/gateway/endpoints?epoch=" + std::to_string(epoch) + "&revision=" +
+                                               std::to_string(number) + "&wait_s=" + std::to_string(poll_wait_s),
+                                           {}, {.timeout = std::chrono::seconds(poll_wait_s + 5), .stop = stop})));
+      fleet::GatewayView view = BERTH_TRY(format::read_document(body, "the endpoints", format::gateway_view_of));
+      tell("");
+      pause = pause_min;
+      // A server that was replaced may still answer.
+      if (view.epoch < epoch_seen_)
+        return Error{ErrorCode::unavailable, "the server is of an earlier epoch than one that was heard before"};
+      epoch_seen_ = view.epoch;
+      const bool is_new = view.epoch != epoch || view.number != number;
+      epoch = view.epoch;
+      number = view.number;
+      if (is_new) take_(std::move(view));
+    }
+  }
+
+  const GatewayProcessOptions& options_;
+  const Port port_;
+  const std::function<void(fleet::GatewayView)> take_;
+  std::uint64_t epoch_seen_ = 0;
+  std::string problem_;
+  std::jthread thread_;
+};
+
+// The relays that may connect, by what they prove.
+class RelayKeys {
+ public:
+  void set(const std::vector<fleet::RelayKey>& relays) {
+    keys_.clear();
+    for (const fleet::RelayKey& relay : relays) {
+      http::Proof proof = http::proof_of(http::sha256(relay.key));
+      keys_.emplace(std::move(proof.identity), http::KnownKey{relay.node.text(), std::move(proof.key)});
+    }
+  }
+  std::optional<http::KnownKey> find(std::string_view identity) const {
+    const auto found = keys_.find(identity);
+    return found == keys_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+ private:
+  std::map<std::string, http::KnownKey, std::less<>> keys_;
+};
+
+}  // namespace
+
+std::string lock_file(const std::string& folder) { return folder + "/lock"; }
+
+Result<void> run_gateway(const GatewayProcessOptions& options,
+                         const std::function<void(const std::vector<std::string>& urls)>& started) {
+  std::signal(SIGPIPE, SIG_IGN);
+  RelayKeys keys;
+  std::optional<Gateway> gateway;
+  http::ServerOptions server_options;
+  server_options.serves_page = false;
+  server_options.limits = limits();
+  server_options.key_of = [&](std::string_view identity) { return keys.find(identity); };
+  http::Server server(std::move(server_options),
+                      http::Server::Proxy([&](http::Link& client, http::Head& head, const http::Peer& peer) {
+                        return gateway->handle(client, head, peer);
+                      }));
+  const std::vector<std::string> addresses = BERTH_TRY(server.listen_only(options.listeners));
+  GatewayOptions gateway_options;
+  gateway_options.relay_of = [](const http::Head&, const http::Peer& peer) {
+    return peer.credential.empty() ? std::nullopt : std::optional(NodeId(peer.credential));
+  };
+  gateway.emplace(server.loop(), std::move(gateway_options));
+  const http::ListenAddress first = BERTH_TRY(http::parse_listen_address(addresses.front()));
+  std::optional<ServerFeed> feed;
+  std::vector<std::string> conflicts;  // as they were told
+  const auto take = [&](fleet::GatewayView view) {
+    server.post([&, view = std::move(view)] {
+      keys.set(view.relays);
+      gateway->set(indexed(view));
+      for (const std::string& conflict : gateway->routes().conflicts()) {
+        if (std::find(conflicts.begin(), conflicts.end(), conflict) == conflicts.end())
+          options.log({LogLevel::warning, conflict});
+      }
+      conflicts = gateway->routes().conflicts();
+    });
+  };
+  // The relays stay until the last request is answered.
+  const std::function<void()> end_when_idle = [&] {
+    if (gateway->calls() == 0) return gateway->end();
+    server.after(std::chrono::milliseconds(20), end_when_idle);
+  };
+  BERTH_TRY(server.on_signal({SIGINT, SIGTERM}, [&](int) {
+    server.shutdown(drain_time);
+    end_when_idle();
+  }));
+  server.post([&] {
+    std::vector<std::string> urls;
+    for (std::size_t i = 0; i < addresses.size(); ++i)
+      urls.push_back((options.listeners[i].tls ? "https://" : "http://") + addresses[i]);
+    started(urls);
+    feed.emplace(options, ServerFeed::Port{first.port, http::is_loopback_name(first.host)}, take);
+  });
+  server.run();
+  feed.reset();
+  gateway.reset();
+  return {};
+}
+
+}  // namespace berth::gateway

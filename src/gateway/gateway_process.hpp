@@ -1,0 +1,32 @@
+// A gateway as a process: its listeners, its server, which tells it about the fleet, and signals.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "berth/result.hpp"
+#include "format/log_line.hpp"
+#include "http/client.hpp"
+#include "http/server.hpp"
+
+namespace berth::gateway {
+
+inline constexpr const char* default_address = "127.0.0.1:8081";
+
+// One process at a time is the gateway of a folder.
+std::string lock_file(const std::string& folder);
+
+struct GatewayProcessOptions {
+  // Asked for every connection: with the credential of the gateway, which may be replaced.
+  std::function<Result<http::ClientOptions>()> server;
+  std::vector<http::ListenOn> listeners;
+  format::Log log;
+};
+
+// Serves until a signal (SIGINT, SIGTERM); then requests in flight end, at most for `drain_time`. `started` is called
+// with the addresses on the gateway's thread.
+Result<void> run_gateway(const GatewayProcessOptions& options,
+                         const std::function<void(const std::vector<std::string>& urls)>& started);
+
+}  // namespace berth::gateway

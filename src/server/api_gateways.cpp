@@ -1,0 +1,119 @@
+// Of the API: what can be called, for people and for gateways.
+#include <boost/json.hpp>
+
+#include "format/fleet_json.hpp"
+#include "http/request_checks.hpp"
+#include "server/answers.hpp"
+#include "server/api.hpp"
+#include "server/gateway_view.hpp"
+
+namespace berth::server {
+
+namespace json = boost::json;
+
+namespace {
+
+constexpr std::uint64_t wait_max_s = 30;
+constexpr std::chrono::milliseconds gateways_every{100};
+
+std::uint64_t number_in(const http::Request& request, const char* name) {
+  const auto found = request.query.find(name);
+  return found == request.query.end() ? 0 : read_number(found->second, UINT64_MAX).value_or(0);
+}
+
+}  // namespace
+
+void Api::get_endpoints(const Call& call) {
+  json::array deployments;
+  for (const fleet::ServedDeployment& one : served_deployments(leader_, true))
+    deployments.push_back(format::to_json(one));
+  json::array gateways;
+  for (const auto& [id, credential] : leader_.state().credentials) {
+    if (credential.role != fleet::Role::gateway || !credential.address) continue;
+    gateways.push_back(json::object{{"name", credential.name.value_or(id)}, {"address", *credential.address}});
+  }
+  send(call.responder, json::object{{"revision", leader_.change_count()},
+                                    {"deployments", std::move(deployments)},
+                                    {"gateways", std::move(gateways)}});
+}
+
+// The address is the port that the gateway has told, at the address that its connection comes from.
+void Api::put_gateway_address(const Call& call) {
+  struct Body {
+    std::uint64_t port = 0;
+    bool is_loopback = false;
+  };
+  const auto body = read_body(call.request, [](const json::object& object, const std::string& where) {
+    format::check_members(object, {"port", "loopback"}, where);
+    Body read{format::whole_of(format::member(object, "port", where), where + ".port"),
+              format::optional_member(object, "loopback", where, format::bool_of).value_or(false)};
+    if (read.port == 0 || read.port > 65535) throw format::JsonError{where + ".port is not a port"};
+    return read;
+  });
+  if (!body) return send(call.responder, body.error());
+  const http::Peer& peer = call.request.peer;
+  const bool is_here = peer.is_loopback || peer.unix_uid;
+  std::string host = is_here ? "" : peer.address;
+  if (host.find(':') != host.npos) host = "[" + host + "]";
+  if (body->is_loopback) host = "127.0.0.1";
+  const std::string address = host + ":" + std::to_string(body->port);
+  if (const auto set = leader_.set_gateway_address(call.who.credential, address); !set)
+    return send(call.responder, set.error());
+  send(call.responder, json::object{{"address", address}});
+}
+
+// Brings the view of this gateway up to date.
+const fleet::GatewayView& Api::show_gateway(const std::string& credential) {
+  fleet::GatewayView& shown = gateways_shown_[credential];
+  const auto found = leader_.state().credentials.find(credential);
+  if (found == leader_.state().credentials.end()) return shown;
+  fleet::GatewayView view = gateway_view(leader_, found->second);
+  view.number = shown.number;
+  if (shown.number == 0 || view != shown) {
+    shown = std::move(view);
+    ++shown.number;
+  }
+  return shown;
+}
+
+void Api::get_gateway_endpoints(const Call& call) {
+  const std::string credential = call.who.credential;
+  const fleet::GatewayView& view = show_gateway(credential);
+  const std::uint64_t wait_s = std::min(number_in(call.request, "wait_s"), wait_max_s);
+  const std::uint64_t known = number_in(call.request, "revision");
+  if (wait_s == 0 || view.epoch != number_in(call.request, "epoch") || view.number != known)
+    return send(call.responder, format::to_json(view));
+  const std::uint64_t number = next_number_++;
+  gateway_polls_.emplace(number, GatewayPoll{credential, known, call.responder});
+  call.responder.on_gone([this, number] { gateway_polls_.erase(number); });
+  hooks_.after(std::chrono::seconds(wait_s), [this, number] { answer_gateway(number, true); });
+}
+
+// `is_late`: also where nothing is new.
+void Api::answer_gateway(std::uint64_t number, bool is_late) {
+  const auto found = gateway_polls_.find(number);
+  if (found == gateway_polls_.end()) return;
+  const GatewayPoll poll = found->second;
+  if (!leader_.state().credentials.contains(poll.credential)) {
+    gateways_shown_.erase(poll.credential);
+    poll.responder.send(http::error_response(401, "not_logged_in", "this needs a token that the server knows"));
+  } else {
+    const fleet::GatewayView& view = show_gateway(poll.credential);
+    if (view.number == poll.known && !is_late) return;
+    send(poll.responder, format::to_json(view));
+  }
+  gateway_polls_.erase(number);
+}
+
+void Api::tell_gateways() {
+  if (gateways_are_due_ || gateway_polls_.empty()) return;
+  gateways_are_due_ = true;
+  hooks_.after(gateways_every, [this] {
+    gateways_are_due_ = false;
+    std::vector<std::uint64_t> waiting;
+    for (const auto& [number, poll] : gateway_polls_) waiting.push_back(number);
+    for (const std::uint64_t number : waiting) answer_gateway(number, false);
+  });
+}
+
+}  // namespace berth::server

@@ -1,0 +1,88 @@
+#include "server/gateway_view.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "deployment/command.hpp"
+#include "server/access.hpp"
+
+namespace berth::server {
+
+using fleet::EndpointState;
+using fleet::ReplicaState;
+using fleet::Role;
+
+namespace {
+
+// A replica that is told where to listen.
+bool can_be_called(const DeploymentSpec& spec) {
+  return deployment::uses_placeholder(spec, "port") || deployment::uses_placeholder(spec, "socket");
+}
+
+// Absent: it does not serve yet.
+std::optional<EndpointState> state_of(const Leader& leader, const fleet::Assigned& assigned) {
+  const NodeId& node = assigned.place.node;
+  if (leader.health(node) == controller::NodeHealth::lost) return EndpointState::gone;
+  const Heard* const heard = leader.heard(node);
+  // A server that was restarted has not heard its nodes yet. Its relay knows whether the replica serves.
+  if (!heard) return assigned.stopping ? EndpointState::draining : EndpointState::ready;
+  for (const fleet::ReplicaReport& report : heard->report.replicas) {
+    if (report.key != assigned.key()) continue;
+    switch (report.state) {
+      case ReplicaState::ready: return assigned.stopping ? EndpointState::draining : EndpointState::ready;
+      case ReplicaState::unready:
+      case ReplicaState::stopping: return EndpointState::draining;
+      case ReplicaState::backing_off:
+      case ReplicaState::gone: return EndpointState::gone;
+      case ReplicaState::waiting:
+      case ReplicaState::starting:
+      case ReplicaState::refused: return std::nullopt;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<fleet::ServedDeployment> served_deployments(const Leader& leader, bool with_gone) {
+  std::vector<fleet::ServedDeployment> served;
+  std::map<DeploymentId, std::size_t> index;
+  for (const auto& [name, wanted] : leader.state().desired.deployments) {
+    const DeploymentSpec& spec = wanted.spec;
+    if (!can_be_called(spec)) continue;
+    index[name] = served.size();
+    served.push_back({name, spec.model, spec.serving, spec.policy, spec.idempotent, {}});
+  }
+  for (const auto& [node, list] : leader.state().assignments) {
+    for (const fleet::Assigned& one : list.assigned) {
+      const auto at = index.find(one.place.deployment);
+      if (at == index.end()) continue;
+      fleet::ServedDeployment& deployment = served[at->second];
+      const auto state = state_of(leader, one);
+      if (!state || (*state == EndpointState::gone && !with_gone)) continue;
+      deployment.endpoints.push_back({to_string(one.key()), node, deployment.serving.max_concurrent, *state});
+    }
+  }
+  for (fleet::ServedDeployment& deployment : served) {
+    std::sort(deployment.endpoints.begin(), deployment.endpoints.end(),
+              [](const fleet::Endpoint& a, const fleet::Endpoint& b) { return a.name < b.name; });
+  }
+  return served;
+}
+
+fleet::GatewayView gateway_view(const Leader& leader, const fleet::Credential& gateway) {
+  fleet::GatewayView view;
+  view.epoch = leader.epoch();
+  view.deployments = served_deployments(leader, false);
+  for (const auto& [id, credential] : leader.state().credentials) {
+    if (credential.role == Role::call && credential.deployment)
+      view.callers.push_back({id, credential.name.value_or(id), credential.sha256, *credential.deployment,
+                              credential.weight, credential.per_second, credential.concurrent_max,
+                              credential.expires_ms});
+    if (credential.role == Role::node && credential.node)
+      view.relays.push_back({*credential.node, relay_key(credential, gateway)});
+  }
+  return view;
+}
+
+}  // namespace berth::server

@@ -1,0 +1,72 @@
+// Of the leader: gateways, and the keys by which they and the relays of nodes know each other.
+#include <algorithm>
+
+#include "server/access.hpp"
+#include "server/leader.hpp"
+
+namespace berth::server {
+
+using fleet::Credential;
+using fleet::EventKind;
+using fleet::Role;
+
+std::vector<fleet::GatewayOrder> Leader::gateways_of(const NodeId& node) const {
+  std::vector<fleet::GatewayOrder> gateways;
+  const Credential* own = nullptr;
+  for (const auto& [id, credential] : state_.credentials)
+    if (credential.role == Role::node && credential.node == node) own = &credential;
+  if (!own) return gateways;
+  for (const auto& [id, credential] : state_.credentials) {
+    if (credential.role == Role::gateway && credential.address)
+      gateways.push_back({credential.name.value_or(id), *credential.address, relay_key(*own, credential)});
+  }
+  return gateways;
+}
+
+void Leader::find_changed_gateways(const std::map<std::string, Credential>& now) {
+  const auto differs = [](const std::map<std::string, Credential>& in, const Credential& of) {
+    const auto found = in.find(of.id);
+    return found == in.end() || found->second != of;
+  };
+  const auto compare = [&](const std::map<std::string, Credential>& these,
+                           const std::map<std::string, Credential>& those) {
+    bool is_gateway = false;
+    for (const auto& [id, credential] : these) {
+      if ((credential.role != Role::gateway && credential.role != Role::node) || !differs(those, credential)) continue;
+      if (credential.node) changed_nodes_.insert(*credential.node);
+      is_gateway = is_gateway || credential.role == Role::gateway;
+    }
+    return is_gateway;
+  };
+  const bool is_added = compare(now, state_.credentials), is_removed = compare(state_.credentials, now);
+  if (!is_added && !is_removed) return;
+  for (const auto& [node, record] : state_.nodes) changed_nodes_.insert(node);
+}
+
+Result<void> Leader::add_gateway(const Credential& credential, const std::string& used_up, const std::string& actor) {
+  store::Change change = change_of(state_);
+  for (const auto& [id, old] : state_.credentials) {
+    if (old.role == Role::gateway && old.name == credential.name) change.credentials[id] = std::nullopt;
+  }
+  change.credentials[credential.id] = credential;
+  if (!used_up.empty()) change.credentials[used_up] = std::nullopt;
+  const std::string name = credential.name.value_or(credential.id);
+  return commit(std::move(change),
+                {event(EventKind::credential, actor, "gateway/" + name, "the gateway " + name + " joined")});
+}
+
+Result<void> Leader::set_gateway_address(const std::string& credential, const std::string& address) {
+  const auto found = state_.credentials.find(credential);
+  if (found == state_.credentials.end() || found->second.role != Role::gateway)
+    return Error{ErrorCode::not_found, "there is no gateway with this credential", "join again"};
+  if (found->second.address == address) return {};
+  store::Change change = change_of(state_);
+  Credential changed = found->second;
+  changed.address = address;
+  const std::string name = changed.name.value_or(changed.id);
+  change.credentials[credential] = std::move(changed);
+  return commit(std::move(change), {event(EventKind::credential, "gateway:" + name, "gateway/" + name,
+                                          "relays reach the gateway " + name + " at " + address)});
+}
+
+}  // namespace berth::server
