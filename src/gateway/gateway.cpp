@@ -57,18 +57,6 @@ std::optional<std::uint32_t> in_flight_of(std::string_view load) {
   return error == std::errc() && end != load.data() ? std::optional(value) : std::nullopt;
 }
 
-// Counts while it lives.
-class Counted {
- public:
-  explicit Counted(std::size_t& count) : count_(count) { ++count_; }
-  ~Counted() { --count_; }
-  Counted(const Counted&) = delete;
-  Counted& operator=(const Counted&) = delete;
-
- private:
-  std::size_t& count_;
-};
-
 }  // namespace
 
 // A deployment, with who waits for it.
@@ -481,7 +469,7 @@ Async<bool> Gateway::handle(Link& client, Head& head, const http::Peer& peer) {
     co_return false;
   }
   Call call{client, head, peer};
-  const Counted counted(calls_);
+  ++calls_;
   std::optional<Response> answer = authenticate(call);
   if (!answer) {
     co_await permit_body(call);
@@ -493,8 +481,10 @@ Async<bool> Gateway::handle(Link& client, Head& head, const http::Peer& peer) {
     if (--in_flight_[call.caller] == 0) in_flight_.erase(call.caller);
   }
   peeked_bytes_ -= call.peeked;
-  if (!answer) co_return call.is_kept;
-  co_return co_await send(call, *std::move(answer));
+  bool is_kept = call.is_kept;
+  if (answer) is_kept = co_await send(call, *std::move(answer));
+  --calls_;
+  co_return is_kept;
 }
 
 }  // namespace berth::gateway

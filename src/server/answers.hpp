@@ -17,6 +17,9 @@
 
 namespace berth::server {
 
+// Of a request that waits for something new.
+inline constexpr std::uint64_t wait_max_s = 60;
+
 inline void send(const http::Responder& responder, const boost::json::object& answer) {
   responder.send(http::json_response(200, format::document(answer)));
 }

@@ -14,7 +14,6 @@ using fleet::Role;
 
 namespace {
 
-constexpr std::uint64_t wait_max_s = 60;
 
 }  // namespace
 

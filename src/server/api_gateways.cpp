@@ -13,7 +13,6 @@ namespace json = boost::json;
 
 namespace {
 
-constexpr std::uint64_t wait_max_s = 30;
 constexpr std::chrono::milliseconds gateways_every{100};
 
 std::uint64_t number_in(const http::Request& request, const char* name) {
