@@ -118,7 +118,7 @@ class DamagedStore(Fleet):
 class StoreFile(Fleet):
     def test_a_path_with_a_mistake_is_not_an_empty_fleet(self):
         missing = self.folder / "typo" / "store.db"
-        serve = ("serve", "--no-agent", "--listen", "127.0.0.1:0", "--store")
+        serve = ("serve", "--no-agent", "--gateway", "none", "--listen", "127.0.0.1:0", "--store")
         self.assertRefused(self.berth(*serve, f"sqlite:{missing}", BERTH_RUNTIME_DIR=str(self.folder / "other")), 2, "there is no folder", str(missing.parent))
         self.assertFalse(missing.parent.exists())
 
@@ -126,7 +126,7 @@ class StoreFile(Fleet):
         notes = self.folder / "notes.txt"
         notes.write_text("mine")
         notes.chmod(0o644)
-        serve = ("serve", "--no-agent", "--listen", "127.0.0.1:0", "--store")
+        serve = ("serve", "--no-agent", "--gateway", "none", "--listen", "127.0.0.1:0", "--store")
         self.assertRefused(self.berth(*serve, f"sqlite:{notes}", BERTH_RUNTIME_DIR=str(self.folder / "other")), 1, "is not a Berth store")
         self.assertRefused(self.command("store", "backup", str(notes)), 2, "exists already", "another name")
         self.assertRefused(self.command("store", "backup", str(self.folder / "new.backup"), "--store", f"sqlite:{notes}"), 1, "is not a Berth store")

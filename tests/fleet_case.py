@@ -179,7 +179,7 @@ class ForgedNode:
 class Fleet(Machine):
     """A server without nodes; `add_nodes` makes them."""
 
-    server_prefix, server_options = (), ("--no-agent",)
+    server_prefix, server_options, gateway_options = (), ("--no-agent",), ("--gateway", "none")
 
     def setUp(self):
         super().setUp()
@@ -200,7 +200,7 @@ class Fleet(Machine):
         log_path = self.folder / "server.log"
         with log_path.open("a") as log:
             begin = log.tell()
-            self.server = subprocess.Popen([*self.server_prefix, BERTH, "serve", *self.server_options, *options],
+            self.server = subprocess.Popen([*self.server_prefix, BERTH, "serve", *self.server_options, *self.gateway_options, *options],
                                            stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self.environment(BERTH_RUNTIME_DIR=str(self.folder / "server")))
         self.began = time.monotonic()
         self.started.append(self.server)

@@ -70,7 +70,7 @@ class BadInput(Fleet):
         taken = socket.create_server(("127.0.0.1", 0))
         self.addCleanup(taken.close)
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        serve = ("serve", "--no-agent", "--listen")
+        serve = ("serve", "--no-agent", "--gateway", "none", "--listen")
         self.assertRefused(self.berth(*serve, address, BERTH_RUNTIME_DIR=str(self.folder / "other")), 1, f"port {taken.getsockname()[1]}", "in use")
         self.assertRefused(self.command(*serve, "127.0.0.1:0"), 1, "server")
         self.assertEqual(self.get("status")["project"]["version"], 0, "the first one serves on")

@@ -123,7 +123,7 @@ class Nodes(Trusting):
     def test_a_second_server_of_the_same_folder_leaves_the_authority_alone(self):
         """Two that are started at once would each write half of it."""
         kept = self.authority().rename(self.folder / "kept")
-        second = self.command("serve", "--no-agent", "--store", "memory", "--listen", "127.0.0.1:0", "--listen", f"{ADDRESS}:0")
+        second = self.command("serve", "--no-agent", "--gateway", "none", "--store", "memory", "--listen", "127.0.0.1:0", "--listen", f"{ADDRESS}:0")
         self.assertRefused(second, 1, "another process listens on the socket")
         self.assertFalse(self.authority().exists())
         kept.rename(self.authority())

@@ -76,7 +76,7 @@ timeout = "10s"
 def main():
     python = find_torch()
     log = open(pathlib.Path(folder.name) / "server.log", "w+")
-    server = subprocess.Popen([BERTH, "serve", "--store", "memory", "--listen", "127.0.0.1:0"], env=ENV, stderr=log)
+    server = subprocess.Popen([BERTH, "serve", "--gateway", "none", "--store", "memory", "--listen", "127.0.0.1:0"], env=ENV, stderr=log)
     try:
         wait_for("the server answers", lambda: subprocess.run([BERTH, "status"], env=ENV, capture_output=True).returncode == 0)
         berth("apply", project(python, "one"))

@@ -144,7 +144,7 @@ class Scope(SharedFolder):
     def test_a_replica_with_limits_leaves_the_service_of_its_agent(self):
         self.start_systemd()
         self.linger()
-        server = self.start("serve", "--listen", "127.0.0.1:0", "--name", "a", prefix=self.alice_in(self.service))
+        server = self.start("serve", "--gateway", "none", "--listen", "127.0.0.1:0", "--name", "a", prefix=self.alice_in(self.service))
         while "yours is in" not in (line := server.stderr.readline()):
             self.assertTrue(line, "the server starts")
         deployment = '\n[[deployment]]\nname = "{0}"\ncpu = true\ncommand = ["sh", "-c", "cat /proc/self/cgroup; exec sleep 300"]\n'

@@ -36,7 +36,7 @@ class Service(Fleet):
 
     def serve(self, *options):
         self.file, self.port = self.folder / "server.toml", self.port or free_port()
-        self.write(listen=[f"127.0.0.1:{self.port}"])
+        self.write(listen=[f"127.0.0.1:{self.port}"], gateway="none")
         self.log = self.folder / "server.log"
         with self.log.open("a") as log:
             self.server = subprocess.Popen([BERTH, "serve", "--no-agent", "--config", str(self.file), *options], stdout=log, stderr=log,
@@ -245,7 +245,7 @@ class Logs(Fleet):
         self.server.terminate()
         self.server.wait()
         place = {"BERTH_RUNTIME_DIR": str(self.folder / "server")}
-        serve = ("serve", "--no-agent", "--store", "memory", "--listen", "127.0.0.1:0")
+        serve = ("serve", "--no-agent", "--gateway", "none", "--store", "memory", "--listen", "127.0.0.1:0")
         shown, status = self.on_terminal(200, *serve, until=b"the page asks", NO_COLOR="1", **place)
         self.assertEqual(status, 0, shown)
         for line in shown.replace("^C", "").splitlines():
@@ -295,7 +295,7 @@ class Units(Fleet):
         return process, said
 
     def test_server_and_agent_say_that_they_are_ready(self):
-        server, said = self.notified("serve", "--no-agent", "--listen", "127.0.0.1:0", BERTH_RUNTIME_DIR=str(self.folder / "other"))
+        server, said = self.notified("serve", "--no-agent", "--gateway", "none", "--listen", "127.0.0.1:0", BERTH_RUNTIME_DIR=str(self.folder / "other"))
         self.assertEqual(said, b"READY=1")
         server.terminate()
         self.assertEqual(server.wait(30), 0)
@@ -432,7 +432,7 @@ class Alone(Fleet):
     def test_a_second_one_names_the_first(self):
         self.until_healthy("here")
         first = f"(process {self.server.pid}) uses the store {self.store}"
-        for words in (("serve", "--name", "here"), ("serve", "--name", "other"), ("serve", "--no-agent", "--listen", f"127.0.0.1:{self.port}")):
+        for words in (("serve", "--gateway", "none", "--name", "here"), ("serve", "--gateway", "none", "--name", "other"), ("serve", "--no-agent", "--gateway", "none", "--listen", f"127.0.0.1:{self.port}")):
             self.assertRefused(self.command(*words), 1, first, "stop it first")
         backup = str(self.folder / "backup")
         self.assertEqual(self.command("store", "backup", backup).returncode, 0)

@@ -1,6 +1,6 @@
 // Placeholders in the command and the environment of a deployment and in the commands of its probes: {port}, {socket},
-// {gpus}, {memory_bytes}, {memory_fraction}, {name}, {replica}. A placeholder is a word of lower-case letters in braces; any
-// other brace is left as it is, so that JSON and shell variables can be arguments. "{{" gives "{".
+// {gpus}, {memory_bytes}, {memory_fraction}, {name}, {replica}. A placeholder is a word of lower-case letters in
+// braces; any other brace is left as it is, so that JSON and shell variables can be arguments. "{{" gives "{".
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ namespace berth::deployment {
 // What the words stand for in one replica.
 struct Placeholders {
   std::uint16_t port = 0;
-  std::string socket;              // the path of a Unix socket in the folder of its job
   std::uint32_t gpus = 0;          // how many it has; which ones, its environment says
   std::uint64_t memory_bytes = 0;  // on each of them; of the node without GPUs
   double memory_fraction = 1;      // of the memory of the smallest of them; rounded down, as BERTH_MEMORY_FRACTION
   std::string name;                // of the deployment
   std::uint32_t replica = 0;
+  std::string socket = {};  // the path of a Unix socket in the folder of its job
 };
 
 std::vector<std::string> expand(std::span<const std::string> command, const Placeholders& values);

@@ -123,6 +123,7 @@ struct NodeReport {
 struct ReplicaOrder {
   Assigned assigned;
   DeploymentSpec spec;  // of the revision that this incarnation runs
+  friend bool operator==(const ReplicaOrder&, const ReplicaOrder&) = default;
 };
 
 // A gateway that the relay of a node opens connections to.
@@ -178,17 +179,17 @@ std::optional<Role> role_named(std::string_view name) noexcept;
 struct Credential {
   std::string id;  // "t3"
   Role role = Role::read;
-  std::string sha256;                      // hexadecimal, of the token
-  std::optional<NodeId> node;              // of role node
-  bool for_gateway = false;                // of role join: for a gateway, not for a node
-  std::optional<std::string> name;         // of a gateway, or of who calls
-  std::optional<std::string> address;      // of role gateway: where relays reach it, as in GatewayOrder
-  std::optional<DeploymentId> deployment;  // of role call: the one that it may call
-  std::uint32_t weight = 1;                // of role call: its share where callers wait
-  std::optional<std::uint32_t> per_second, concurrent_max;  // of role call
-  std::optional<std::uint64_t> expires_ms;                  // wall time
+  std::string sha256;                       // hexadecimal, of the token
+  std::optional<NodeId> node;               // of role node
+  std::optional<std::uint64_t> expires_ms;  // wall time
   std::string made_by;
   std::uint64_t made_ms = 0;
+  bool for_gateway = false;                     // of role join: for a gateway, not for a node
+  std::optional<std::string> name = {};         // of a gateway, or of who calls
+  std::optional<std::string> address = {};      // of role gateway: where relays reach it, as in GatewayOrder
+  std::optional<DeploymentId> deployment = {};  // of role call: the one that it may call
+  std::uint32_t weight = 1;                     // of role call: its share where callers wait
+  std::optional<std::uint32_t> per_second = {}, concurrent_max = {};  // of role call
   UnknownFields unknown = {};
   friend bool operator==(const Credential&, const Credential&) = default;
 };

@@ -78,6 +78,8 @@ inline constexpr auto fields<fleet::GatewayOrder> = std::tuple{
     Field{"key", &fleet::GatewayOrder::key}.required()};
 
 template <>
+inline constexpr bool is_sparse<fleet::NodeOrders> = true;
+template <>
 inline constexpr auto fields<fleet::NodeOrders> = std::tuple{
     Field{"epoch", &fleet::NodeOrders::epoch}.required(), Field{"revision", &fleet::NodeOrders::number}.required(),
     Field{"orders", &fleet::NodeOrders::orders}.required(), Field{"gateways", &fleet::NodeOrders::gateways}};

@@ -253,7 +253,8 @@ inline fleet::NodeReport some_node_report(Random& random) {
 
 inline fleet::NodeOrders some_orders(Random& random) {
   return {some_number(random), some_number(random),
-          several(random, [](Random& r) { return fleet::ReplicaOrder{some_assigned(r), some_spec(r)}; })};
+          several(random, [](Random& r) { return fleet::ReplicaOrder{some_assigned(r), some_spec(r)}; }),
+          several(random, [](Random& r) { return fleet::GatewayOrder{some_text(r), some_text(r), some_text(r)}; })};
 }
 
 inline fleet::Event some_event(Random& random) {
@@ -262,10 +263,18 @@ inline fleet::Event some_event(Random& random) {
 }
 
 inline fleet::Credential some_credential(Random& random) {
-  return {some_text(random),         some_word<fleet::Role>(random, 5),
-          some_text(random),         some(random, [](Random& r) { return NodeId("n" + std::to_string(r.below(9))); }),
-          some(random, some_number), some_text(random),
-          some_number(random)};
+  fleet::Credential credential{
+      some_text(random),         some_word<fleet::Role>(random, 7),
+      some_text(random),         some(random, [](Random& r) { return NodeId("n" + std::to_string(r.below(9))); }),
+      some(random, some_number), some_text(random),
+      some_number(random)};
+  credential.for_gateway = random.below(2) == 1;
+  credential.name = some(random, some_text);
+  credential.address = some(random, some_text);
+  credential.deployment = some(random, [](Random& r) { return DeploymentId("d" + std::to_string(r.below(9))); });
+  credential.weight = static_cast<std::uint32_t>(random.below(5));
+  credential.concurrent_max = some(random, [](Random& r) { return static_cast<std::uint32_t>(r.below(99)); });
+  return credential;
 }
 
 inline fleet::NodeRecord some_record(Random& random) {

@@ -59,7 +59,8 @@ std::optional<Endpoint> Balance::choose(const std::set<std::string>& tried, Tick
     infos[i].backend = "replica";
     DeviceView& view = views[i];
     view.info = &infos[i];
-    view.id_order = static_cast<std::uint32_t>(i);
+    // Equals take turns.
+    view.id_order = static_cast<std::uint32_t>((i + ticket) % candidates.size());
     view.sample = SampleState::fresh;
     view.queue_depth = 0;
     view.active_streams = 0;

@@ -29,6 +29,18 @@ TEST(Balance, ABurstIsSpreadBeforeAnyAnswerCame) {
   EXPECT_EQ(balance.choose({}, 0, start)->name, "a/2#3");
 }
 
+TEST(Balance, IdleReplicasTakeTurns) {
+  Balance balance = with(3, 10);
+  std::map<std::string, int> sent;
+  for (Ticket i = 0; i < 30; ++i) {
+    const std::string name = balance.choose({}, i, start)->name;
+    ++sent[name];
+    balance.settle(name, Ending::answered, 5ms, start);
+  }
+  for (const auto& [name, count] : sent) EXPECT_EQ(count, 10) << name;
+  EXPECT_EQ(sent.size(), 3U);
+}
+
 TEST(Balance, TheRequestsOfOtherGatewaysCountForAWhile) {
   Balance balance = with(2, 4);
   const Endpoint first = *balance.choose({}, 0, start);

@@ -12,11 +12,6 @@ namespace berth::server {
 namespace json = boost::json;
 using fleet::Role;
 
-namespace {
-
-
-}  // namespace
-
 void Api::get_project(const Call& call) {
   const fleet::Desired& desired = leader_.state().desired;
   json::object out{{"version", desired.version}};

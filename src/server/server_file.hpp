@@ -11,6 +11,7 @@ namespace berth::server {
 
 struct ServerFile {
   std::optional<std::string> store;  // absent: the default one
+  std::optional<std::string> gateway;  // where its gateway takes requests, or "none"; absent: the default
   Endpoints endpoints;
 };
 

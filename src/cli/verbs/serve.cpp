@@ -32,6 +32,8 @@ using namespace machine;
 using namespace world;
 namespace {
 
+constexpr const char* no_gateway = "none";
+
 struct ServeArguments {
   std::optional<std::string> config;
   std::optional<std::string> store;
@@ -39,16 +41,16 @@ struct ServeArguments {
   std::optional<std::string> certificate, key;
   std::vector<std::string> names;
   bool no_agent = false;
-  std::string gateway = gateway::default_address;  // "none": none
+  std::optional<std::string> gateway;
   AgentArguments agent;
 };
 
 // From the file, or from the options, of which the file has one each.
 Result<server::ServerFile> read_settings(const ServeArguments& arguments) {
   if (arguments.config && (arguments.store || !arguments.listen.empty() || arguments.certificate || arguments.key ||
-                           !arguments.names.empty()))
+                           !arguments.names.empty() || arguments.gateway))
     return Error{ErrorCode::invalid_argument,
-                 "--config excludes --store, --listen, --tls-certificate, --tls-key and --host-name",
+                 "--config excludes --store, --listen, --gateway, --tls-certificate, --tls-key and --host-name",
                  "write them into " + *arguments.config};
   if (arguments.config) return server::read_server_file(BERTH_TRY(read_text(*arguments.config)), *arguments.config);
   if (arguments.certificate.has_value() != arguments.key.has_value())
@@ -56,7 +58,7 @@ Result<server::ServerFile> read_settings(const ServeArguments& arguments) {
                  "give both --tls-certificate and --tls-key"};
   std::optional<http::TlsFiles> tls;
   if (arguments.certificate) tls = http::TlsFiles{*arguments.certificate, *arguments.key};
-  server::ServerFile settings{arguments.store, {{}, arguments.names}};
+  server::ServerFile settings{arguments.store, arguments.gateway, {{}, arguments.names}};
   for (const std::string& address : arguments.listen) {
     BERTH_TRY(http::parse_listen_address(address));
     settings.endpoints.listeners.push_back({address, tls});
@@ -66,13 +68,13 @@ Result<server::ServerFile> read_settings(const ServeArguments& arguments) {
 }
 
 // One that an earlier server has started goes on.
-Result<void> start_gateway(const ServeArguments& arguments, const server::Serving& serving,
+Result<void> start_gateway(const std::string& address, const ServeArguments& arguments, const server::Serving& serving,
                            const server::ServeOptions& options, std::optional<OwnGateway>& gateway) {
   const std::string folder = BERTH_TRY(private_folder(BERTH_TRY(state_folder("gateway")) + "/" + options.name));
   BERTH_TRY(serving.add_own_gateway(options.name, folder));
   std::vector<std::string> words{"gateway",    "--join",   serving.socket,   "--name",
-                                 options.name, "--listen", arguments.gateway};
-  if (serving.tls && !http::is_loopback_name(BERTH_TRY(http::parse_listen_address(arguments.gateway)).host)) {
+                                 options.name, "--listen", address};
+  if (serving.tls && !http::is_loopback_name(BERTH_TRY(http::parse_listen_address(address)).host)) {
     for (const std::string& word : {std::string("--tls-certificate"), serving.tls->certificate_file,
                                     std::string("--tls-key"), serving.tls->key_file})
       words.push_back(word);
@@ -86,20 +88,20 @@ Result<void> start_gateway(const ServeArguments& arguments, const server::Servin
 }
 
 // Whether other machines could reach a gateway that no certificate identifies.
-Result<void> check_gateway(const ServeArguments& arguments, const server::ServerFile& settings) {
-  if (arguments.gateway == "none") return {};
+Result<void> check_gateway(const std::string& gateway, const server::ServerFile& settings) {
+  if (gateway == no_gateway) return {};
   const auto is_local = [](const std::string& address) {
     const auto parsed = http::parse_listen_address(address);
     return parsed && http::is_loopback_name(parsed->host);
   };
-  BERTH_TRY(http::parse_listen_address(arguments.gateway));
+  BERTH_TRY(http::parse_listen_address(gateway));
   const auto& listeners = settings.endpoints.listeners;
   const bool has_tls = std::any_of(listeners.begin(), listeners.end(), [&](const http::ListenOn& one) {
     return one.tls.has_value() || !is_local(one.address);
   });
-  if (is_local(arguments.gateway) || has_tls) return {};
+  if (is_local(gateway) || has_tls) return {};
   return Error{ErrorCode::invalid_argument,
-               "other machines can reach " + arguments.gateway + ", and the server has no certificate for it",
+               "other machines can reach " + gateway + ", and the server has no certificate for it",
                "let the server listen there too (--listen 0.0.0.0:8443), or give --tls-certificate and --tls-key"};
 }
 
@@ -112,7 +114,8 @@ int run_serve(const ServeArguments& arguments) {
   options.folder = *folder;
   const Result<server::ServerFile> settings = read_settings(arguments);
   if (!settings) return print_error(settings.error());
-  if (const auto checked = check_gateway(arguments, *settings); !checked) return print_error(checked.error());
+  const std::string gateway_address = settings->gateway.value_or(gateway::default_address);
+  if (const auto checked = check_gateway(gateway_address, *settings); !checked) return print_error(checked.error());
   const Result<std::string> store = settings->store ? *settings->store : default_store();
   if (!store) return print_error(store.error());
   options.store = *store;
@@ -153,8 +156,8 @@ int run_serve(const ServeArguments& arguments) {
     for (const std::string& url : serving.urls) options.log({LogLevel::info, "serves " + url});
     options.log({LogLevel::info, "the page asks for a token: yours is in " + serving.token_file});
     ready_notice.send();
-    if (arguments.gateway != "none") {
-      if (const auto started = start_gateway(arguments, serving, options, gateway); !started) {
+    if (gateway_address != no_gateway) {
+      if (const auto started = start_gateway(gateway_address, arguments, serving, options, gateway); !started) {
         agent_error = started.error();
         return serving.shutdown();
       }
