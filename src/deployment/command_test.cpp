@@ -6,7 +6,7 @@ namespace berth::deployment {
 namespace {
 
 std::string expanded(const std::string& argument) {
-  const Placeholders values{8123, "/run/s", 2, 21474836480, 0.14189, "chat", 3};
+  const Placeholders values{8123, 2, 21474836480, 0.14189, "chat", 3, "/run/s"};
   return expand(std::vector{argument}, values).at(0);
 }
 

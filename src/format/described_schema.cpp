@@ -4,6 +4,7 @@
 #include <string>
 
 #include "deployment/spec_description.hpp"
+#include "fleet/endpoints_description.hpp"
 #include "format/described_json.hpp"
 
 namespace berth::format {
@@ -86,7 +87,10 @@ json::object schema_of() {
 }  // namespace
 
 json::object described_schemas() {
-  return {{"Spec", schema_of<DeploymentSpec>()}, {"Probe", schema_of<Probe>()}, {"Project", schema_of<Project>()}};
+  return {{"Spec", schema_of<DeploymentSpec>()},
+          {"Probe", schema_of<Probe>()},
+          {"Project", schema_of<Project>()},
+          {"ServedDeployment", schema_of<fleet::ServedDeployment>()}};
 }
 
 }  // namespace berth::format

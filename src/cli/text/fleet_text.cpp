@@ -416,9 +416,9 @@ namespace {
 // The node that may join or has joined, a gateway, or a deployment and who calls it.
 std::string token_use(const Fields& row) {
   if (row.has("node")) return "node " + row.text("node");
-  if (row.has("deployment")) return row.text("deployment") + (row.has("name") ? " by " + row.text("name") : "");
+  if (row.has("deployment")) return row.text("deployment") + (row.has("name") ? ", by " + row.text("name") : "");
   if (row.text("role") == "gateway") return "gateway " + row.text("name");
-  return row.has("gateway") ? "a gateway" : "";
+  return row.has("gateway") ? "a gateway" : "-";
 }
 
 }  // namespace

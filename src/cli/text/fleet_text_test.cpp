@@ -213,12 +213,18 @@ TEST(FleetText, ADeploymentShowsItsRolloutAndSpec) {
 TEST(FleetText, TokensShowNoText) {
   const std::string text = tokens_text(read(R"({"schema":1,"tokens":[
  {"id":"t3","role":"join","made_by":"user:ann","made_at_ms":1794873600000,"expires_at_ms":1794877200000},
- {"id":"t4","role":"node","node":"gpu-1","made_by":"token:t3","made_at_ms":1794873700000}]})"),
+ {"id":"t4","role":"node","node":"gpu-1","made_by":"token:t3","made_at_ms":1794873700000},
+ {"id":"t5","role":"call","deployment":"chat","name":"app","made_by":"user:ann","made_at_ms":1794873700000},
+ {"id":"t6","role":"join","gateway":true,"made_by":"user:ann","made_at_ms":1794873700000},
+ {"id":"t7","role":"gateway","name":"edge","made_by":"token:t6","made_at_ms":1794873700000}]})"),
                                        {});
   EXPECT_EQ(text,
-            "ID  ROLE  NODE   MADE BY   MADE (UTC)           EXPIRES (UTC)\n"
-            "t3  join  -      user:ann  2026-11-17 00:00:00  2026-11-17 01:00:00\n"
-            "t4  node  gpu-1  token:t3  2026-11-17 00:01:40  -\n");
+            "ID  ROLE     FOR           MADE BY   MADE (UTC)           EXPIRES (UTC)\n"
+            "t3  join     -             user:ann  2026-11-17 00:00:00  2026-11-17 01:00:00\n"
+            "t4  node     node gpu-1    token:t3  2026-11-17 00:01:40  -\n"
+            "t5  call     chat, by app  user:ann  2026-11-17 00:01:40  -\n"
+            "t6  join     a gateway     user:ann  2026-11-17 00:01:40  -\n"
+            "t7  gateway  gateway edge  token:t6  2026-11-17 00:01:40  -\n");
 }
 
 TEST(FleetText, NamesFromElsewhereCannotMoveTheCursor) {

@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+"""Requests through a gateway that a server has started: they reach replicas on several nodes, keys are checked, and neither an update nor the
+death of the server, an agent or the gateway loses what it need not lose."""
+import http.client
+import json
+import os
+import re
+import signal
+import threading
+import time
+import unittest
+
+from fleet_case import Fleet
+
+# Answers with what it is and got; /slow/N sends N events, one every 50 ms.
+REPLICA = """
+import http.server, json, os, socket, sys, time
+class Answer(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        body = self.rfile.read(int(self.headers.get("content-length") or 0)).decode()
+        if "/slow/" in self.path:
+            self.send_response(200)
+            self.send_header("content-type", "text/event-stream")
+            self.send_header("transfer-encoding", "chunked")
+            self.end_headers()
+            for i in range(int(self.path.rsplit("/", 1)[1])):
+                event = f"data: {i}\\n\\n".encode()
+                self.wfile.write(b"%x\\r\\n%s\\r\\n" % (len(event), event))
+                time.sleep(0.05)
+            return self.wfile.write(b"0\\r\\n\\r\\n")
+        text = json.dumps({"replica": os.environ["BERTH_REPLICA"], "text": sys.argv[2], "body": body, "headers": dict(self.headers)}).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+    do_POST = do_GET
+    def log_message(self, *words):
+        pass
+class Server(http.server.ThreadingHTTPServer):
+    if sys.argv[1].startswith("/"):
+        address_family = socket.AF_UNIX
+        def server_bind(self):
+            self.socket.bind(self.server_address)
+            self.server_name, self.server_port = "replica", 0
+        def get_request(self):
+            return self.socket.accept()[0], ("replica", 0)
+Server(sys.argv[1] if sys.argv[1].startswith("/") else ("127.0.0.1", int(sys.argv[1])), Answer).serve_forever()
+"""
+
+
+class Gateway(Fleet):
+    gateway_options = ("--gateway", "127.0.0.1:0")
+
+    def serve(self, *options):
+        super().serve(*options)
+        self.until(self.find_gateway, "the gateway takes requests")
+        # A gateway outlives its server, and the next server starts none of its own then: it is found again at its port.
+        self.gateway_options = ("--gateway", f"127.0.0.1:{self.gateway}")
+
+    def find_gateway(self):
+        found = re.findall(r"takes requests at http://127\.0\.0\.1:(\d+)", (self.folder / "server.log").read_text())
+        self.gateway = int(found[-1]) if found else None
+        return self.gateway
+
+    def app(self, name="app", text="v1", where="{port}", serving=None, **more):
+        program = self.folder / "app.py"
+        program.write_text(REPLICA)
+        return {"name": name, "cpu": True, "replicas": 2, "command": ["python3", str(program), where, text], "stop_grace": "20s",
+                "readiness": {"tcp": True, "every": "100ms"}, "serving": {"path": f"/{name}", "open": True, **(serving or {})}, **more}
+
+    def ask_for(self, path, body=None, headers=None, method=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.gateway, timeout=20)
+        try:
+            connection.request(method or ("POST" if body else "GET"), path, body, headers or {})
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode(), answer.headers
+        finally:
+            connection.close()
+
+    def until_answered(self, path, count=1, **how):
+        """By that many replicas."""
+        def answering():
+            answers = [self.ask_for(path, **how) for _ in range(2 * count)]
+            return all(one[0] == 200 for one in answers) and len({json.loads(one[1])["replica"] for one in answers}) == count
+        self.until(answering, lambda: f"{self.ask_for(path, **how)} {self.situation()}")
+
+
+class Requests(Gateway):
+    def test_reach_replicas_of_two_nodes_by_path_model_and_name(self):
+        self.add_nodes("a", "b")
+        self.apply(self.app(spread="one_per_node", model="llama"), self.app("unix", where="{socket}"))
+        self.until_answered("/app/x", 2)
+        self.until_answered("/unix/x", 2)
+        body = json.dumps({"model": "llama", "stream": False})
+        status, text, _ = self.ask_for("/v1/chat/completions", body)
+        self.assertEqual((status, json.loads(text)["body"]), (200, body))
+        status, text, headers = self.ask_for("/any", headers={"x-berth-deployment": "app", "x-berth-explain": "1", "authorization": "", "cookie": "berth-1=x; own=y"})
+        self.assertEqual(status, 401, "an empty key is not a key")
+        status, text, headers = self.ask_for("/any", headers={"x-berth-deployment": "app", "x-berth-explain": "1", "cookie": "berth-1=x; own=y"})
+        self.assertRegex(headers["x-berth-replica"], r"app/[01]#\d+")
+        seen = {name.lower(): value for name, value in json.loads(text)["headers"].items()}
+        self.assertEqual(seen["cookie"], "own=y")
+        self.assertFalse([name for name in seen if name.startswith("x-berth")])
+        self.assertEqual(self.ask_for("/nowhere")[0], 404)
+        self.assertIn("llama", self.ask_for("/v1/models")[1])
+        listed = self.command("endpoints")
+        self.assertRegex(listed.stdout, r"gateway \S+ at 127\.0\.0\.1:\d+")
+        self.assertEqual(len(re.findall(r"(?:app|unix)/[01]#\d+ +ready", listed.stdout)), 4, listed.stdout)
+
+    def test_need_a_key_that_is_refused_soon_after_it_was_revoked(self):
+        self.add_nodes("a")
+        self.apply(self.app(serving={"open": False}), self.app("other", replicas=1))
+        self.assertRefused(self.command("token", "add", "call"), 2, "--deployment")
+        self.assertRefused(self.command("token", "add", "call", "--deployment", "none"), 2, "none")
+        added = self.command("token", "add", "call", "--deployment", "app", "--name", "me", "--json")
+        token = json.loads(added.stdout)
+        bearer = {"authorization": f"Bearer {token['token']}"}
+        self.until_answered("/app/x", 2, headers=bearer)
+        self.assertEqual(self.ask_for("/app/x")[0], 401)
+        self.assertEqual(self.ask_for("/other/x", headers=bearer)[0], 403)
+        # A key of one kind is none of another.
+        control = self.command("token", "add", "deploy").stdout.strip()
+        self.assertEqual(self.ask_for("/app/x", headers={"authorization": f"Bearer {control}"})[0], 401)
+        for path in ("/api/v1/status", "/api/v1/gateway/endpoints", "/api/v1/agent/assignments"):
+            self.assertIn(self.ask("GET", path, token=token["token"])[0], (401, 403), path)
+        self.assertEqual(self.ask("GET", "/api/v1/gateway/endpoints", token=control)[0], 403)
+        self.assertNotIn(token["token"], (self.folder / "server.log").read_text())
+        self.assertEqual(self.command("token", "remove", token["id"]).returncode, 0)
+        began = time.monotonic()
+        self.until(lambda: self.ask_for("/app/x", headers=bearer)[0] == 401, "the key is refused")
+        self.assertQuick(time.monotonic() - began, 2, "a revoked key is refused within 2 s")
+
+
+class Lasting(Gateway):
+    """Requests one after another, and a stream, while something happens."""
+
+    def watch(self, path="/app/x"):
+        answers, ends = [], threading.Event()
+
+        def ask():
+            while not ends.is_set():
+                try:
+                    answers.append(self.ask_for(path)[0])
+                except OSError as error:
+                    answers.append(repr(error))
+                time.sleep(0.01)
+        threads = [threading.Thread(target=ask) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+
+        def stop():
+            ends.set()
+            for thread in threads:
+                thread.join()
+            return answers
+        self.addCleanup(ends.set)
+        return stop
+
+    def stream(self, events):
+        got = {}
+
+        def read():
+            got["status"], got["text"], _ = self.ask_for(f"/app/slow/{events}")
+        thread = threading.Thread(target=read)
+        thread.start()
+        return lambda: (thread.join(), got)[1]
+
+    def assertWhole(self, got, events):
+        self.assertEqual(got["status"], 200)
+        self.assertEqual(got["text"], "".join(f"data: {i}\n\n" for i in range(events)))
+
+    def test_an_update_loses_no_request_and_cuts_no_stream(self):
+        self.add_nodes("a", "b")
+        self.apply(self.app(spread="one_per_node"))
+        self.until_answered("/app/x", 2)
+        streams, stop = [self.stream(80) for _ in range(4)], self.watch()
+        self.apply(self.app(text="v2", spread="one_per_node"))
+        self.until(lambda: json.loads(self.ask_for("/app/x")[1])["text"] == "v2", "the update")
+        self.until(lambda: len(self.replicas("app")) == 2, self.situation)
+        answers = stop()
+        self.assertEqual(set(answers), {200}, len(answers))
+        for stream in streams:
+            self.assertWhole(stream(), 80)
+
+    def test_the_deaths_of_server_and_agent_are_not_noticed_and_that_of_the_gateway_soon_is_over(self):
+        a, = self.add_nodes("a")
+        self.apply(self.app())
+        self.until_answered("/app/x", 2)
+        stream, stop = self.stream(60), self.watch()
+        self.server.kill()
+        self.server.wait()
+        a.kill()
+        before = len(re.findall("hears its server", (self.folder / "server.log").read_text()))
+        self.serve()
+        a.start()
+        self.until_healthy("a")
+        self.until(lambda: len(re.findall("the gateway hears its server", (self.folder / "server.log").read_text())) > before, "the gateway hears the server again")
+        answers = stop()
+        self.assertEqual(set(answers), {200}, len(answers))
+        self.assertWhole(stream(), 60)
+        port = self.gateway
+        gateway, = [pid for pid, words in self.processes().items() if words.startswith("berth gateway ")]
+        os.kill(gateway, signal.SIGKILL)
+        self.until(lambda: self.find_gateway() == port and self.is_answered("/app/x"), self.situation)
+
+    def is_answered(self, path):
+        try:
+            return self.ask_for(path)[0] == 200
+        except OSError:
+            return False
+
+
+if __name__ == "__main__":
+    unittest.main()
