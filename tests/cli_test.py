@@ -55,7 +55,7 @@ class Command(CommandCase):
                              (["serve", "--listen", "8080"], "ADDRESS:PORT"), (["why", "replica"], "berth why replica NAME/N"),
                              (["why", "chat/0"], "write berth why replica chat/0"),
                              (["token", "add", "joyn"], "there is no role 'joyn'; did you mean join?"),
-                             (["token", "add", "king"], "write read, operate, deploy or join")]:
+                             (["token", "add", "king"], "write read, operate, deploy, join or call")]:
             self.assert_refused(berth(*words, BERTH_RUNTIME_DIR=str(self.folder), XDG_STATE_HOME=str(self.folder)), 2, meant)
 
     @unittest.skipUnless(HAS_OPENCL, "there is no driver of OpenCL here")

@@ -263,7 +263,8 @@ class ShortCertificates(Trusting):
     def serve(self, *options):
         """From a file, which alone has the setting."""
         file = self.folder / "server.toml"
-        file.write_text(f'listen = ["127.0.0.1:{self.port}", "{ADDRESS}:{PORT}"]\ncertificate_lifetime = "{self.lifetime}s"\n')
+        file.write_text(f'listen = ["127.0.0.1:{self.port}", "{ADDRESS}:{PORT}"]\ngateway = "none"\ncertificate_lifetime = "{self.lifetime}s"\n')
+        self.gateway_options = ()  # the file says it
         self.start_server("--config", str(file))
 
     def test_are_renewed_and_an_expired_one_is_told(self):

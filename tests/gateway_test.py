@@ -4,13 +4,16 @@ death of the server, an agent or the gateway loses what it need not lose."""
 import http.client
 import json
 import os
+import pathlib
 import re
 import signal
 import threading
 import time
 import unittest
 
+from berth_case import ROOT
 from fleet_case import Fleet
+from openapi_check import Document
 
 # Answers with what it is and got; /slow/N sends N events, one every 50 ms.
 REPLICA = """
@@ -132,6 +135,36 @@ class Requests(Gateway):
         self.assertQuick(time.monotonic() - began, 2, "a revoked key is refused within 2 s")
 
 
+class Credentials(Gateway):
+    def test_of_a_gateway_open_what_it_needs_and_nothing_else(self):
+        document = Document.read(ROOT / "docs" / "openapi.json")
+        self.add_nodes("a")
+        self.apply(self.app(replicas=1))
+        asked = self.command("token", "add", "join", "--gateway").stdout.strip()
+        self.assertEqual(self.ask("POST", "/api/v1/agent/join", {"node": "edge"}, token=asked)[0], 403, "a node does not join with it")
+        plain = self.command("token", "add", "join").stdout.strip()
+        self.assertEqual(self.ask("POST", "/api/v1/agent/join", {"node": "edge", "gateway": True}, token=plain)[0], 403)
+        status, _, text = self.ask("POST", "/api/v1/agent/join", {"node": "edge", "gateway": True}, token=asked)
+        self.assertEqual(status, 200, text)
+        self.assertEqual(self.ask("POST", "/api/v1/agent/join", {"node": "edge2", "gateway": True}, token=asked)[0], 401, "it is used up")
+        edge = json.loads(text)["token"]
+        for path, method, body in (("address", "PUT", {"port": 9, "loopback": True}), ("endpoints", "GET", None)):
+            status, kind, text = self.ask(method, f"/api/v1/gateway/{path}", body, token=edge)
+            self.assertEqual((status, document.check_answer(method, f"/api/v1/gateway/{path}", status, kind, text)), (200, []))
+        for route, methods in document.document["paths"].items():
+            if not route.startswith("/api/v1/") or "/gateway/" in route:
+                continue
+            for method, about in methods.items():
+                if method in ("get", "put", "post", "delete") and "x-role" in about:
+                    path = re.sub(r"{\w+}", "1", route)
+                    self.assertEqual(self.ask(method.upper(), path, {} if method != "get" else None, token=edge)[0], 403, f"{method} {path}")
+        # Keys of relays are of one pair: those of the server's own gateway are others.
+        own = next(pathlib.Path(self.folder).rglob("gateway-*/*/credential")).read_text().strip()
+        keys = [{one["key"] for one in json.loads(self.ask("GET", "/api/v1/gateway/endpoints", token=token)[2])["relays"]} for token in (edge, own)]
+        self.assertEqual(len(keys[0]), 1)
+        self.assertFalse(keys[0] & keys[1])
+
+
 class Lasting(Gateway):
     """Requests one after another, and a stream, while something happens."""
 
@@ -199,6 +232,7 @@ class Lasting(Gateway):
         answers = stop()
         self.assertEqual(set(answers), {200}, len(answers))
         self.assertWhole(stream(), 60)
+        self.assertNotIn("the gateway has ended", (self.folder / "server.log").read_text(), "the one that was left goes on")
         port = self.gateway
         gateway, = [pid for pid, words in self.processes().items() if words.startswith("berth gateway ")]
         os.kill(gateway, signal.SIGKILL)

@@ -125,6 +125,7 @@ struct Serving {
   std::uint32_t max_concurrent = 32;  // per replica; what one engine keeps in flight by default
   OnCapacityExhausted on_capacity_exhausted = OnCapacityExhausted::queue;
   std::optional<DeploymentId> fallback;               // the deployment that takes over; present exactly for `fallback`
+  std::optional<std::string> policy = {};             // by which a gateway chooses a replica; absent: least_loaded
   std::optional<std::string> host = {};               // requests for this host name are for this deployment
   std::optional<std::string> path = {};               // requests below this path ("/chat") are
   bool open = false;                                  // callers on the machine of a gateway need no key there

@@ -280,8 +280,9 @@ Result<void> deployment::check_needs(const DeploymentSpec& spec) {
       return wrong("runtime \"" + spec.runtime->name + "\" of deployment " + name + " is not known",
                    "did you mean \"" + std::string(*nearest) + "\"?");
   }
-  if (spec.policy) {
-    if (const auto policy = policy_named(*spec.policy); !policy) return policy.error();
+  for (const auto& name : {spec.policy, spec.serving.policy}) {
+    if (!name) continue;
+    if (const auto policy = policy_named(*name); !policy) return policy.error();
   }
   const bool falls_back = spec.serving.on_capacity_exhausted == OnCapacityExhausted::fallback;
   if (falls_back != spec.serving.fallback.has_value())

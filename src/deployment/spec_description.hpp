@@ -32,6 +32,7 @@ inline constexpr auto fields<Serving> =
     std::tuple{Field{"max_concurrent", &Serving::max_concurrent}.between(1, 1'000'000).on_change(Effect::nothing),
                Field{"on_capacity_exhausted", &Serving::on_capacity_exhausted}.on_change(Effect::nothing),
                Field{"fallback", &Serving::fallback}.on_change(Effect::nothing),
+               Field{"policy", &Serving::policy}.on_change(Effect::nothing),
                Field{"host", &Serving::host}.on_change(Effect::nothing),
                Field{"path", &Serving::path}.on_change(Effect::nothing),
                Field{"open", &Serving::open}.on_change(Effect::nothing),

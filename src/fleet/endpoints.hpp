@@ -35,8 +35,7 @@ struct ServedDeployment {
   DeploymentId name;
   std::string model;  // requests that name it in their body are for this deployment; empty: none
   Serving serving;
-  std::optional<std::string> policy;  // absent: the default one
-  bool idempotent = false;            // may be sent to a second replica when the first one has died
+  bool idempotent = false;  // may be sent to a second replica when the first one has died
   std::vector<Endpoint> endpoints;
   friend bool operator==(const ServedDeployment&, const ServedDeployment&) = default;
 };

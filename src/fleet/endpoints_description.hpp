@@ -22,9 +22,9 @@ inline constexpr auto fields<fleet::Endpoint> =
 
 template <>
 inline constexpr auto fields<fleet::ServedDeployment> = std::tuple{
-    Field{"name", &fleet::ServedDeployment::name}.required(),  Field{"model", &fleet::ServedDeployment::model},
-    Field{"serving", &fleet::ServedDeployment::serving},       Field{"policy", &fleet::ServedDeployment::policy},
-    Field{"idempotent", &fleet::ServedDeployment::idempotent}, Field{"endpoints", &fleet::ServedDeployment::endpoints}};
+    Field{"name", &fleet::ServedDeployment::name}.required(), Field{"model", &fleet::ServedDeployment::model},
+    Field{"serving", &fleet::ServedDeployment::serving}, Field{"idempotent", &fleet::ServedDeployment::idempotent},
+    Field{"endpoints", &fleet::ServedDeployment::endpoints}};
 
 template <>
 inline constexpr auto fields<fleet::Caller> = std::tuple{Field{"id", &fleet::Caller::id}.required(),

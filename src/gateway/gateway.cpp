@@ -104,9 +104,12 @@ Gateway::~Gateway() = default;
 void Gateway::set(FleetView view) {
   view_ = std::move(view);
   routes_ = Routes(view_.deployments);
+  std::set<std::string> callers;
+  for (const auto& [sum, caller] : view_.callers) callers.insert(caller.id);
+  std::erase_if(turns_, [&](const auto& item) { return !callers.contains(item.first); });
   for (const auto& [name, deployment] : view_.deployments) {
     auto& served = served_[name];
-    const Policy* const policy = find_policy(deployment.policy.value_or("least_loaded"));
+    const Policy* const policy = find_policy(deployment.serving.policy.value_or("least_loaded"));
     if (!served) served = std::make_unique<Served>(*find_policy("least_loaded"));
     if (policy) served->balance.set_policy(*policy);
     served->balance.set(deployment.endpoints);
@@ -150,7 +153,20 @@ Async<void> Gateway::wake_regularly() {
   }
 }
 
-std::optional<Response> Gateway::authenticate(Call& call) const {
+// As many at once as it may send in a second, and then one for each that became free.
+bool Gateway::take_turn(const Caller& caller) {
+  if (!caller.per_second) return true;
+  const auto most = static_cast<double>(*caller.per_second);
+  const TimePoint now = real_clock().now();
+  Turns& turns = turns_.try_emplace(caller.id, Turns{most, now}).first->second;
+  turns.left = std::min(most, turns.left + most * std::chrono::duration<double>(now - turns.at).count());
+  turns.at = now;
+  if (turns.left < 1) return false;
+  turns.left -= 1;
+  return true;
+}
+
+std::optional<Response> Gateway::authenticate(Call& call) {
   const auto header = call.head.headers.get("authorization");
   const auto other = call.head.headers.get("x-api-key");
   if (!header && !other) {
@@ -171,6 +187,12 @@ std::optional<Response> Gateway::authenticate(Call& call) const {
   const Caller& caller = found->second;
   if (caller.expires_ms && *caller.expires_ms <= world::wall_time_ms())
     return error_response(401, "wrong_key", "this key has expired", "berth token add call creates another");
+  if (!take_turn(caller)) {
+    Response response = error_response(
+        429, "too_many", "this key may send " + std::to_string(*caller.per_second) + " requests per second");
+    response.headers.set("retry-after", "1");
+    return response;
+  }
   const auto now = in_flight_.find(caller.id);
   if (caller.concurrent_max && now != in_flight_.end() && now->second >= *caller.concurrent_max) {
     Response response = error_response(

@@ -54,7 +54,8 @@ class Gateway {
   struct Served;
   struct Waiter;
 
-  std::optional<http::Response> authenticate(Call& call) const;
+  std::optional<http::Response> authenticate(Call& call);
+  bool take_turn(const Caller& caller);
   http::Async<std::optional<http::Response>> find_deployment(Call& call);
   static http::Async<void> permit_body(Call& call);
   http::Async<std::optional<http::Response>> read_body(Call& call, std::size_t bytes_max);
@@ -77,6 +78,11 @@ class Gateway {
   relay::RelayLinks links_;
   std::map<DeploymentId, std::unique_ptr<Served>> served_;
   std::map<std::string, std::uint32_t> in_flight_;  // by caller
+  struct Turns {
+    double left = 0;
+    TimePoint at{};
+  };
+  std::map<std::string, Turns> turns_;  // of callers that have a limit per second
   std::size_t calls_ = 0;
   std::size_t peeked_bytes_ = 0;
   Ticket next_ticket_ = 0;

@@ -244,6 +244,23 @@ TEST(Gateway, WhatIsBerthsOrTheCallersNeverReachesAReplica) {
   EXPECT_EQ(got.headers.get("x-forwarded-for"), "127.0.0.1");
 }
 
+TEST(Gateway, ACallerSendsAsManyRequestsPerSecondAsItMay) {
+  Replica replica("a");
+  Fleet fleet;
+  fleet.add("a", {replica.url()}).serving.path = "/a";
+  const std::string key = fleet.add_caller("c", "a"), free = fleet.add_caller("d", "a");
+  fleet.view().callers[http::sha256(key)].per_second = 3;
+  fleet.apply();
+  std::map<int, int> answers;
+  const TimePoint began = real_clock().now();
+  for (int i = 0; i < 30; ++i) ++answers[fleet.ask("/a", "", {{"authorization", "Bearer " + key}}).status];
+  const double seconds = std::chrono::duration<double>(real_clock().now() - began).count();
+  EXPECT_GE(answers[200], 3);
+  EXPECT_LE(answers[200], 4 + 3 * seconds);
+  EXPECT_EQ(answers[200] + answers[429], 30);
+  EXPECT_EQ(fleet.ask("/a", "", {{"authorization", "Bearer " + free}}).status, 200);
+}
+
 TEST(Gateway, AKeyOpensItsDeploymentAndNothingElse) {
   Replica replica("a");
   Fleet fleet;

@@ -68,8 +68,10 @@ void Api::post_token(const Call& call) {
     read.seconds = format::optional_member(object, "ttl_s", where, format::whole_of);
     read.node = format::optional_member(object, "node", where, node_name_of);
     read.for_gateway = format::optional_member(object, "gateway", where, format::bool_of).value_or(false);
-    if ((read.node || read.for_gateway) && read.role != Role::join)
-      throw format::JsonError{where + " names a node or a gateway, and only a token of role join is for one"};
+    if (read.node && read.role != Role::join)
+      throw format::JsonError{where + ".node is given, and only a token of role join is for a node"};
+    if (read.for_gateway && read.role != Role::join)
+      throw format::JsonError{where + ".gateway is given, and only a token of role join is for a gateway"};
     if (read.node && read.for_gateway)
       throw format::JsonError{where + " is for a node and for a gateway; it can be for one of them"};
     const auto count_of = [](const json::value& value, const std::string& at) {
