@@ -148,7 +148,7 @@ class Credentials(Gateway):
         self.assertEqual(status, 200, text)
         self.assertEqual(self.ask("POST", "/api/v1/agent/join", {"node": "edge2", "gateway": True}, token=asked)[0], 401, "it is used up")
         edge = json.loads(text)["token"]
-        for path, method, body in (("address", "PUT", {"port": 9, "loopback": True}), ("endpoints", "GET", None)):
+        for path, method, body in (("address", "PUT", {"port": 9, "host": "127.0.0.1"}), ("endpoints", "GET", None)):
             status, kind, text = self.ask(method, f"/api/v1/gateway/{path}", body, token=edge)
             self.assertEqual((status, document.check_answer(method, f"/api/v1/gateway/{path}", status, kind, text)), (200, []))
         for route, methods in document.document["paths"].items():

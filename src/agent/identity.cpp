@@ -133,13 +133,13 @@ Result<http::ClientOptions> known_server(http::ClientOptions server, const std::
                "berth token add join on the server's machine prints a token; give the file it is in with --token-file"};
 }
 
-Result<bool> renew_certificate(http::Client& client, const http::ClientOptions& server) {
+Result<bool> renew_certificate(http::Client& client, const http::ClientOptions& server, const std::string& path) {
   if (server.certificate_file.empty()) return false;
   const http::CertificateTimes times = BERTH_TRY(http::certificate_times(server.certificate_file));
   if (!times.is_renewal_due(world::wall_time_ms() / 1000)) return false;
   const http::CertificateRequest request = BERTH_TRY(http::make_certificate_request());
   const http::Response answer = BERTH_TRY(
-      client.request("POST", "/api/v1/agent/certificate", format::document({{"certificate_request", request.request}}),
+      client.request("POST", path, format::document({{"certificate_request", request.request}}),
                      {.headers = {{"content-type", "application/json"}}, .timeout = std::chrono::seconds(10)}));
   if (answer.status != 200) return refusal_of(answer, "the server does not renew the certificate of this node");
   const Given given = BERTH_TRY(given_in(answer.body));

@@ -34,6 +34,7 @@ bool has_joined_with(const std::string& folder, const std::string& token);
 Result<http::ClientOptions> known_server(http::ClientOptions server, const std::string& folder);
 
 // Renews the certificate of `server` once a third of its lifetime is over. False: it is not due yet, or there is none.
-Result<bool> renew_certificate(http::Client& client, const http::ClientOptions& server);
+Result<bool> renew_certificate(http::Client& client, const http::ClientOptions& server,
+                               const std::string& path = "/api/v1/agent/certificate");
 
 }  // namespace berth::agent

@@ -11,6 +11,7 @@
 
 #include "berth/clock.hpp"
 #include "gateway/gateway_process.hpp"
+#include "world/files.hpp"
 #include "world/process_lock.hpp"
 
 namespace berth::cli {
@@ -58,7 +59,20 @@ OwnGateway::OwnGateway(std::string folder, std::vector<std::string> arguments, f
 
 OwnGateway::~OwnGateway() = default;
 
+void end_gateway(const std::string& folder) {
+  if (const auto holder = world::ProcessLock::holder(gateway::lock_file(folder))) ::kill(*holder, SIGTERM);
+}
+
 void OwnGateway::watch(const std::stop_token& stop) {
+  // One of an earlier server goes on only if it was started in the same way.
+  std::string words;
+  for (const std::string& argument : arguments_) words += argument + "\n";
+  const std::string file = folder_ + "/arguments";
+  if (world::read_text(file).value_or("") != words) {
+    end_gateway(folder_);
+    if (const auto written = world::write_private_text(file, words); !written)
+      log_({LogLevel::warning, written.error().to_text()});
+  }
   pid_t own = 0;  // started here and not ended yet
   Duration pause = pause_min;
   TimePoint started{}, next{};
@@ -87,7 +101,10 @@ void OwnGateway::watch(const std::stop_token& stop) {
     }
     real_clock().sleep_for(look_every);
   }
-  if (const auto holder = world::ProcessLock::holder(gateway::lock_file(folder_))) ::kill(*holder, SIGTERM);
+  if (own > 0)
+    ::kill(own, SIGTERM);
+  else
+    end_gateway(folder_);
 }
 
 }  // namespace berth::cli

@@ -26,4 +26,7 @@ class OwnGateway {
   std::jthread thread_;
 };
 
+// The gateway of that folder, if there is one, finishes its requests and ends.
+void end_gateway(const std::string& folder);
+
 }  // namespace berth::cli

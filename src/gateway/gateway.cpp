@@ -166,15 +166,25 @@ bool Gateway::take_turn(const Caller& caller) {
   return true;
 }
 
+// Not sent by the page of another site, nor for a name that somebody else has pointed at this machine: browsers on this
+// machine would let such pages ask without a key.
+bool Gateway::is_from_here(const Call& call) const {
+  const std::string host = http::host_name(call.head.headers.get("host").value_or("")).value_or("");
+  const bool is_known =
+      http::is_loopback_name(host) || std::any_of(view_.deployments.begin(), view_.deployments.end(),
+                                                  [&](const auto& item) { return item.second.serving.host == host; });
+  return is_known && !call.head.headers.get("origin");
+}
+
 std::optional<Response> Gateway::authenticate(Call& call) {
   const auto header = call.head.headers.get("authorization");
   const auto other = call.head.headers.get("x-api-key");
   if (!header && !other) {
     const bool is_open = std::any_of(view_.deployments.begin(), view_.deployments.end(),
                                      [](const auto& item) { return item.second.serving.open; });
-    if (call.peer.is_loopback && is_open) return std::nullopt;
+    if (call.peer.is_loopback && is_open && is_from_here(call)) return std::nullopt;
     return error_response(401, "no_key", "this request needs a key",
-                          "berth token add call creates one; send it as Authorization: Bearer KEY");
+                          "berth token add call --deployment NAME creates one; send it as Authorization: Bearer KEY");
   }
   if (header && !header->starts_with(bearer))
     return error_response(401, "no_key", "only Authorization: Bearer is known here");
@@ -441,7 +451,16 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
     Served& served = *served_.at(call.deployment);
     const bool is_first_in_line = call.waited > Duration::zero() || served.queue.size() + served.woken == 0;
     std::optional<Endpoint> chosen;
-    if (is_first_in_line) chosen = served.balance.choose(call.tried, next_ticket_++, real_clock().now());
+    std::set<std::string> left_out = call.tried;
+    const bool has_replicas = !known->second.endpoints.empty();
+    bool is_connected = false;  // at least one of their nodes
+    for (const Endpoint& endpoint : known->second.endpoints) {
+      if (links_.has(endpoint.node))
+        is_connected = true;
+      else
+        left_out.insert(endpoint.name);
+    }
+    if (is_first_in_line) chosen = served.balance.choose(left_out, next_ticket_++, real_clock().now());
     if (chosen) {
       auto refused = co_await try_once(call, *chosen);
       if (refused) co_return refused;
@@ -467,6 +486,12 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
     call.tried.clear();  // what refused it may have room later
     call.unreachable.clear();
     auto refused = co_await wait_for_room(call);
+    if (refused && !is_connected)
+      co_return error_response(
+          503, "unavailable",
+          !has_replicas
+              ? "the deployment " + call.deployment.text() + " has no replica that is ready"
+              : "no node with a replica of " + call.deployment.text() + " is connected to this gateway");
     if (refused) co_return refused;
   }
   co_return std::nullopt;
@@ -485,7 +510,7 @@ Async<bool> Gateway::handle(Link& client, Head& head, const http::Peer& peer) {
   if (head.target == relay::relay_path) {
     const std::optional<NodeId> node = options_.relay_of(head, peer);
     if (node)
-      co_await links_.keep(client, *node);
+      co_await links_.keep(client, *node, peer.credential);
     else
       co_await client.write("HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
     co_return false;
@@ -494,12 +519,10 @@ Async<bool> Gateway::handle(Link& client, Head& head, const http::Peer& peer) {
   ++calls_;
   std::optional<Response> answer = authenticate(call);
   if (!answer) {
+    ++in_flight_[call.caller];
     co_await permit_body(call);
     answer = co_await find_deployment(call);
-  }
-  if (!answer) {
-    ++in_flight_[call.caller];
-    answer = co_await serve(call);
+    if (!answer) answer = co_await serve(call);
     if (--in_flight_[call.caller] == 0) in_flight_.erase(call.caller);
   }
   peeked_bytes_ -= call.peeked;

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "gateway/balance.hpp"
@@ -40,6 +41,8 @@ class Gateway {
 
   // All of it; requests in flight go on.
   void set(FleetView view);
+  // Connections of relays that have proven something else are closed.
+  void keep_relays(const std::set<std::string>& credentials) { links_.keep_only(credentials); }
   http::Async<bool> handle(http::Link& client, http::Head& head, const http::Peer& peer);
   // Connections of relays are closed as they become idle.
   void end();
@@ -56,6 +59,7 @@ class Gateway {
 
   std::optional<http::Response> authenticate(Call& call);
   bool take_turn(const Caller& caller);
+  bool is_from_here(const Call& call) const;
   http::Async<std::optional<http::Response>> find_deployment(Call& call);
   static http::Async<void> permit_body(Call& call);
   http::Async<std::optional<http::Response>> read_body(Call& call, std::size_t bytes_max);

@@ -6,6 +6,7 @@
 #include <boost/json.hpp>
 #include <csignal>
 #include <map>
+#include <set>
 #include <thread>
 
 #include "format/answer_error.hpp"
@@ -25,7 +26,7 @@ namespace {
 constexpr std::uint64_t poll_wait_s = 20;
 constexpr std::chrono::milliseconds pause_min{100}, pause_max{2'000}, drain_time{60'000};
 
-// As many as this process may have files, with some for itself and half of the rest for the relays.
+// As many as this process may have files, with some for itself.
 http::Limits limits() {
   rlimit files{};
   http::Limits limits;
@@ -43,13 +44,10 @@ http::Limits limits() {
 // What the server says, on a thread of its own: it may be slow or gone, and the gateway goes on with what it knows.
 class ServerFeed {
  public:
-  struct Port {
-    std::uint16_t number = 0;
-    bool is_loopback = true;
-  };
-  ServerFeed(const GatewayProcessOptions& options, Port port, std::function<void(fleet::GatewayView)> take)
+  ServerFeed(const GatewayProcessOptions& options, http::ListenAddress listening,
+             std::function<void(fleet::GatewayView)> take)
       : options_(options),
-        port_(port),
+        listening_(std::move(listening)),
         take_(std::move(take)),
         thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
@@ -88,13 +86,21 @@ class ServerFeed {
 
   // Until an error.
   Result<void> follow(const std::stop_token& stop, std::chrono::milliseconds& pause) {
-    http::Client client = BERTH_TRY(http::Client::create(BERTH_TRY(options_.server())));
-    const auto here = format::document({{"port", port_.number}, {"loopback", port_.is_loopback}});
+    const http::ClientOptions server = BERTH_TRY(options_.server());
+    // Another credential may be of another server, whose epochs are its own.
+    if (std::exchange(token_, server.token) != server.token) epoch_seen_ = 0;
+    http::Client client = BERTH_TRY(http::Client::create(server));
+    json::object here{{"port", listening_.port}};
+    if (listening_.host != "0.0.0.0" && listening_.host != "::") here["host"] = listening_.host;
     BERTH_TRY(body_of(client.request(
-        "PUT", "/api/v1/gateway/address", here,
+        "PUT", "/api/v1/gateway/address", format::document(here),
         {.headers = {{"content-type", "application/json"}}, .timeout = std::chrono::seconds(10), .stop = stop})));
     std::uint64_t epoch = 0, number = 0;
     while (true) {
+      if (options_.renew) {
+        const bool is_new = BERTH_TRY(options_.renew(client, server));
+        if (is_new) return {};  // with it from now on
+      }
       const std::string body =
           BERTH_TRY(body_of(client.request("GET",
                                            "/api/v1/gateway/endpoints?epoch=" + std::to_string(epoch) + "&revision=" +
@@ -115,8 +121,9 @@ class ServerFeed {
   }
 
   const GatewayProcessOptions& options_;
-  const Port port_;
+  const http::ListenAddress listening_;
   const std::function<void(fleet::GatewayView)> take_;
+  std::string token_;
   std::uint64_t epoch_seen_ = 0;
   std::string problem_;
   std::jthread thread_;
@@ -129,12 +136,18 @@ class RelayKeys {
     keys_.clear();
     for (const fleet::RelayKey& relay : relays) {
       http::Proof proof = http::proof_of(http::sha256(relay.key));
-      keys_.emplace(std::move(proof.identity), http::KnownKey{relay.node.text(), std::move(proof.key)});
+      const std::string credential = relay.node.text() + ' ' + proof.identity;
+      keys_.emplace(std::move(proof.identity), http::KnownKey{credential, std::move(proof.key)});
     }
   }
   std::optional<http::KnownKey> find(std::string_view identity) const {
     const auto found = keys_.find(identity);
     return found == keys_.end() ? std::nullopt : std::optional(found->second);
+  }
+  std::set<std::string> credentials() const {
+    std::set<std::string> all;
+    for (const auto& [identity, key] : keys_) all.insert(key.credential);
+    return all;
   }
 
  private:
@@ -153,6 +166,7 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
   http::ServerOptions server_options;
   server_options.serves_page = false;
   server_options.limits = limits();
+  server_options.takes_proofs_over_tls = true;
   server_options.key_of = [&](std::string_view identity) { return keys.find(identity); };
   http::Server server(std::move(server_options),
                       http::Server::Proxy([&](http::Link& client, http::Head& head, const http::Peer& peer) {
@@ -161,7 +175,8 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
   const std::vector<std::string> addresses = BERTH_TRY(server.listen_only(options.listeners));
   GatewayOptions gateway_options;
   gateway_options.relay_of = [](const http::Head&, const http::Peer& peer) {
-    return peer.credential.empty() ? std::nullopt : std::optional(NodeId(peer.credential));
+    const std::string& proven = peer.credential;  // the node, and which key of it
+    return proven.empty() ? std::nullopt : std::optional(NodeId(proven.substr(0, proven.find(' '))));
   };
   gateway.emplace(server.loop(), std::move(gateway_options));
   const http::ListenAddress first = BERTH_TRY(http::parse_listen_address(addresses.front()));
@@ -170,6 +185,7 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
   const auto take = [&](fleet::GatewayView view) {
     server.post([&, view = std::move(view)] {
       keys.set(view.relays);
+      gateway->keep_relays(keys.credentials());
       gateway->set(indexed(view));
       for (const std::string& conflict : gateway->routes().conflicts()) {
         if (std::find(conflicts.begin(), conflicts.end(), conflict) == conflicts.end())
@@ -185,14 +201,28 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
   };
   BERTH_TRY(server.on_signal({SIGINT, SIGTERM}, [&](int) {
     server.shutdown(drain_time);
+    if (options.ending) options.ending();
     end_when_idle();
   }));
+  // Certificates are renewed in their files.
+  const auto read_again = [&] {
+    if (const auto again = server.listen_only(options.listeners); !again)
+      options.log({LogLevel::error,
+                   "the gateway cannot use its certificate and keeps the old one",
+                   {{"reason", again.error().to_text()}}});
+  };
+  BERTH_TRY(server.on_signal({SIGHUP}, [&](int) { read_again(); }));
+  const std::function<void()> read_regularly = [&] {
+    read_again();
+    server.after(std::chrono::hours(1), read_regularly);
+  };
+  server.after(std::chrono::hours(1), read_regularly);
   server.post([&] {
     std::vector<std::string> urls;
     for (std::size_t i = 0; i < addresses.size(); ++i)
       urls.push_back((options.listeners[i].tls ? "https://" : "http://") + addresses[i]);
     started(urls);
-    feed.emplace(options, ServerFeed::Port{first.port, http::is_loopback_name(first.host)}, take);
+    feed.emplace(options, first, take);
   });
   server.run();
   feed.reset();

@@ -20,6 +20,9 @@ std::string lock_file(const std::string& folder);
 struct GatewayProcessOptions {
   // Asked for every connection: with the credential of the gateway, which may be replaced.
   std::function<Result<http::ClientOptions>()> server;
+  // Renews the certificate of the gateway where that is due. Null: it has none.
+  std::function<Result<bool>(http::Client& client, const http::ClientOptions& server)> renew;
+  std::function<void()> ending;  // it takes no new requests: another one may take its place
   std::vector<http::ListenOn> listeners;
   format::Log log;
 };

@@ -159,6 +159,9 @@ class Fleet {
     return answer ? *answer : http::Response{0, {}, answer.error().to_text()};
   }
   FleetView& view() { return view_; }
+  void keep_relays(const std::set<std::string>& credentials) {
+    on_.on_thread([&] { return gateway_->keep_relays(credentials), 0; });
+  }
 
  private:
   FleetView view_;
@@ -242,6 +245,50 @@ TEST(Gateway, WhatIsBerthsOrTheCallersNeverReachesAReplica) {
   EXPECT_FALSE(got.headers.get("x-berth-explain"));
   EXPECT_EQ(got.headers.get("x-mine"), "1");
   EXPECT_EQ(got.headers.get("x-forwarded-for"), "127.0.0.1");
+}
+
+TEST(Gateway, AnOpenDeploymentIsNotForPagesOfOtherSites) {
+  Replica replica("a");
+  Fleet fleet;
+  fleet.add("a", {replica.url()}).serving.path = "/a";
+  fleet.add("b", {replica.url()}).serving.host = "b.example.org";
+  fleet.apply();
+  EXPECT_EQ(fleet.ask("/a").status, 200);
+  EXPECT_EQ(fleet.ask("/a", "", {{"origin", "https://evil.example"}}).status, 401);
+  EXPECT_EQ(fleet.ask("/a", "", {{"host", "evil.example"}}).status, 401) << "a name that points at this machine";
+  EXPECT_EQ(fleet.ask("/a", "", {{"host", "b.example.org"}}).status, 200);
+}
+
+TEST(Gateway, ARelayWhoseKeyIsGoneLosesItsConnections) {
+  Replica replica("a", true);
+  Fleet fleet;
+  fleet.add("a", {replica.url()}).serving.path = "/a";
+  fleet.apply();
+  std::future<http::Response> held = std::async(std::launch::async, [&] { return fleet.ask("/a"); });
+  ASSERT_TRUE(eventually([&] { return replica.held() == 1; }));
+  fleet.keep_relays({"another"});
+  EXPECT_EQ(held.get().status, 502);
+}
+
+TEST(Gateway, ALimitOfRequestsAtATimeCountsThoseWhoseBodyIsNotThereYet) {
+  Replica replica("a");
+  Fleet fleet;
+  fleet.add("a", {replica.url()}).serving.path = "/a";
+  const std::string key = fleet.add_caller("c", "a");
+  fleet.view().callers[http::sha256(key)].concurrent_max = 1;
+  fleet.apply();
+  const std::string port = fleet.url().substr(fleet.url().rfind(':') + 1);
+  const int client = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  to.sin_port = htons(static_cast<std::uint16_t>(std::stoi(port)));
+  ASSERT_EQ(::connect(client, reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
+  const std::string head = "POST /a HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer " + key +
+                           "\r\ncontent-length: 3\r\n\r\n";
+  ASSERT_EQ(::send(client, head.data(), head.size(), 0), static_cast<ssize_t>(head.size()));
+  EXPECT_TRUE(eventually([&] { return fleet.ask("/a", "", {{"authorization", "Bearer " + key}}).status == 429; }));
+  ::close(client);
 }
 
 TEST(Gateway, ACallerSendsAsManyRequestsPerSecondAsItMay) {

@@ -79,6 +79,24 @@ TEST(Proof, ACertificateIsNotAProof) {
   EXPECT_EQ(answer.error().code, ErrorCode::unavailable);
 }
 
+TEST(Proof, IsTakenOverTlsOnlyWhereTheServerSaysSo) {
+  const Folder folder;
+  const TlsFiles files{folder / "pem", folder / "key"};
+  const std::vector<std::string> names{"127.0.0.1"};
+  ASSERT_TRUE(write_self_signed_certificate(names, files.certificate_file, files.key_file));
+  ServerOptions options = knowing("berth_secret");
+  {
+    RunningServer server(tell, options, "127.0.0.1:0", files);
+    EXPECT_FALSE(get_with_token(server.address(), "berth_secret"));
+  }
+  options.takes_proofs_over_tls = true;
+  RunningServer server(tell, options, "127.0.0.1:0", files);
+  EXPECT_EQ(get_with_token(server.address(), "berth_secret")->body, "t1|no header");
+  EXPECT_FALSE(get_with_token(server.address(), "berth_other"));
+  const auto plain = Client::create({.url = "https://" + server.address(), .ca_file = files.certificate_file});
+  EXPECT_EQ(const_cast<Client&>(*plain).request("GET", "/")->body, "|no header") << "certificates are for everybody else";
+}
+
 TEST(Proof, APlainServerGetsNeitherTokenNorRequest) {
   RunningServer plain([](const Request&, const Responder&) { FAIL() << "a request came"; });
   const auto answer = get_with_token(plain.address(), "berth_secret");

@@ -54,7 +54,7 @@ struct Server::State {
 
   Result<std::shared_ptr<asio::ssl::context>> tls_of(const TlsFiles& files) const {
     std::shared_ptr<asio::ssl::context> tls = BERTH_TRY(server_tls(files));
-    if (serving.options.key_of) accept_proofs(*tls, serving.options.key_of);
+    if (serving.options.key_of && serving.options.takes_proofs_over_tls) accept_proofs(*tls, serving.options.key_of);
     return tls;
   }
 

@@ -106,9 +106,10 @@ struct ServerOptions {
   // The largest body of a request, if it is not Limits::body_bytes for all: asked before the body is read, on the
   // server's thread. Null: it is.
   std::function<std::size_t(const Request& head)> body_bytes = nullptr;
-  // The key of a Proof with this identity, and what Peer::credential is then. Listeners take connections that begin
-  // with a proof beside others; asked on the server's thread. Null: none.
+  // The key of a Proof with this identity, and what Peer::credential is then. Listeners without TLS take connections
+  // that begin with a proof, beside plain ones; asked on the server's thread. Null: none.
   std::function<std::optional<KnownKey>(std::string_view identity)> key_of = nullptr;
+  bool takes_proofs_over_tls = false;  // listeners with TLS take them too
 };
 
 // Both files in PEM form; the certificate file may hold a chain.

@@ -16,12 +16,12 @@ constexpr Duration idle_time = std::chrono::seconds(60);
 
 }  // namespace
 
-Async<void> RelayLinks::keep(Link& link, const NodeId& node) {
+Async<void> RelayLinks::keep(Link& link, const NodeId& node, std::string credential) {
   std::string text = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: ";
   text.append(relay_protocol).append("\r\n\r\n");
   const http::ErrorValue error = co_await link.write(text);
   if (error) co_return;
-  Kept kept{&link, http::Signal(loop_)};
+  Kept kept{&link, std::move(credential), http::Signal(loop_)};
   OfNode& of = nodes_[node];
   of.all[&link] = &kept;
   offer(of, link);
@@ -34,6 +34,18 @@ Async<void> RelayLinks::keep(Link& link, const NodeId& node) {
 void RelayLinks::forget_if_empty(const NodeId& node) {
   const auto found = nodes_.find(node);
   if (found != nodes_.end() && found->second.all.empty() && found->second.waiters.empty()) nodes_.erase(found);
+}
+
+void RelayLinks::keep_only(const std::set<std::string>& credentials) {
+  for (auto& [node, of] : nodes_) {
+    for (const auto& [link, kept] : of.all) {
+      if (credentials.contains(kept->credential)) continue;
+      // One that carries a request fails, and is given back.
+      link->wire().close();
+      const auto is_it = [link = link](const Idle& idle) { return idle.link == link; };
+      if (std::erase_if(of.idle, is_it) > 0) kept->over.notify();
+    }
+  }
 }
 
 void RelayLinks::end() {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <deque>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,10 @@ class RelayLinks {
   explicit RelayLinks(http::Loop& loop) : loop_(loop) {}
 
   // Answers the request of a relay and keeps its connection; returns when that is over.
-  http::Async<void> keep(http::Link& link, const NodeId& node);
+  // `credential`: what it has proven.
+  http::Async<void> keep(http::Link& link, const NodeId& node, std::string credential = {});
+  // Closes connections that have proven something else.
+  void keep_only(const std::set<std::string>& credentials);
 
   // An idle connection to the relay of that node. Null: there was none until `until`. give_back() follows.
   http::Async<http::Link*> take(const NodeId& node, TimePoint until);
@@ -42,6 +46,7 @@ class RelayLinks {
  private:
   struct Kept {
     http::Link* link = nullptr;
+    std::string credential;
     http::Signal over;
   };
   struct Waiter {

@@ -2,6 +2,7 @@
 #include <boost/json.hpp>
 
 #include "format/fleet_json.hpp"
+#include "http/listening.hpp"
 #include "http/request_checks.hpp"
 #include "server/answers.hpp"
 #include "server/api.hpp"
@@ -14,6 +15,9 @@ namespace json = boost::json;
 namespace {
 
 constexpr std::chrono::milliseconds gateways_every{100};
+
+// An address of IPv6, before a port.
+std::string in_brackets(const std::string& host) { return host.find(':') == host.npos ? host : "[" + host + "]"; }
 
 std::uint64_t number_in(const http::Request& request, const char* name) {
   const auto found = request.query.find(name);
@@ -36,26 +40,26 @@ void Api::get_endpoints(const Call& call) {
                                     {"gateways", std::move(gateways)}});
 }
 
-// The address is the port that the gateway has told, at the address that its connection comes from.
+// Where a gateway listens on all addresses of its machine, relays use the one that its connection comes from.
 void Api::put_gateway_address(const Call& call) {
   struct Body {
     std::uint64_t port = 0;
-    bool is_loopback = false;
+    std::string host;  // empty: it listens on all addresses of its machine
   };
   const auto body = read_body(call.request, [](const json::object& object, const std::string& where) {
-    format::check_members(object, {"port", "loopback"}, where);
+    format::check_members(object, {"port", "host"}, where);
     Body read{format::whole_of(format::member(object, "port", where), where + ".port"),
-              format::optional_member(object, "loopback", where, format::bool_of).value_or(false)};
+              format::optional_member(object, "host", where, format::text_of).value_or("")};
     if (read.port == 0 || read.port > 65535) throw format::JsonError{where + ".port is not a port"};
+    if (!read.host.empty() && !http::parse_listen_address(in_brackets(read.host) + ":1"))
+      throw format::JsonError{where + ".host is not an IP address"};
     return read;
   });
   if (!body) return send(call.responder, body.error());
   const http::Peer& peer = call.request.peer;
   const bool is_here = peer.is_loopback || peer.unix_uid;
-  std::string host = is_here ? "" : peer.address;
-  if (host.find(':') != host.npos) host = "[" + host + "]";
-  if (body->is_loopback) host = "127.0.0.1";
-  const std::string address = host + ":" + std::to_string(body->port);
+  const std::string host = !body->host.empty() ? body->host : is_here ? "" : peer.address;
+  const std::string address = in_brackets(host) + ":" + std::to_string(body->port);
   if (const auto set = leader_.set_gateway_address(call.who.credential, address); !set)
     return send(call.responder, set.error());
   send(call.responder, json::object{{"address", address}});

@@ -93,7 +93,7 @@ class Leader {
   // name lives, or is lost and the token was not made for it.
   Result<void> add_node(const NodeId& node, const fleet::Credential& credential, const std::string& used_up,
                         const std::string& actor);
-  // A gateway that joins gets a credential, in place of that of the same name; `used_up` is the join token's id.
+  // A gateway that joins gets a credential; `used_up` is the join token's id. already_exists: a gateway has that name.
   Result<void> add_gateway(const fleet::Credential& credential, const std::string& used_up, const std::string& actor);
   // Where relays reach the gateway that has this credential.
   Result<void> set_gateway_address(const std::string& credential, const std::string& address);

@@ -46,7 +46,12 @@ void Leader::find_changed_gateways(const std::map<std::string, Credential>& now)
 Result<void> Leader::add_gateway(const Credential& credential, const std::string& used_up, const std::string& actor) {
   store::Change change = change_of(state_);
   for (const auto& [id, old] : state_.credentials) {
-    if (old.role == Role::gateway && old.name == credential.name) change.credentials[id] = std::nullopt;
+    if (old.role != Role::gateway || old.name != credential.name) continue;
+    // The server's own gateway comes without a token.
+    if (!used_up.empty())
+      return Error{ErrorCode::already_exists, "a gateway \"" + *old.name + "\" already exists",
+                   "give this one another --name, or remove the existing one: berth token remove " + id};
+    change.credentials[id] = std::nullopt;
   }
   change.credentials[credential.id] = credential;
   if (!used_up.empty()) change.credentials[used_up] = std::nullopt;

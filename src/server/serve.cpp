@@ -239,28 +239,35 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
     for (const std::string& url : *again) options.log({LogLevel::info, "serves " + url});
   }));
   serving.shutdown = [&] { server.shutdown(shutdown_time); };
-  serving.add_own_node = [&](const NodeId& node) -> Result<std::string> {
-    std::string own = http::make_secret();
+  // The token in this file, if it is that of the credential with this id.
+  const auto known_token = [&](const std::string& file, const std::string& id) -> std::optional<std::string> {
+    std::string token = world::read_text(file).value_or("");
+    token.erase(token.find_last_not_of("\r\n") + 1);
+    const auto found = leader.state().credentials.find(id);
+    const bool is_known =
+        found != leader.state().credentials.end() && http::is_same_text(found->second.sha256, http::sha256(token));
+    return is_known ? std::optional(token) : std::nullopt;
+  };
+  serving.add_own_node = [&](const NodeId& node, const std::string& file) -> Result<std::string> {
     fleet::Credential credential;
     credential.id = "node-" + node.text();
+    if (auto known = known_token(file, credential.id)) return *std::move(known);
+    std::string own = http::make_secret();
     credential.role = fleet::Role::node;
     credential.sha256 = http::sha256(own);
     credential.node = node;
     credential.made_by = "server:" + options.name;
     credential.made_ms = world::wall_time_us() / 1000;
     BERTH_TRY(leader.add_node(node, credential, "", "server:" + options.name));
+    BERTH_TRY(world::write_private_text(file, own + "\n"));
     return own;
   };
   serving.tls = listening.tls();
   serving.add_own_gateway = [&](const std::string& name, const std::string& gateway_folder) -> Result<void> {
     const std::string file = gateway_folder + "/credential";
-    std::string known = world::read_text(file).value_or("");
-    known.erase(known.find_last_not_of("\r\n") + 1);
     fleet::Credential credential;
     credential.id = "gateway-" + name;
-    const auto found = leader.state().credentials.find(credential.id);
-    if (found != leader.state().credentials.end() && http::is_same_text(found->second.sha256, http::sha256(known)))
-      return {};
+    if (known_token(file, credential.id)) return {};
     const std::string own = http::make_secret();
     credential.role = fleet::Role::gateway;
     credential.sha256 = http::sha256(own);

@@ -42,8 +42,9 @@ struct Serving {
   std::vector<std::string> urls;  // with the ports that were chosen
   std::string socket;             // "unix:/..."
   std::string token_file;
-  // A token for the agent of this machine, which joins under that name.
-  std::function<Result<std::string>(const NodeId&)> add_own_node;
+  // A token for the agent of this machine, which joins under that name. It is kept in that file, so that a server that
+  // is restarted disturbs no connection of the node's relay.
+  std::function<Result<std::string>(const NodeId&, const std::string& file)> add_own_node;
   // Makes sure that the folder of the gateway of this machine has a credential of that name. One that is there and
   // valid stays, since a gateway outlives its server.
   std::function<Result<void>(const std::string& name, const std::string& folder)> add_own_gateway;

@@ -67,7 +67,8 @@ std::optional<pid_t> ProcessLock::holder(const std::string& path) {
   struct flock range{};
   range.l_type = F_WRLCK;
   range.l_whence = SEEK_SET;
-  if (!file || ::fcntl(file.get(), F_GETLK, &range) != 0 || range.l_type == F_UNLCK) return std::nullopt;
+  if (!file || ::fcntl(file.get(), F_GETLK, &range) != 0 || range.l_type == F_UNLCK || range.l_pid <= 0)
+    return std::nullopt;
   return range.l_pid;
 }
 

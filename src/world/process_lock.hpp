@@ -18,7 +18,7 @@ class ProcessLock {
  public:
   // Absent: the lock is taken, and `other` names its holder. The file is created with mode 0600 and is never removed.
   static Result<std::optional<ProcessLock>> take(const std::string& path, const std::string& owner, std::string& other);
-  // The process that has the lock, which is not this one. Absent: none has it.
+  // The process that has the lock, which is not this one. Absent: none has it that can be seen from here.
   static std::optional<pid_t> holder(const std::string& path);
   ProcessLock(ProcessLock&& other) noexcept = default;
   ProcessLock& operator=(ProcessLock&& other) noexcept;

@@ -37,6 +37,8 @@ Result<std::vector<http::ListenOn>> listeners_of(const GatewayArguments& argumen
   std::vector<http::ListenOn> listeners;
   for (const std::string& address : addresses) {
     const http::ListenAddress parsed = BERTH_TRY(http::parse_listen_address(address));
+    if (parsed.host.empty())
+      return Error{ErrorCode::invalid_argument, "a gateway cannot listen on " + address, "give ADDRESS:PORT"};
     const bool is_local = http::is_loopback_name(parsed.host);
     if (!is_local && !arguments.certificate)
       return Error{ErrorCode::invalid_argument, "other machines can reach " + address + ", so it needs a certificate",
@@ -75,7 +77,7 @@ int run_gateway_verb(const GatewayArguments& arguments) {
   const Result<std::string> folder = private_folder(*state + "/" + name);
   if (!folder) return print_error(folder.error());
   std::string other;
-  const auto lock = ProcessLock::take(gateway::lock_file(*folder), "another gateway", other);
+  auto lock = ProcessLock::take(gateway::lock_file(*folder), "another gateway", other);
   if (!lock) return print_error(lock.error());
   if (!*lock)
     return print_error({ErrorCode::already_exists, "a gateway with this name already runs on this machine: " + other,
@@ -89,6 +91,10 @@ int run_gateway_verb(const GatewayArguments& arguments) {
     return print_error({known.error().code, "this gateway has not joined yet",
                         "berth token add join --gateway on the server's machine prints a token; give the file it is in "
                         "with --token-file"});
+  options.renew = [](http::Client& client, const http::ClientOptions& with) {
+    return agent::renew_certificate(client, with, "/api/v1/gateway/certificate");
+  };
+  options.ending = [&] { lock->reset(); };
   options.listeners = *listeners;
   options.log = log_to_stderr(arguments.agent, {{"component", "gateway"}});
   const Result<void> ran = gateway::run_gateway(options, [&](const std::vector<std::string>& urls) {

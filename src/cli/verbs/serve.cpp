@@ -72,8 +72,7 @@ Result<void> start_gateway(const std::string& address, const ServeArguments& arg
                            const server::ServeOptions& options, std::optional<OwnGateway>& gateway) {
   const std::string folder = BERTH_TRY(private_folder(BERTH_TRY(state_folder("gateway")) + "/" + options.name));
   BERTH_TRY(serving.add_own_gateway(options.name, folder));
-  std::vector<std::string> words{"gateway",    "--join",   serving.socket,   "--name",
-                                 options.name, "--listen", address};
+  std::vector<std::string> words{"gateway", "--join", serving.socket, "--name", options.name, "--listen", address};
   if (serving.tls && !http::is_loopback_name(BERTH_TRY(http::parse_listen_address(address)).host)) {
     for (const std::string& word : {std::string("--tls-certificate"), serving.tls->certificate_file,
                                     std::string("--tls-key"), serving.tls->key_file})
@@ -156,14 +155,16 @@ int run_serve(const ServeArguments& arguments) {
     for (const std::string& url : serving.urls) options.log({LogLevel::info, "serves " + url});
     options.log({LogLevel::info, "the page asks for a token: yours is in " + serving.token_file});
     ready_notice.send();
-    if (gateway_address != no_gateway) {
+    if (gateway_address == no_gateway) {
+      if (const auto left = state_folder("gateway")) end_gateway(*left + "/" + options.name);
+    } else {
       if (const auto started = start_gateway(gateway_address, arguments, serving, options, gateway); !started) {
         agent_error = started.error();
         return serving.shutdown();
       }
     }
     if (!own) return;
-    const Result<std::string> token = serving.add_own_node(own->node);
+    const Result<std::string> token = serving.add_own_node(own->node, own->folder + "/own_credential");
     if (!token) {
       agent_error = token.error();
       return serving.shutdown();
