@@ -489,9 +489,8 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
     if (refused && !is_connected)
       co_return error_response(
           503, "unavailable",
-          !has_replicas
-              ? "the deployment " + call.deployment.text() + " has no replica that is ready"
-              : "no node with a replica of " + call.deployment.text() + " is connected to this gateway");
+          !has_replicas ? "the deployment " + call.deployment.text() + " has no replica that is ready"
+                        : "no node with a replica of " + call.deployment.text() + " is connected to this gateway");
     if (refused) co_return refused;
   }
   co_return std::nullopt;

@@ -284,8 +284,8 @@ TEST(Gateway, ALimitOfRequestsAtATimeCountsThoseWhoseBodyIsNotThereYet) {
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   to.sin_port = htons(static_cast<std::uint16_t>(std::stoi(port)));
   ASSERT_EQ(::connect(client, reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
-  const std::string head = "POST /a HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer " + key +
-                           "\r\ncontent-length: 3\r\n\r\n";
+  const std::string head =
+      "POST /a HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer " + key + "\r\ncontent-length: 3\r\n\r\n";
   ASSERT_EQ(::send(client, head.data(), head.size(), 0), static_cast<ssize_t>(head.size()));
   EXPECT_TRUE(eventually([&] { return fleet.ask("/a", "", {{"authorization", "Bearer " + key}}).status == 429; }));
   ::close(client);

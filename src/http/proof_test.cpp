@@ -94,7 +94,8 @@ TEST(Proof, IsTakenOverTlsOnlyWhereTheServerSaysSo) {
   EXPECT_EQ(get_with_token(server.address(), "berth_secret")->body, "t1|no header");
   EXPECT_FALSE(get_with_token(server.address(), "berth_other"));
   const auto plain = Client::create({.url = "https://" + server.address(), .ca_file = files.certificate_file});
-  EXPECT_EQ(const_cast<Client&>(*plain).request("GET", "/")->body, "|no header") << "certificates are for everybody else";
+  EXPECT_EQ(const_cast<Client&>(*plain).request("GET", "/")->body, "|no header")
+      << "certificates are for everybody else";
 }
 
 TEST(Proof, APlainServerGetsNeitherTokenNorRequest) {
