@@ -114,9 +114,10 @@ TEST(WhatRuns, AnUnknownPlaceholderIsNamedWithTheNearestOne) {
   EXPECT_EQ(project_error(start + "command = [\"serve\", \"{prt}\"]\n"),
             "berth.toml:6:1: the placeholder {prt} in the command of deployment \"d\" is not known | did you mean "
             "{port}? Write {{ for a brace itself");
-  EXPECT_EQ(project_error(start + "command = [\"awk\", \"{something}\"]\n"),
-            "berth.toml:6:1: the placeholder {something} in the command of deployment \"d\" is not known | known are "
-            "{port}, {socket}, {gpus}, {memory_bytes}, {memory_fraction}, {name}, {replica}; write {{ for a brace itself");
+  EXPECT_EQ(
+      project_error(start + "command = [\"awk\", \"{something}\"]\n"),
+      "berth.toml:6:1: the placeholder {something} in the command of deployment \"d\" is not known | known are "
+      "{port}, {socket}, {gpus}, {memory_bytes}, {memory_fraction}, {name}, {replica}; write {{ for a brace itself");
   EXPECT_EQ(project_error(start + "command = [\"awk\", \"{{something}\", \"${HOME}\"]\n"), "no error");
   EXPECT_EQ(project_error(start + "command = [\"a\"]\nenvironment = { A = \"{name}\", B = \"{prt}\" }\n"),
             "berth.toml:7:31: the placeholder {prt} in B in the environment of deployment \"d\" is not known | did you "
