@@ -275,7 +275,7 @@ TEST(Gateway, AnOpenDeploymentIsNotForPagesOfOtherSites) {
     return std::string(answer);
   };
   EXPECT_EQ(asked_as("evil.example"), "HTTP/1.1 401") << "a name that points at this machine";
-  EXPECT_EQ(asked_as("b.example.org"), "HTTP/1.1 200");
+  EXPECT_EQ(asked_as("b.example.org"), "HTTP/1.1 421") << "the answer of the replica, which does not know the name";
 }
 
 TEST(Gateway, ARelayWhoseKeyIsGoneLosesItsConnections) {
