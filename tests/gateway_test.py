@@ -12,7 +12,7 @@ import time
 import unittest
 
 from berth_case import ROOT
-from fleet_case import Fleet
+from fleet_case import Fleet, free_port
 from openapi_check import Document
 
 # Answers with what it is and got; /slow/N sends N events, one every 50 ms.
@@ -53,13 +53,14 @@ Server(sys.argv[1] if sys.argv[1].startswith("/") else ("127.0.0.1", int(sys.arg
 
 
 class Gateway(Fleet):
-    gateway_options = ("--gateway", "127.0.0.1:0")
+    def setUp(self):
+        # The same for every start of the server: a gateway that a killed one has left goes on only then.
+        self.gateway_options = ("--gateway", f"127.0.0.1:{free_port()}")
+        super().setUp()
 
     def serve(self, *options):
         super().serve(*options)
         self.until(self.find_gateway, "the gateway takes requests")
-        # A gateway outlives its server, and the next server starts none of its own then: it is found again at its port.
-        self.gateway_options = ("--gateway", f"127.0.0.1:{self.gateway}")
 
     def find_gateway(self):
         found = re.findall(r"takes requests at http://127\.0\.0\.1:(\d+)", (self.folder / "server.log").read_text())

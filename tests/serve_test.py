@@ -15,12 +15,7 @@ import unittest
 import warnings
 
 from berth_case import BERTH, ROOT, needs_sqlite
-from fleet_case import Fleet, toml
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+from fleet_case import Fleet, free_port, toml
 
 
 class Service(Fleet):
