@@ -18,6 +18,27 @@ bool Balance::Replica::has_room(TimePoint now) const {
   return is_listed && !is_draining(endpoint) && known < endpoint.concurrent_max;
 }
 
+bool Balance::Replica::is_measured(TimePoint now) const {
+  return learnt.measurements > 0 && now - last_learnt < learnt_age_max;
+}
+
+void Balance::Replica::learn(Duration took, TimePoint now) {
+  if (!first_answer) first_answer = now;
+  if (now - took < *first_answer) return;
+  if (!is_measured(now)) learnt = {};
+  learnt = learnt.after(static_cast<double>(std::chrono::nanoseconds(took).count()));
+  last_learnt = now;
+}
+
+bool Balance::speeds_differ(const std::vector<Replica*>& replicas, TimePoint now) {
+  if (!std::all_of(replicas.begin(), replicas.end(), [&](const Replica* each) { return each->is_measured(now); }))
+    return false;
+  const auto [fastest, slowest] = std::minmax_element(
+      replicas.begin(), replicas.end(),
+      [](const Replica* a, const Replica* b) { return a->learnt.unit_cost_ns < b->learnt.unit_cost_ns; });
+  return (*slowest)->learnt.unit_cost_ns >= speed_spread * (*fastest)->learnt.unit_cost_ns;
+}
+
 void Balance::set(const std::vector<Endpoint>& endpoints) {
   for (auto& [name, replica] : replicas_) replica.is_listed = false;
   for (const Endpoint& endpoint : endpoints) {
@@ -51,6 +72,7 @@ std::optional<Endpoint> Balance::choose(const std::set<std::string>& tried, Tick
       candidates.push_back(&replica);
   if (candidates.empty()) return std::nullopt;
 
+  const bool have_speeds = speeds_differ(candidates, now);
   std::vector<DeviceInfo> infos(candidates.size());
   std::vector<DeviceView> views(candidates.size());
   for (std::size_t i = 0; i < candidates.size(); ++i) {
@@ -68,7 +90,7 @@ std::optional<Endpoint> Balance::choose(const std::set<std::string>& tried, Tick
     view.charged_total = replica.charged;
     view.backlog_ns = replica.backlog_ns;
     view.measurements = replica.learnt.measurements;
-    if (replica.learnt.measurements > 0) view.unit_cost_ns = replica.learnt.whole_ns();
+    if (have_speeds) view.unit_cost_ns = replica.learnt.whole_ns();
   }
   Requirements requirements;
   requirements.cost = 1;
@@ -90,7 +112,7 @@ void Balance::settle(const std::string& name, Ending ending, Duration took, Time
       replica.own == 0 ? 0 : replica.backlog_ns - std::min(replica.backlog_ns, replica.learnt.expected_ns(1));
   if (ending == Ending::answered) {
     replica.failures = 0;
-    replica.learnt = replica.learnt.after(static_cast<double>(std::chrono::nanoseconds(took).count()));
+    replica.learn(took, now);
   } else if (ending == Ending::failed) {
     ++replica.failures;
     if (replica.failures >= failures_max) {

@@ -56,12 +56,18 @@ class Balance {
     std::uint64_t charged = 0;
     std::uint64_t backlog_ns = 0;
     placement::Learnt learnt;
+    std::optional<TimePoint> first_answer;  // requests that began before it waited for the replica to warm up
+    TimePoint last_learnt{};
     std::uint32_t failures = 0;  // in a row
     TimePoint ejected_until{};
 
     std::uint32_t in_flight(TimePoint now) const;
     bool has_room(TimePoint now) const;
+    bool is_measured(TimePoint now) const;
+    void learn(Duration took, TimePoint now);
   };
+  // Whether the times of these replicas tell them apart.
+  static bool speeds_differ(const std::vector<Replica*>& replicas, TimePoint now);
   // Those that the breaker leaves out; never more than half of all.
   bool is_left_out(const Replica& replica, TimePoint now, std::size_t listed, std::size_t ejected) const;
 
@@ -74,6 +80,10 @@ inline constexpr std::uint32_t failures_max = 5;
 inline constexpr Duration ejection_min = std::chrono::seconds(1), ejection_max = std::chrono::seconds(60);
 // What was reported longer ago than this says nothing about the requests of other gateways.
 inline constexpr Duration report_age_max = std::chrono::seconds(5);
+// A time learnt longer ago than this is forgotten, so that a replica that was slow once is tried again.
+inline constexpr Duration learnt_age_max = std::chrono::seconds(5);
+// Replicas whose times differ by less than this factor count as equally fast: requests differ as much.
+inline constexpr double speed_spread = 2.0;
 // A replica that was full with the requests of other gateways is tried again after this time.
 inline constexpr Duration full_age_max = std::chrono::milliseconds(200);
 

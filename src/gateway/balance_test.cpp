@@ -41,6 +41,58 @@ TEST(Balance, IdleReplicasTakeTurns) {
   EXPECT_EQ(sent.size(), 3U);
 }
 
+// Sends one request after the other and says how many each replica got; `took(replica, requests before it)`.
+std::map<std::string, int> one_by_one(Balance& balance, int count, TimePoint& now, auto took) {
+  std::map<std::string, int> sent;
+  for (int i = 0; i < count; ++i) {
+    const std::string name = balance.choose({}, static_cast<Ticket>(i), now)->name;
+    const Duration time = took(name, sent[name]++);
+    now += time;
+    balance.settle(name, Ending::answered, time, now);
+  }
+  return sent;
+}
+
+TEST(Balance, ASlowFirstRequestIsNotHeldAgainstAReplica) {
+  Balance balance = with(2, 10);
+  TimePoint now = start;
+  const auto sent = one_by_one(balance, 100, now, [](const std::string& name, int before) -> Duration {
+    return before > 0 ? 5ms : name == "a/0#1" ? 900ms : 100ms;
+  });
+  EXPECT_EQ(sent, (std::map<std::string, int>{{"a/0#1", 50}, {"a/1#2", 50}}));
+}
+
+TEST(Balance, RequestsThatWaitedForTheFirstAnswerAreNotHeldAgainstAReplicaEither) {
+  Balance balance = with(2, 4);
+  for (Ticket i = 0; i < 8; ++i) balance.choose({}, i, start);
+  TimePoint now = start + 900ms;
+  for (int i = 0; i < 4; ++i) balance.settle("a/0#1", Ending::answered, 900ms, now);
+  for (int i = 0; i < 4; ++i) balance.settle("a/1#2", Ending::answered, 90ms, now);
+  const auto sent = one_by_one(balance, 20, now, [](const std::string&, int) -> Duration { return 5ms; });
+  EXPECT_EQ(sent, (std::map<std::string, int>{{"a/0#1", 10}, {"a/1#2", 10}}));
+}
+
+TEST(Balance, ReplicasOfAlmostTheSameSpeedTakeTurns) {
+  Balance balance = with(2, 10);
+  TimePoint now = start;
+  const auto sent = one_by_one(balance, 100, now,
+                               [](const std::string& name, int) -> Duration { return name == "a/0#1" ? 7ms : 5ms; });
+  EXPECT_EQ(sent, (std::map<std::string, int>{{"a/0#1", 50}, {"a/1#2", 50}}));
+}
+
+TEST(Balance, AnIdleReplicaThatIsMuchFasterIsPreferredAndTheOtherIsTriedAgain) {
+  Balance balance = with(2, 10);
+  TimePoint now = start;
+  bool is_slow = true;
+  const auto took = [&](const std::string& name, int) -> Duration { return is_slow && name == "a/0#1" ? 50ms : 5ms; };
+  auto sent = one_by_one(balance, 100, now, took);
+  EXPECT_GE(sent["a/1#2"], 96);
+  is_slow = false;
+  now += learnt_age_max;
+  sent = one_by_one(balance, 100, now, took);
+  EXPECT_EQ(sent["a/0#1"], 50) << "what it took long ago no longer counts";
+}
+
 TEST(Balance, TheRequestsOfOtherGatewaysCountForAWhile) {
   Balance balance = with(2, 4);
   const Endpoint first = *balance.choose({}, 0, start);
