@@ -1,0 +1,188 @@
+// Who calls, and which deployment is meant.
+#include <algorithm>
+#include <boost/json.hpp>
+
+#include "gateway/call.hpp"
+#include "gateway/json_peek.hpp"
+#include "http/request_checks.hpp"
+#include "http/secret.hpp"
+#include "world/wall_time.hpp"
+
+namespace berth::gateway {
+
+namespace json = boost::json;
+using http::Async;
+using http::error_response;
+using http::Link;
+using http::Response;
+
+namespace {
+
+constexpr std::string_view bearer = "Bearer ", header_deployment = "x-berth-deployment";
+constexpr std::chrono::milliseconds body_time{20'000};
+constexpr std::size_t short_body = 64 * 1024;
+
+}  // namespace
+
+// As many at once as it may send in a second, and then one for each that became free.
+bool Gateway::take_turn(const Caller& caller) {
+  if (!caller.per_second) return true;
+  const auto most = static_cast<double>(*caller.per_second);
+  const TimePoint now = real_clock().now();
+  Turns& turns = turns_.try_emplace(caller.id, Turns{most, now}).first->second;
+  turns.left = std::min(most, turns.left + most * std::chrono::duration<double>(now - turns.at).count());
+  turns.at = now;
+  if (turns.left < 1) return false;
+  turns.left -= 1;
+  return true;
+}
+
+// Not sent by the page of another site, nor for a name that somebody else has pointed at this machine: browsers on this
+// machine would let such pages ask without a key.
+bool Gateway::is_from_here(const Call& call) const {
+  const std::string host = http::host_name(call.head.headers.get("host").value_or("")).value_or("");
+  const bool is_known =
+      http::is_loopback_name(host) || std::any_of(view_.deployments.begin(), view_.deployments.end(),
+                                                  [&](const auto& item) { return item.second.serving.host == host; });
+  return is_known && !call.head.headers.get("origin");
+}
+
+std::optional<Response> Gateway::authenticate(Call& call) {
+  const auto header = call.head.headers.get("authorization");
+  const auto other = call.head.headers.get("x-api-key");
+  if (!header && !other) {
+    const bool is_open = std::any_of(view_.deployments.begin(), view_.deployments.end(),
+                                     [](const auto& item) { return item.second.serving.open; });
+    if (call.peer.is_loopback && is_open && is_from_here(call)) return std::nullopt;
+    return error_response(401, "no_key", "this request needs a key",
+                          "berth token add call --deployment NAME creates one; send it as Authorization: Bearer KEY");
+  }
+  if (header && !header->starts_with(bearer))
+    return error_response(401, "no_key", "only Authorization: Bearer is known here");
+  const std::string_view key = header ? header->substr(bearer.size()) : *other;
+  if (key.starts_with(http::control_prefix))
+    return error_response(401, "wrong_key", "this is a token for the server, which is not accepted here",
+                          "berth token add call creates a key for requests");
+  const auto found = view_.callers.find(http::sha256(key));
+  if (found == view_.callers.end()) return error_response(401, "wrong_key", "this key is not known");
+  const Caller& caller = found->second;
+  if (caller.expires_ms && *caller.expires_ms <= world::wall_time_ms())
+    return error_response(401, "wrong_key", "this key has expired", "berth token add call creates another");
+  if (!take_turn(caller)) {
+    Response response = error_response(
+        429, "too_many", "this key may send " + std::to_string(*caller.per_second) + " requests per second");
+    response.headers.set("retry-after", "1");
+    return response;
+  }
+  const auto now = in_flight_.find(caller.id);
+  if (caller.concurrent_max && now != in_flight_.end() && now->second >= *caller.concurrent_max) {
+    Response response = error_response(
+        429, "too_many", "this key may have " + std::to_string(*caller.concurrent_max) + " requests at a time");
+    response.headers.set("retry-after", "1");
+    return response;
+  }
+  call.caller = caller.id;
+  call.weight = caller.weight;
+  call.may_call = caller.deployment;
+  return std::nullopt;
+}
+
+// A client may wait for this before it sends a long body.
+Async<void> Gateway::permit_body(Call& call) {
+  const bool waits = http::lower_case(call.head.headers.get("expect").value_or("")) == "100-continue";
+  if (waits && !call.client.is_read() && call.client.waiting().empty())
+    co_await call.client.write("HTTP/1.1 100 Continue\r\n\r\n");
+}
+
+// Into memory: all of it, or more than `bytes_max` where it is longer.
+Async<std::optional<Response>> Gateway::read_body(Call& call, std::size_t bytes_max) {
+  while (!call.client.is_read() && call.body_begin.size() <= bytes_max) {
+    call.client.wire().read_by(real_clock().now() + body_time);
+    const Link::Piece piece = co_await call.client.read_piece();
+    if (piece.outcome == Link::Outcome::timed_out)
+      co_return error_response(408, "timeout", "the body of the request took too long");
+    if (piece.outcome != Link::Outcome::done)
+      co_return error_response(400, "invalid_argument", "the body of the request is malformed");
+    call.body_begin += piece.bytes;
+    call.peeked += piece.bytes.size();
+    peeked_bytes_ += piece.bytes.size();
+  }
+  call.client.wire().read_by(TimePoint::max());
+  co_return std::nullopt;
+}
+
+Async<std::optional<Response>> Gateway::read_model(Call& call) {
+  const std::string advice = "name the deployment in the header x-berth-deployment";
+  const bool has_room = peeked_bytes_ + options_.peek_bytes <= options_.peek_bytes_all;
+  if (has_room) {
+    auto refused = co_await read_body(call, options_.peek_bytes);
+    if (refused) co_return refused;
+  }
+  if (!call.client.is_read())
+    co_return error_response(413, "too_long", "the body is too long to look for the model in it", advice);
+  const Peeked peeked = peek_model(call.body_begin);
+  switch (peeked.outcome) {
+    case Peeked::Outcome::ambiguous:
+      co_return error_response(400, "invalid_argument", "the body has two members \"model\"");
+    case Peeked::Outcome::not_json:
+      co_return error_response(400, "invalid_argument", "the body is not a JSON object", advice);
+    case Peeked::Outcome::absent: co_return error_response(404, "no_route", "the body names no model", advice);
+    case Peeked::Outcome::found: break;
+  }
+  const auto found = routes_.by_model(peeked.model);
+  if (!found)
+    co_return error_response(404, "no_route", "no deployment serves the model \"" + peeked.model + "\"",
+                             "GET /v1/models lists them");
+  call.deployment = *found;
+  co_return std::nullopt;
+}
+
+Async<std::optional<Response>> Gateway::find_deployment(Call& call) {
+  http::Request request;
+  if (!http::set_target(request, call.head.target))
+    co_return error_response(400, "invalid_argument", "the path of the request is malformed");
+  call.path = request.path;
+  const std::string host = http::host_name(call.head.headers.get("host").value_or("")).value_or("");
+  std::optional<DeploymentId> found;
+  if (const auto named = call.head.headers.get(header_deployment)) {
+    if (!view_.deployments.contains(DeploymentId(std::string(*named))))
+      co_return error_response(404, "no_route", "no deployment is called \"" + std::string(*named) + "\"");
+    found.emplace(std::string(*named));
+  } else {
+    found = routes_.by_address({host, call.path});
+  }
+  if (found)
+    call.deployment = *found;
+  else if (call.path == "/v1/models" && call.head.method == "GET")
+    co_return models_answer(call);
+  else if (!call.client.body().is_empty()) {
+    auto refused = co_await read_model(call);
+    if (refused) co_return refused;
+  } else {
+    co_return error_response(404, "no_route", "no deployment has this address", "GET /v1/models lists the deployments");
+  }
+  const Deployment& deployment = view_.deployments.at(call.deployment);
+  const bool is_allowed =
+      call.may_call ? *call.may_call == call.deployment : deployment.serving.open && call.peer.is_loopback;
+  if (!is_allowed)
+    co_return call.may_call
+        ? error_response(403, "forbidden", "this key is not for the deployment " + call.deployment.text())
+        : error_response(401, "no_key", "this request needs a key");
+  // A short body is kept, so that the request can be sent again.
+  if (call.client.body().length.value_or(UINT64_MAX) <= short_body &&
+      peeked_bytes_ + short_body <= options_.peek_bytes_all)
+    co_return co_await read_body(call, short_body);
+  co_return std::nullopt;
+}
+
+Response Gateway::models_answer(const Call& call) const {
+  json::array data;
+  for (const std::string& model : routes_.models()) {
+    const DeploymentId deployment = *routes_.by_model(model);
+    if (call.may_call ? *call.may_call != deployment : !view_.deployments.at(deployment).serving.open) continue;
+    data.push_back(json::object{{"id", model}, {"object", "model"}, {"owned_by", "berth"}});
+  }
+  return http::json_response(200, json::serialize(json::object{{"object", "list"}, {"data", std::move(data)}}) + "\n");
+}
+
+}  // namespace berth::gateway

@@ -1,0 +1,233 @@
+// Which replica gets a request, what happens where it fails, and how long a request waits for one.
+#include <charconv>
+
+#include "gateway/call.hpp"
+#include "http/forward.hpp"
+#include "http/request_checks.hpp"
+#include "relay/relay.hpp"
+
+namespace berth::gateway {
+
+using http::Async;
+using http::error_response;
+using http::Head;
+using http::Headers;
+using http::Link;
+using http::Response;
+
+namespace {
+
+constexpr std::string_view own_headers = "x-berth-", own_cookie = "berth-";
+constexpr std::size_t refusals_max = 20;
+
+Response full(std::string_view deployment, std::string_view what) {
+  Response response = error_response(
+      429, "full", "all replicas of " + std::string(deployment) + " are busy" + std::string(what), "try again later");
+  response.headers.set("retry-after", "1");
+  return response;
+}
+
+// Without Berth's own cookies, which are for its page.
+std::string other_cookies(std::string_view header) {
+  std::string others;
+  while (!header.empty()) {
+    const std::size_t end = header.find(';');
+    std::string_view pair = header.substr(0, end);
+    pair.remove_prefix(std::min(pair.find_first_not_of(" \t"), pair.size()));
+    if (!pair.empty() && !pair.starts_with(own_cookie)) others.append(others.empty() ? "" : "; ").append(pair);
+    header = end == header.npos ? std::string_view() : header.substr(end + 1);
+  }
+  return others;
+}
+
+std::optional<std::uint32_t> in_flight_of(std::string_view load) {
+  std::uint32_t value = 0;
+  const auto [end, error] = std::from_chars(load.data(), load.data() + load.size(), value);
+  return error == std::errc() && end != load.data() ? std::optional(value) : std::nullopt;
+}
+
+}  // namespace
+
+Headers Gateway::headers_for_replica(const Call& call) const {
+  Headers passed;
+  for (const auto& [name, value] : http::end_to_end(call.head.headers)) {
+    if (name == "authorization" || name == "x-api-key" || name.starts_with(own_headers)) continue;
+    if (name == "cookie") {
+      if (std::string others = other_cookies(value); !others.empty()) passed.add(name, std::move(others));
+    } else {
+      passed.add(name, value);
+    }
+  }
+  passed.set("x-forwarded-for", call.peer.address);
+  passed.set("x-forwarded-proto", call.peer.is_tls ? "https" : "http");
+  return passed;
+}
+
+// Notices when the client of a request that waits is gone.
+Async<void> Gateway::watch(Link& client, Waiter& waiter) {
+  const Link::Outcome outcome = co_await client.read_ahead();
+  waiter.is_gone = outcome == Link::Outcome::ended || (outcome == Link::Outcome::failed && !client.is_cancelled());
+  if (waiter.is_gone) waiter.signal.notify();
+}
+
+// Absent: there may be room now, or the client is gone.
+Async<std::optional<Response>> Gateway::wait_for_room(Call& call) {
+  Served& served = *served_.at(call.deployment);
+  const Deployment& spec = view_.deployments.at(call.deployment);
+  const TimePoint until = call.began + spec.serving.queue_timeout;
+  if (spec.serving.on_capacity_exhausted != OnCapacityExhausted::queue) co_return full(call.deployment.text(), "");
+  if (served.queue.size() >= spec.serving.queue_max)
+    co_return full(call.deployment.text(), ", and as many requests as may wait do");
+  Waiter waiter{http::Signal(loop_)};
+  // One that was next before stays so.
+  if (call.waited > Duration::zero())
+    served.queue.push_front(call.caller, call.weight, waiter);
+  else
+    served.queue.push(call.caller, call.weight, waiter);
+  http::Running watching(watch(call.client, waiter));
+  const TimePoint began = real_clock().now();
+  const bool is_woken = co_await waiter.signal.wait(until);
+  call.client.wire().cancel();
+  co_await watching.join();
+  call.waited += real_clock().now() - began;
+  if (waiter.is_next)
+    --served.woken;
+  else
+    served.queue.remove(call.caller, waiter);
+  if (waiter.is_gone) {
+    call.is_over = true;
+    if (waiter.is_next) wake_next(served);
+    co_return std::nullopt;
+  }
+  if (!is_woken && !waiter.is_next) co_return full(call.deployment.text(), ", and none became free in time");
+  co_return std::nullopt;
+}
+
+// Absent: the call is over, or another replica may be tried.
+Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& endpoint) {
+  Served& served = *served_.at(call.deployment);
+  const TimePoint began = real_clock().now();
+  Link* const relay = co_await links_.take(endpoint.node, began + options_.relay_time);
+  http::Forwarded forwarded;
+  std::optional<std::string> refused, failed;
+  const bool is_whole = call.client.is_read();  // the body is in memory, or there is none
+  if (relay == nullptr) {
+    failed = "node " + endpoint.node.text() + " has no connection to this gateway";
+  } else {
+    Headers headers = headers_for_replica(call);
+    headers.set(relay::header_target, endpoint.name);
+    http::ForwardOptions options;
+    options.first_byte_time = options_.first_byte_time;
+    options.body_begin = call.body_begin;
+    options.waits_for_continue = !is_whole;
+    if (options.waits_for_continue) headers.set("expect", "100-continue");
+    options.text = http::request_text(call.head, headers, call.client.body());
+    const bool is_explained = call.head.headers.get("x-berth-explain") == "1";
+    options.on_answer = [&](Head& answer) {
+      if (const auto load = answer.headers.get(relay::header_load))
+        if (const auto count = in_flight_of(*load)) served.balance.report(endpoint.name, *count, real_clock().now());
+      if (const auto why = answer.headers.get(relay::header_refused)) refused = std::string(*why);
+      if (const auto why = answer.headers.get(relay::header_failed)) failed = std::string(*why);
+      if (refused || failed) return false;
+      Headers given;
+      for (const auto& [name, value] : answer.headers)
+        if (!name.starts_with(own_headers)) given.add(name, value);
+      if (is_explained) {
+        given.set("x-berth-replica", endpoint.name);
+        given.set("x-berth-wait-ms",
+                  std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(call.waited).count()));
+      }
+      answer.headers = std::move(given);
+      return true;
+    };
+    forwarded = co_await http::forward(call.client, call.head, *relay, options);
+    const bool is_usable =
+        forwarded.is_server_kept || (forwarded.end == http::Forwarded::End::withheld && relay->is_read() &&
+                                     relay->body().keeps_connection && relay->wire().is_open());
+    links_.give_back(endpoint.node, *relay, is_usable);
+    if (forwarded.end == http::Forwarded::End::server_failed && !failed)
+      failed = "the relay of node " + endpoint.node.text() + " failed: " + forwarded.problem;
+  }
+  const bool is_bad_answer = forwarded.status >= 502 && forwarded.status <= 504;
+  Ending ending = is_bad_answer ? Ending::failed : Ending::answered;
+  if (failed)
+    ending = Ending::failed;
+  else if (refused)
+    ending = Ending::refused;
+  else if (forwarded.end == http::Forwarded::End::client_gone)
+    ending = Ending::abandoned;
+  served.balance.settle(endpoint.name, ending, real_clock().now() - began, real_clock().now());
+  wake_next(served);
+  call.tried.insert(endpoint.name);
+  if (refused && failed) call.unreachable[endpoint.name] = *failed;
+  if (refused) co_return std::nullopt;
+  if (!failed) {
+    call.is_over = true;
+    call.is_kept = forwarded.is_client_kept;
+    co_return std::nullopt;
+  }
+  ++call.failures;
+  const bool may_repeat = !forwarded.reached_client && is_whole && call.failures < 2 &&
+                          (relay == nullptr || (view_.deployments.contains(call.deployment) &&
+                                                view_.deployments.at(call.deployment).idempotent));
+  if (may_repeat) co_return std::nullopt;
+  call.is_over = forwarded.reached_client;
+  if (call.is_over) co_return std::nullopt;
+  co_return error_response(502, "failed", "the replica " + endpoint.name + " did not answer: " + *failed);
+}
+
+Async<std::optional<Response>> Gateway::serve(Call& call) {
+  bool has_fallen_back = false;
+  while (!call.is_over) {
+    const auto known = view_.deployments.find(call.deployment);
+    if (known == view_.deployments.end())
+      co_return error_response(404, "no_route", "the deployment " + call.deployment.text() + " was deleted");
+    Served& served = *served_.at(call.deployment);
+    const bool is_first_in_line = call.waited > Duration::zero() || served.queue.size() + served.woken == 0;
+    std::optional<Endpoint> chosen;
+    std::set<std::string> left_out = call.tried;
+    const bool has_replicas = !known->second.endpoints.empty();
+    bool is_connected = false;  // at least one of their nodes
+    for (const Endpoint& endpoint : known->second.endpoints) {
+      if (links_.has(endpoint.node))
+        is_connected = true;
+      else
+        left_out.insert(endpoint.name);
+    }
+    if (is_first_in_line) chosen = served.balance.choose(left_out, next_ticket_++, real_clock().now());
+    if (chosen) {
+      auto refused = co_await try_once(call, *chosen);
+      if (refused) co_return refused;
+      if (call.tried.size() > refusals_max) co_return full(call.deployment.text(), "");
+      continue;
+    }
+    if (call.failures > 0)
+      co_return error_response(502, "failed",
+                               "no other replica of " + call.deployment.text() + " can take this request");
+    if (!call.tried.empty() && call.unreachable.size() == call.tried.size())
+      co_return error_response(
+          502, "failed",
+          "no replica of " + call.deployment.text() + " can be reached: " + call.unreachable.begin()->second);
+    if (known->second.serving.on_capacity_exhausted == OnCapacityExhausted::fallback &&
+        known->second.serving.fallback && !has_fallen_back &&
+        view_.deployments.contains(*known->second.serving.fallback)) {
+      has_fallen_back = true;
+      call.deployment = *known->second.serving.fallback;
+      call.tried.clear();
+      call.unreachable.clear();
+      continue;
+    }
+    call.tried.clear();  // what refused it may have room later
+    call.unreachable.clear();
+    auto refused = co_await wait_for_room(call);
+    if (refused && !is_connected)
+      co_return error_response(
+          503, "unavailable",
+          !has_replicas ? "the deployment " + call.deployment.text() + " has no replica that is ready"
+                        : "no node with a replica of " + call.deployment.text() + " is connected to this gateway");
+    if (refused) co_return refused;
+  }
+  co_return std::nullopt;
+}
+
+}  // namespace berth::gateway
