@@ -37,6 +37,7 @@ struct ServedDeployment {
   Serving serving;
   bool idempotent = false;  // may be sent to a second replica when the first one has died
   std::vector<Endpoint> endpoints;
+  std::optional<std::string> shards = {};  // as in Wanted
   friend bool operator==(const ServedDeployment&, const ServedDeployment&) = default;
 };
 

@@ -23,8 +23,8 @@ inline constexpr auto fields<fleet::Endpoint> =
 template <>
 inline constexpr auto fields<fleet::ServedDeployment> = std::tuple{
     Field{"name", &fleet::ServedDeployment::name}.required(), Field{"model", &fleet::ServedDeployment::model},
-    Field{"serving", &fleet::ServedDeployment::serving}, Field{"idempotent", &fleet::ServedDeployment::idempotent},
-    Field{"endpoints", &fleet::ServedDeployment::endpoints}};
+    Field{"serving", &fleet::ServedDeployment::serving},      Field{"idempotent", &fleet::ServedDeployment::idempotent},
+    Field{"endpoints", &fleet::ServedDeployment::endpoints},  Field{"shards", &fleet::ServedDeployment::shards}};
 
 template <>
 inline constexpr auto fields<fleet::Caller> = std::tuple{Field{"id", &fleet::Caller::id}.required(),

@@ -19,13 +19,13 @@ bool Balance::Replica::has_room(TimePoint now) const {
 }
 
 bool Balance::Replica::is_measured(TimePoint now) const {
-  return learnt.measurements > 0 && now - last_learnt < learnt_age_max;
+  return learnt.measurements >= measurements_min && now - last_learnt < learnt_age_max;
 }
 
 void Balance::Replica::learn(Duration took, TimePoint now) {
   if (!first_answer) first_answer = now;
   if (now - took < *first_answer) return;
-  if (!is_measured(now)) learnt = {};
+  if (now - last_learnt >= learnt_age_max) learnt = {};
   learnt = learnt.after(static_cast<double>(std::chrono::nanoseconds(took).count()));
   last_learnt = now;
 }
@@ -55,21 +55,46 @@ std::size_t Balance::ejected(TimePoint now) const {
   }));
 }
 
-bool Balance::is_left_out(const Replica& replica, TimePoint now, std::size_t listed, std::size_t ejected) const {
+std::vector<Balance::Replica*> Balance::candidates(const std::set<std::string>& tried, TimePoint now) {
+  const auto listed = static_cast<std::size_t>(
+      std::count_if(replicas_.begin(), replicas_.end(), [](const auto& item) { return item.second.is_listed; }));
   // Where most of them fail, something else is wrong, and leaving them out would overload the rest.
-  if (2 * ejected > listed || replica.failures < failures_max) return false;
-  // After its time one request shows whether it is back.
-  return now < replica.ejected_until || replica.own > 0;
+  const bool has_breaker = 2 * ejected(now) <= listed;
+  std::vector<Replica*> able;
+  for (auto& [name, replica] : replicas_) {
+    // After its time one request shows whether it is back.
+    const bool is_left_out =
+        has_breaker && replica.failures >= failures_max && (now < replica.ejected_until || replica.own > 0);
+    if (replica.has_room(now) && !tried.contains(name) && !is_left_out) able.push_back(&replica);
+  }
+  return able;
+}
+
+Endpoint Balance::take(Replica& replica) {
+  ++replica.own;
+  ++replica.charged;
+  replica.backlog_ns += replica.learnt.expected_ns(1);
+  return replica.endpoint;
+}
+
+std::optional<Endpoint> Balance::choose_first(std::span<const DeviceId> replicas, const std::set<std::string>& tried,
+                                              TimePoint now) {
+  std::map<std::string_view, Replica*> newest;  // by the name of the replica
+  for (Replica* const one : candidates(tried, now)) {
+    const std::string_view name = one->endpoint.name;
+    Replica*& best = newest[name.substr(0, name.rfind('#'))];
+    // Of two numbers the longer is the larger.
+    const auto rank = [](const Replica* of) { return std::pair(of->endpoint.name.size(), of->endpoint.name); };
+    if (!best || rank(best) < rank(one)) best = one;
+  }
+  for (const DeviceId& replica : replicas) {
+    if (const auto found = newest.find(replica.text()); found != newest.end()) return take(*found->second);
+  }
+  return std::nullopt;
 }
 
 std::optional<Endpoint> Balance::choose(const std::set<std::string>& tried, Ticket ticket, TimePoint now) {
-  const auto listed = static_cast<std::size_t>(
-      std::count_if(replicas_.begin(), replicas_.end(), [](const auto& item) { return item.second.is_listed; }));
-  const std::size_t out = ejected(now);
-  std::vector<Replica*> candidates;
-  for (auto& [name, replica] : replicas_)
-    if (replica.has_room(now) && !tried.contains(name) && !is_left_out(replica, now, listed, out))
-      candidates.push_back(&replica);
+  const std::vector<Replica*> candidates = this->candidates(tried, now);
   if (candidates.empty()) return std::nullopt;
 
   const bool have_speeds = speeds_differ(candidates, now);
@@ -96,11 +121,7 @@ std::optional<Endpoint> Balance::choose(const std::set<std::string>& tried, Tick
   requirements.cost = 1;
   const auto winner = berth::choose(*policy_, requirements, views, ticket).winner;
   if (!winner) return std::nullopt;
-  Replica& chosen = *candidates[*winner];
-  ++chosen.own;
-  ++chosen.charged;
-  chosen.backlog_ns += chosen.learnt.expected_ns(1);
-  return chosen.endpoint;
+  return take(*candidates[*winner]);
 }
 
 void Balance::settle(const std::string& name, Ending ending, Duration took, TimePoint now) {

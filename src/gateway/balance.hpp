@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,6 +38,9 @@ class Balance {
 
   // Counts a request for the winner; settle() follows once. Absent: none that was not tried has room.
   std::optional<Endpoint> choose(const std::set<std::string>& tried, Ticket ticket, TimePoint now);
+  // The first of these replicas ("chat/0") that can take it, in its newest incarnation; counts it too.
+  std::optional<Endpoint> choose_first(std::span<const DeviceId> replicas, const std::set<std::string>& tried,
+                                       TimePoint now);
   void settle(const std::string& name, Ending ending, Duration took, TimePoint now);
   // From the relay of its node: all requests of the replica, with one of this gateway in it.
   void report(const std::string& name, std::uint32_t in_flight, TimePoint now);
@@ -68,8 +72,9 @@ class Balance {
   };
   // Whether the times of these replicas tell them apart.
   static bool speeds_differ(const std::vector<Replica*>& replicas, TimePoint now);
-  // Those that the breaker leaves out; never more than half of all.
-  bool is_left_out(const Replica& replica, TimePoint now, std::size_t listed, std::size_t ejected) const;
+  // What has room, was not tried, and is not left out by the breaker, which leaves out half of them at most.
+  std::vector<Replica*> candidates(const std::set<std::string>& tried, TimePoint now);
+  static Endpoint take(Replica& replica);
 
   const Policy* policy_;
   std::map<std::string, Replica> replicas_;
@@ -82,6 +87,8 @@ inline constexpr Duration ejection_min = std::chrono::seconds(1), ejection_max =
 inline constexpr Duration report_age_max = std::chrono::seconds(5);
 // A time learnt longer ago than this is forgotten, so that a replica that was slow once is tried again.
 inline constexpr Duration learnt_age_max = std::chrono::seconds(5);
+// Fewer measurements than this do not tell how fast a replica is.
+inline constexpr std::uint32_t measurements_min = 10;
 // Replicas whose times differ by less than this factor count as equally fast: requests differ as much.
 inline constexpr double speed_spread = 2.0;
 // A replica that was full with the requests of other gateways is tried again after this time.

@@ -2,21 +2,45 @@
 // alone: gateway.cpp takes requests, entry.cpp finds out who calls what, passing.cpp passes them on.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "berth/shard_table.hpp"
+#include "deployment/key_source.hpp"
 #include "gateway/gateway.hpp"
 
 namespace berth::gateway {
+
+struct Gateway::Line {
+  FairQueue<Waiter> queue;
+  std::uint32_t woken = 0;  // left the queue and have not tried yet
+  std::size_t size() const { return queue.size() + woken; }
+};
 
 // A deployment, with who waits for it.
 struct Gateway::Served {
   explicit Served(const Policy& policy) : balance(policy) {}
   Balance balance;
-  FairQueue<Waiter> queue;
-  std::uint32_t woken = 0;  // left the queue and have not tried yet
+  std::optional<deployment::KeySource> source = {};
+  std::optional<std::string> shards = {};  // the text of the table
+  std::optional<ShardTable> table = {};
+  // Those that any replica can serve wait in the line "", those that need one replica in the line of its name: nobody
+  // waits behind a request that cannot be served yet.
+  std::map<std::string, Line> lines = {};
+
+  std::size_t waiting() const {
+    std::size_t all = 0;
+    for (const auto& [name, line] : lines) all += line.queue.size();
+    return all;
+  }
+  void set_keys(const Deployment& deployment);
+  std::string line_of(const Call& call, const Deployment& deployment) const;
+  std::vector<DeviceId> replicas_for(const Call& call, const Deployment& deployment) const;
 };
 
 struct Gateway::Waiter {
@@ -36,7 +60,8 @@ struct Gateway::Call {
   std::uint32_t weight = 1;
   std::optional<DeploymentId> may_call = {};  // only this one
   DeploymentId deployment = {};
-  std::string body_begin = {};  // that was read to find out the model
+  std::optional<std::string> key = {};  // that keeps it on one replica
+  std::string body_begin = {};          // that was read to find out the model
   std::set<std::string> tried = {};
   std::map<std::string, std::string> unreachable = {};  // those of them where it did not begin, and why
   std::uint32_t failures = 0;
@@ -45,5 +70,18 @@ struct Gateway::Call {
   bool is_kept = false;    // the client's connection
   std::size_t peeked = 0;  // bytes of the budget
 };
+
+// "a=1; b=2" as "a=1" and "b=2".
+inline std::vector<std::string_view> cookies_of(std::string_view header) {
+  std::vector<std::string_view> pairs;
+  while (!header.empty()) {
+    const std::size_t end = header.find(';');
+    std::string_view pair = header.substr(0, end);
+    pair.remove_prefix(std::min(pair.find_first_not_of(" \t"), pair.size()));
+    if (!pair.empty()) pairs.push_back(pair);
+    header = end == header.npos ? std::string_view() : header.substr(end + 1);
+  }
+  return pairs;
+}
 
 }  // namespace berth::gateway

@@ -40,14 +40,14 @@ void Gateway::set(FleetView view) {
     if (!served) served = std::make_unique<Served>(*find_policy("least_loaded"));
     if (policy) served->balance.set_policy(*policy);
     served->balance.set(deployment.endpoints);
-    wake_next(*served);
+    served->set_keys(deployment);
+    wake_all(*served);
   }
   for (const auto& [name, served] : served_)
     if (!view_.deployments.contains(name)) served->balance.set({});
   std::erase_if(served_, [&](const auto& item) {
     const Served& served = *item.second;
-    return !view_.deployments.contains(item.first) && served.balance.in_flight() == 0 && served.queue.size() == 0 &&
-           served.woken == 0;
+    return !view_.deployments.contains(item.first) && served.balance.in_flight() == 0 && served.lines.empty();
   });
 }
 
@@ -59,24 +59,28 @@ void Gateway::end() {
 
 std::size_t Gateway::waiting() const {
   std::size_t all = 0;
-  for (const auto& [name, served] : served_) all += served->queue.size();
+  for (const auto& [name, served] : served_) all += served->waiting();
   return all;
 }
 
-void Gateway::wake_next(Served& served) {
-  Waiter* const next = served.queue.pop();
+void Gateway::wake_next(Line& line) {
+  Waiter* const next = line.queue.pop();
   if (next == nullptr) return;
   next->is_next = true;
-  ++served.woken;
+  ++line.woken;
   next->signal.notify();
+}
+
+void Gateway::wake_all(Served& served) {
+  for (auto& [name, line] : served.lines)
+    if (line.woken == 0) wake_next(line);
 }
 
 // Replicas that other gateways have used become free without a word.
 Async<void> Gateway::wake_regularly() {
   while (!is_ending_) {
     co_await tick_.wait(real_clock().now() + wake_every);
-    for (const auto& [name, served] : served_)
-      if (served->woken == 0) wake_next(*served);
+    for (const auto& [name, served] : served_) wake_all(*served);
   }
 }
 

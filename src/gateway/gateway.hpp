@@ -54,6 +54,7 @@ class Gateway {
 
  private:
   struct Call;
+  struct Line;
   struct Served;
   struct Waiter;
 
@@ -63,7 +64,9 @@ class Gateway {
   http::Async<std::optional<http::Response>> find_deployment(Call& call);
   static http::Async<void> permit_body(Call& call);
   http::Async<std::optional<http::Response>> read_body(Call& call, std::size_t bytes_max);
+  http::Async<std::optional<http::Response>> read_whole_body(Call& call, std::string what, std::string advice);
   http::Async<std::optional<http::Response>> read_model(Call& call);
+  http::Async<std::optional<http::Response>> read_key(Call& call);
   static http::Async<void> watch(http::Link& client, Waiter& waiter);
   http::Async<std::optional<http::Response>> wait_for_room(Call& call);
   http::Async<std::optional<http::Response>> try_once(Call& call, const Endpoint& endpoint);
@@ -71,8 +74,10 @@ class Gateway {
   http::Async<bool> send(Call& call, http::Response response);
   http::Headers headers_for_replica(const Call& call) const;
   http::Response models_answer(const Call& call) const;
-  // Somebody who waits may try again.
-  void wake_next(Served& served);
+  std::optional<Endpoint> choose(const Call& call, Served& served, const std::set<std::string>& left_out);
+  // Somebody who waits in this line, or one in every line, may try again.
+  static void wake_next(Line& line);
+  static void wake_all(Served& served);
   http::Async<void> wake_regularly();
 
   http::Loop& loop_;

@@ -20,9 +20,8 @@ namespace {
 constexpr std::string_view own_headers = "x-berth-", own_cookie = "berth-";
 constexpr std::size_t refusals_max = 20;
 
-Response full(std::string_view deployment, std::string_view what) {
-  Response response = error_response(
-      429, "full", "all replicas of " + std::string(deployment) + " are busy" + std::string(what), "try again later");
+Response full(const std::string& who, std::string_view what) {
+  Response response = error_response(429, "full", who + " busy" + std::string(what), "try again later");
   response.headers.set("retry-after", "1");
   return response;
 }
@@ -30,13 +29,8 @@ Response full(std::string_view deployment, std::string_view what) {
 // Without Berth's own cookies, which are for its page.
 std::string other_cookies(std::string_view header) {
   std::string others;
-  while (!header.empty()) {
-    const std::size_t end = header.find(';');
-    std::string_view pair = header.substr(0, end);
-    pair.remove_prefix(std::min(pair.find_first_not_of(" \t"), pair.size()));
-    if (!pair.empty() && !pair.starts_with(own_cookie)) others.append(others.empty() ? "" : "; ").append(pair);
-    header = end == header.npos ? std::string_view() : header.substr(end + 1);
-  }
+  for (const std::string_view pair : cookies_of(header))
+    if (!pair.starts_with(own_cookie)) others.append(others.empty() ? "" : "; ").append(pair);
   return others;
 }
 
@@ -63,6 +57,39 @@ Headers Gateway::headers_for_replica(const Call& call) const {
   return passed;
 }
 
+void Gateway::Served::set_keys(const Deployment& deployment) {
+  source.reset();
+  if (deployment.serving.key) {
+    if (auto parsed = deployment::parse_key_source(*deployment.serving.key)) source = *std::move(parsed);
+  }
+  if (deployment.shards == shards) return;
+  shards = deployment.shards;
+  table.reset();
+  if (!shards) return;
+  if (auto parsed = ShardTable::parse(*shards)) table = *std::move(parsed);
+}
+
+// By preference: the one that has the key, and then the others where the request may go there.
+std::vector<DeviceId> Gateway::Served::replicas_for(const Call& call, const Deployment& deployment) const {
+  if (!call.key || !table) return {};
+  std::vector<DeviceId> order = table->in_order(table->space().shard_of(*call.key));
+  if (deployment.serving.affinity == Affinity::strict && !order.empty()) order.resize(1);
+  return order;
+}
+
+std::string Gateway::Served::line_of(const Call& call, const Deployment& deployment) const {
+  if (!call.key || !table || deployment.serving.affinity != Affinity::strict) return {};
+  const DeviceId* const owner = table->route(*call.key);
+  return owner ? owner->text() : std::string();
+}
+
+std::optional<Endpoint> Gateway::choose(const Call& call, Served& served, const std::set<std::string>& left_out) {
+  const TimePoint now = real_clock().now();
+  const std::vector<DeviceId> replicas = served.replicas_for(call, view_.deployments.at(call.deployment));
+  if (replicas.empty()) return served.balance.choose(left_out, next_ticket_++, now);
+  return served.balance.choose_first(replicas, left_out, now);
+}
+
 // Notices when the client of a request that waits is gone.
 Async<void> Gateway::watch(Link& client, Waiter& waiter) {
   const Link::Outcome outcome = co_await client.read_ahead();
@@ -75,15 +102,18 @@ Async<std::optional<Response>> Gateway::wait_for_room(Call& call) {
   Served& served = *served_.at(call.deployment);
   const Deployment& spec = view_.deployments.at(call.deployment);
   const TimePoint until = call.began + spec.serving.queue_timeout;
-  if (spec.serving.on_capacity_exhausted != OnCapacityExhausted::queue) co_return full(call.deployment.text(), "");
-  if (served.queue.size() >= spec.serving.queue_max)
-    co_return full(call.deployment.text(), ", and as many requests as may wait do");
+  const std::string name = served.line_of(call, spec);
+  const std::string who =
+      name.empty() ? "all replicas of " + call.deployment.text() + " are" : "the replica of this key, " + name + ", is";
+  if (spec.serving.on_capacity_exhausted != OnCapacityExhausted::queue) co_return full(who, "");
+  if (served.waiting() >= spec.serving.queue_max) co_return full(who, ", and as many requests as may wait do");
   Waiter waiter{http::Signal(loop_)};
+  Line& line = served.lines[name];
   // One that was next before stays so.
   if (call.waited > Duration::zero())
-    served.queue.push_front(call.caller, call.weight, waiter);
+    line.queue.push_front(call.caller, call.weight, waiter);
   else
-    served.queue.push(call.caller, call.weight, waiter);
+    line.queue.push(call.caller, call.weight, waiter);
   http::Running watching(watch(call.client, waiter));
   const TimePoint began = real_clock().now();
   const bool is_woken = co_await waiter.signal.wait(until);
@@ -91,15 +121,16 @@ Async<std::optional<Response>> Gateway::wait_for_room(Call& call) {
   co_await watching.join();
   call.waited += real_clock().now() - began;
   if (waiter.is_next)
-    --served.woken;
+    --line.woken;
   else
-    served.queue.remove(call.caller, waiter);
+    line.queue.remove(call.caller, waiter);
   if (waiter.is_gone) {
     call.is_over = true;
-    if (waiter.is_next) wake_next(served);
-    co_return std::nullopt;
+    if (waiter.is_next) wake_next(line);
   }
-  if (!is_woken && !waiter.is_next) co_return full(call.deployment.text(), ", and none became free in time");
+  if (line.size() == 0) served.lines.erase(name);
+  if (!waiter.is_gone && !is_woken && !waiter.is_next)
+    co_return full(who, name.empty() ? ", and none became free in time" : " and did not become free in time");
   co_return std::nullopt;
 }
 
@@ -157,7 +188,8 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
   else if (forwarded.end == http::Forwarded::End::client_gone)
     ending = Ending::abandoned;
   served.balance.settle(endpoint.name, ending, real_clock().now() - began, real_clock().now());
-  wake_next(served);
+  for (const std::string& name : {std::string(), endpoint.name.substr(0, endpoint.name.rfind('#'))})
+    if (const auto line = served.lines.find(name); line != served.lines.end()) wake_next(line->second);
   call.tried.insert(endpoint.name);
   if (refused && failed) call.unreachable[endpoint.name] = *failed;
   if (refused) co_return std::nullopt;
@@ -183,7 +215,8 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
     if (known == view_.deployments.end())
       co_return error_response(404, "no_route", "the deployment " + call.deployment.text() + " was deleted");
     Served& served = *served_.at(call.deployment);
-    const bool is_first_in_line = call.waited > Duration::zero() || served.queue.size() + served.woken == 0;
+    const auto line = served.lines.find(served.line_of(call, known->second));
+    const bool is_first_in_line = call.waited > Duration::zero() || line == served.lines.end();
     std::optional<Endpoint> chosen;
     std::set<std::string> left_out = call.tried;
     const bool has_replicas = !known->second.endpoints.empty();
@@ -194,11 +227,11 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
       else
         left_out.insert(endpoint.name);
     }
-    if (is_first_in_line) chosen = served.balance.choose(left_out, next_ticket_++, real_clock().now());
+    if (is_first_in_line) chosen = choose(call, served, left_out);
     if (chosen) {
       auto refused = co_await try_once(call, *chosen);
       if (refused) co_return refused;
-      if (call.tried.size() > refusals_max) co_return full(call.deployment.text(), "");
+      if (call.tried.size() > refusals_max) co_return full("all replicas of " + call.deployment.text() + " are", "");
       continue;
     }
     if (call.failures > 0)
@@ -213,6 +246,7 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
         view_.deployments.contains(*known->second.serving.fallback)) {
       has_fallen_back = true;
       call.deployment = *known->second.serving.fallback;
+      call.key.reset();  // which is of the other deployment
       call.tried.clear();
       call.unreachable.clear();
       continue;

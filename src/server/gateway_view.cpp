@@ -51,7 +51,7 @@ std::vector<fleet::ServedDeployment> served_deployments(const Leader& leader, bo
     const DeploymentSpec& spec = wanted.spec;
     if (!can_be_called(spec)) continue;
     index[name] = served.size();
-    served.push_back({name, spec.model, spec.serving, spec.idempotent, {}});
+    served.push_back({name, spec.model, spec.serving, spec.idempotent, {}, wanted.shards});
   }
   for (const auto& [node, list] : leader.state().assignments) {
     for (const fleet::Assigned& one : list.assigned) {
