@@ -63,6 +63,7 @@ const std::vector<Api::Route>& Api::routes() {
       {"GET", "/api/v1/replicas/{NAME}/{N}", Role::read, &Api::get_replica},
       {"GET", "/api/v1/replicas/{NAME}/{N}/logs", Role::operate, &Api::get_logs},
       {"GET", "/api/v1/endpoints", Role::read, &Api::get_endpoints},
+      {"GET", "/api/v1/shards", Role::read, &Api::get_shards},
       {"GET", "/api/v1/jobs", Role::read, &Api::get_jobs},
       {"GET", "/api/v1/events", Role::read, &Api::get_events},
       {"GET", "/api/v1/stream", Role::read, &Api::get_stream},

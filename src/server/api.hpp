@@ -120,6 +120,7 @@ class Api {
   void post_report(const Call& call);
   void get_assignments(const Call& call);
   void get_endpoints(const Call& call);
+  void get_shards(const Call& call);
   void put_gateway_address(const Call& call);
   void get_gateway_endpoints(const Call& call);
   void post_logs(const Call& call);

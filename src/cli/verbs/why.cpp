@@ -8,6 +8,7 @@
 #include "cli/server_access.hpp"
 #include "cli/text/candidates_text.hpp"
 #include "cli/text/fleet_text.hpp"
+#include "cli/text/shards_text.hpp"
 #include "cli/text/terminal.hpp"
 #include "format/json_text.hpp"
 #include "inventory/short_id.hpp"
@@ -168,9 +169,10 @@ namespace {
 
 struct WhyArguments {
   std::optional<std::string> id;  // of a decision; absent: the last one
-  std::string replica;            // NAME/N after the word "replica"
+  std::string name;               // after the word "replica" or "key"
+  std::string deployment;         // of a key
   bool list = false;
-  ServerArguments server;  // of a replica
+  ServerArguments server;  // of a replica or a key
 };
 
 // The decision of a job. `unavailable`: none was made yet.
@@ -183,12 +185,28 @@ Result<DecisionRecord> record_of_job(const std::string& folder, const Job& job) 
                                            (job.progress.reason.empty() ? "" : ": " + job.progress.reason)};
 }
 
+int run_why_key(const WhyArguments& arguments) {
+  Result<ServerAccess> server = ServerAccess::open(arguments.server);
+  if (!server) return print_error(server.error());
+  const Result<Answer> answer = server->call({"/api/v1/shards"});
+  if (!answer) return print_error(answer.error());
+  const Result<KeyPlace> place = place_of_key(answer->json, arguments.deployment, arguments.name);
+  if (!place) return print_error(place.error());
+  if (arguments.server.json) return print(json_text(to_json(*place)) + "\n");
+  return print(key_place_text(*place, stdout_style()));
+}
+
 int run_why(const WhyArguments& arguments) {
   const bool as_json = arguments.server.json;
-  if (!arguments.replica.empty()) {
+  if (arguments.id == "key" && !arguments.name.empty()) return run_why_key(arguments);
+  if (arguments.id == "key")
+    return print_error({ErrorCode::invalid_argument, "no key was given", "write berth why key KEY"});
+  if (!arguments.deployment.empty())
+    return print_error({ErrorCode::invalid_argument, "--deployment is for berth why key KEY", ""});
+  if (!arguments.name.empty()) {
     if (arguments.id != "replica")
       return print_error({ErrorCode::invalid_argument, "there are two names", "write berth why replica NAME/N"});
-    const Result<std::string> target = replica_target(arguments.replica);
+    const Result<std::string> target = replica_target(arguments.name);
     if (!target) return print_error(target.error());
     return call_and_print(arguments.server, {*target}, replica_text);
   }
@@ -218,9 +236,12 @@ void add_why(const Verb& command) {
   Verb verb = command.add("why", "explain a decision, and what would have let the request fit");
   verb.argument("ID", &arguments->id,
                 "a decision, by its id or the beginning of one, or a job; without it the last decision", false);
-  verb.argument("NAME/N", &arguments->replica,
-                "after the word replica: a replica of the fleet; shows its state and, if it has no place, the reason",
-                false);
+  verb.argument(
+      "NAME", &arguments->name,
+      "after the word replica: a replica of the fleet, as chat/0; shows its state and, if it has no place, the "
+      "reason; after the word key: a key of requests; shows which replica has it",
+      false);
+  verb.option("--deployment", "NAME", &arguments->deployment, "of a key, where several deployments have keys");
   verb.flag("--list", arguments->list, "the recorded decisions, the last one first");
   verb.flag("--json", arguments->server.json, "print one JSON value; berth replay reads that of one decision");
   add_address_options(verb, arguments->server);
