@@ -10,7 +10,7 @@ import threading
 import time
 import unittest
 
-from berth_case import ROOT
+from berth_case import ROOT, needs_sqlite
 from gateway_case import Gateway
 from openapi_check import Document
 
@@ -142,6 +142,7 @@ class Lasting(Gateway):
         for stream in streams:
             self.assertWhole(stream(), 80)
 
+    @needs_sqlite
     def test_the_deaths_of_server_and_agent_are_not_noticed_and_that_of_the_gateway_soon_is_over(self):
         a, = self.add_nodes("a")
         self.apply(self.app())
