@@ -44,6 +44,8 @@ class Gateway {
   // Connections of relays that have proven something else are closed.
   void keep_relays(const std::set<std::string>& credentials) { links_.keep_only(credentials); }
   http::Async<bool> handle(http::Link& client, http::Head& head, const http::Peer& peer);
+  // Another one takes its place; the requests that it has go on.
+  void hand_over() { links_.hand_over(); }
   // Connections of relays are closed as they become idle.
   void end();
 
