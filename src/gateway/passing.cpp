@@ -27,6 +27,10 @@ Response full(std::string_view deployment, std::string_view what) {
   return response;
 }
 
+Response no_other(std::string_view deployment) {
+  return error_response(502, "failed", "no other replica of " + std::string(deployment) + " can take this request");
+}
+
 // Without Berth's own cookies, which are for its page.
 std::string other_cookies(std::string_view header) {
   std::string others;
@@ -74,13 +78,13 @@ Async<void> Gateway::watch(Link& client, Waiter& waiter) {
 Async<std::optional<Response>> Gateway::wait_for_room(Call& call) {
   Served& served = *served_.at(call.deployment);
   const Deployment& spec = view_.deployments.at(call.deployment);
-  const TimePoint until = call.began + spec.serving.queue_timeout;
+  const TimePoint until = call.waits_since + spec.serving.queue_timeout;
   if (spec.serving.on_capacity_exhausted != OnCapacityExhausted::queue) co_return full(call.deployment.text(), "");
   if (served.queue.size() >= spec.serving.queue_max)
     co_return full(call.deployment.text(), ", and as many requests as may wait do");
   Waiter waiter{http::Signal(loop_)};
-  // One that was next before stays so.
-  if (call.waited > Duration::zero())
+  // One that was next before, or at a replica, stays so.
+  if (call.waited > Duration::zero() || !call.failed.empty())
     served.queue.push_front(call.caller, call.weight, waiter);
   else
     served.queue.push(call.caller, call.weight, waiter);
@@ -166,8 +170,9 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
     call.is_kept = forwarded.is_client_kept;
     co_return std::nullopt;
   }
-  ++call.failures;
-  const bool may_repeat = !forwarded.reached_client && is_whole && call.failures < 2 &&
+  call.failed.insert(endpoint.name);
+  call.waits_since = real_clock().now();
+  const bool may_repeat = !forwarded.reached_client && is_whole && call.failed.size() < 2 &&
                           (relay == nullptr || (view_.deployments.contains(call.deployment) &&
                                                 view_.deployments.at(call.deployment).idempotent));
   if (may_repeat) co_return std::nullopt;
@@ -183,16 +188,21 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
     if (known == view_.deployments.end())
       co_return error_response(404, "no_route", "the deployment " + call.deployment.text() + " was deleted");
     Served& served = *served_.at(call.deployment);
-    const bool is_first_in_line = call.waited > Duration::zero() || served.queue.size() + served.woken == 0;
+    const bool is_first_in_line =
+        call.waited > Duration::zero() || !call.failed.empty() || served.queue.size() + served.woken == 0;
     std::optional<Endpoint> chosen;
     std::set<std::string> left_out = call.tried;
     const bool has_replicas = !known->second.endpoints.empty();
     bool is_connected = false;  // at least one of their nodes
+    bool has_other = false;     // that may have room later
     for (const Endpoint& endpoint : known->second.endpoints) {
-      if (links_.has(endpoint.node))
-        is_connected = true;
-      else
+      if (!links_.has(endpoint.node)) {
         left_out.insert(endpoint.name);
+        continue;
+      }
+      is_connected = true;
+      has_other |=
+          !is_draining(endpoint) && !call.failed.contains(endpoint.name) && !call.unreachable.contains(endpoint.name);
     }
     if (is_first_in_line) chosen = served.balance.choose(left_out, next_ticket_++, real_clock().now());
     if (chosen) {
@@ -201,14 +211,13 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
       if (call.tried.size() > refusals_max) co_return full(call.deployment.text(), "");
       continue;
     }
-    if (call.failures > 0)
-      co_return error_response(502, "failed",
-                               "no other replica of " + call.deployment.text() + " can take this request");
-    if (!call.tried.empty() && call.unreachable.size() == call.tried.size())
+    const bool has_failed = !call.failed.empty();
+    if (has_failed && !has_other) co_return no_other(call.deployment.text());
+    if (!has_failed && !call.tried.empty() && call.unreachable.size() == call.tried.size())
       co_return error_response(
           502, "failed",
           "no replica of " + call.deployment.text() + " can be reached: " + call.unreachable.begin()->second);
-    if (known->second.serving.on_capacity_exhausted == OnCapacityExhausted::fallback &&
+    if (!has_failed && known->second.serving.on_capacity_exhausted == OnCapacityExhausted::fallback &&
         known->second.serving.fallback && !has_fallen_back &&
         view_.deployments.contains(*known->second.serving.fallback)) {
       has_fallen_back = true;
@@ -217,9 +226,10 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
       call.unreachable.clear();
       continue;
     }
-    call.tried.clear();  // what refused it may have room later
+    call.tried = call.failed;  // what refused it may have room later
     call.unreachable.clear();
     auto refused = co_await wait_for_room(call);
+    if (refused && has_failed) co_return no_other(call.deployment.text());
     if (refused && !is_connected)
       co_return error_response(
           503, "unavailable",
