@@ -81,8 +81,7 @@ std::optional<Endpoint> Balance::choose_first(std::span<const DeviceId> replicas
                                               TimePoint now) {
   std::map<std::string_view, Replica*> newest;  // by the name of the replica
   for (Replica* const one : candidates(tried, now)) {
-    const std::string_view name = one->endpoint.name;
-    Replica*& best = newest[name.substr(0, name.rfind('#'))];
+    Replica*& best = newest[replica_of(one->endpoint)];
     // Of two numbers the longer is the larger.
     const auto rank = [](const Replica* of) { return std::pair(of->endpoint.name.size(), of->endpoint.name); };
     if (!best || rank(best) < rank(one)) best = one;

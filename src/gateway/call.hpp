@@ -39,6 +39,7 @@ struct Gateway::Served {
     return all;
   }
   void set_keys(const Deployment& deployment);
+  void wake_for(const Endpoint& endpoint);
   std::string line_of(const Call& call, const Deployment& deployment) const;
   std::vector<DeviceId> replicas_for(const Call& call, const Deployment& deployment) const;
 };
@@ -54,8 +55,8 @@ struct Gateway::Call {
   http::Link& client;
   http::Head& head;
   const http::Peer& peer;
-  TimePoint began = real_clock().now();
-  std::string path = {};  // decoded
+  TimePoint waits_since = real_clock().now();  // it began, or a replica failed
+  std::string path = {};                       // decoded
   std::string caller = "local";
   std::uint32_t weight = 1;
   std::optional<DeploymentId> may_call = {};  // only this one
@@ -64,7 +65,7 @@ struct Gateway::Call {
   std::string body_begin = {};          // that was read to find out the model
   std::set<std::string> tried = {};
   std::map<std::string, std::string> unreachable = {};  // those of them where it did not begin, and why
-  std::uint32_t failures = 0;
+  std::set<std::string> failed = {};                    // those of them that died with it, or had no connection
   Duration waited{};
   bool is_over = false;    // answered, or its client is gone
   bool is_kept = false;    // the client's connection

@@ -250,13 +250,16 @@ TEST(Gateway, WhatDidNotReachAReplicaIsTriedAtAnother) {
   for (int i = 0; i < 6; ++i) EXPECT_EQ(fleet.ask("/b", "body").headers.get("x-name"), "alive");
 }
 
+http::Server::Proxy dies(std::atomic<int>& begun) {
+  return [&begun](http::Link&, http::Head&, const http::Peer&) -> http::Async<bool> {
+    ++begun;
+    co_return false;
+  };
+}
+
 TEST(Gateway, OfAReplicaThatDiedOnlyWhatMayRunTwiceIsTriedAtOneOther) {
   std::atomic<int> begun = 0;
-  OnThread dying({.serves_page = false},
-                 http::Server::Proxy([&](http::Link&, http::Head&, const http::Peer&) -> http::Async<bool> {
-                   ++begun;
-                   co_return false;
-                 }));
+  OnThread dying({.serves_page = false}, dies(begun));
   Replica alive("alive");
   Fleet fleet;
   fleet.add("once", {dying.url, alive.url()}).serving.path = "/once";
@@ -272,6 +275,22 @@ TEST(Gateway, OfAReplicaThatDiedOnlyWhatMayRunTwiceIsTriedAtOneOther) {
   begun = 0;
   EXPECT_EQ(fleet.ask("/dead", "body").status, 502);
   EXPECT_EQ(begun, 2) << "never at a third one";
+}
+
+TEST(Gateway, WhatMayRunTwiceWaitsForTheOtherReplica) {
+  std::atomic<int> begun = 0;
+  OnThread dying({.serves_page = false}, dies(begun));
+  Replica busy("busy", true);
+  Fleet fleet;
+  Deployment& a = fleet.add("a", {dying.url, busy.url()}, 1);
+  a.serving.path = "/a";
+  a.idempotent = true;
+  fleet.apply();
+  std::atomic<int> answered = 0;
+  std::vector<std::jthread> callers;
+  for (int i = 0; i < 3; ++i) callers.emplace_back([&] { answered += fleet.ask("/a", "body").status == 200; });
+  EXPECT_TRUE(eventually([&] { return busy.release(1), answered == 3; }));
+  EXPECT_LE(begun, 3) << "once for each of them";
 }
 
 TEST(Gateway, CallersShareWhatThereIsFairly) {

@@ -145,6 +145,12 @@ TEST(Keys, ThatAreStrictAreRefusedWhereTheirReplicaDoesNotBecomeFree) {
   EXPECT_EQ(refused.status, 429);
   EXPECT_NE(refused.body.find("the replica of this key, " + owner + ", is busy"), std::string::npos) << refused.body;
   keyed.of(DeviceId(owner)).release(1);
+  for (Endpoint& endpoint : keyed.deployment().endpoints)
+    if (replica_of(endpoint) == owner) endpoint.state = fleet::EndpointState::draining;
+  keyed.fleet.apply();
+  const http::Response gone = keyed.fleet.ask("/a", "", {{"x-session", "k"}});
+  EXPECT_EQ(gone.status, 503);
+  EXPECT_NE(gone.body.find("the replica of this key, " + owner + ", is not ready"), std::string::npos) << gone.body;
 }
 
 TEST(Keys, StayWithAReplicaThatIsStartedAgainAndMoveOnlyWhileItIsGone) {

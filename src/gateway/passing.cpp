@@ -26,6 +26,10 @@ Response full(const std::string& who, std::string_view what) {
   return response;
 }
 
+Response no_other(std::string_view deployment) {
+  return error_response(502, "failed", "no other replica of " + std::string(deployment) + " can take this request");
+}
+
 // Without Berth's own cookies, which are for its page.
 std::string other_cookies(std::string_view header) {
   std::string others;
@@ -83,6 +87,12 @@ std::string Gateway::Served::line_of(const Call& call, const Deployment& deploym
   return owner ? owner->text() : std::string();
 }
 
+// Those that wait for any replica, and those that wait for this one.
+void Gateway::Served::wake_for(const Endpoint& endpoint) {
+  if (const auto line = lines.find(""); line != lines.end()) wake_next(line->second);
+  if (const auto line = lines.find(std::string(replica_of(endpoint))); line != lines.end()) wake_next(line->second);
+}
+
 std::optional<Endpoint> Gateway::choose(const Call& call, Served& served, const std::set<std::string>& left_out) {
   const TimePoint now = real_clock().now();
   const std::vector<DeviceId> replicas = served.replicas_for(call, view_.deployments.at(call.deployment));
@@ -101,7 +111,7 @@ Async<void> Gateway::watch(Link& client, Waiter& waiter) {
 Async<std::optional<Response>> Gateway::wait_for_room(Call& call) {
   Served& served = *served_.at(call.deployment);
   const Deployment& spec = view_.deployments.at(call.deployment);
-  const TimePoint until = call.began + spec.serving.queue_timeout;
+  const TimePoint until = call.waits_since + spec.serving.queue_timeout;
   const std::string name = served.line_of(call, spec);
   const std::string who =
       name.empty() ? "all replicas of " + call.deployment.text() + " are" : "the replica of this key, " + name + ", is";
@@ -109,8 +119,8 @@ Async<std::optional<Response>> Gateway::wait_for_room(Call& call) {
   if (served.waiting() >= spec.serving.queue_max) co_return full(who, ", and as many requests as may wait do");
   Waiter waiter{http::Signal(loop_)};
   Line& line = served.lines[name];
-  // One that was next before stays so.
-  if (call.waited > Duration::zero())
+  // One that was next before, or at a replica, stays so.
+  if (call.waited > Duration::zero() || !call.failed.empty())
     line.queue.push_front(call.caller, call.weight, waiter);
   else
     line.queue.push(call.caller, call.weight, waiter);
@@ -188,8 +198,7 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
   else if (forwarded.end == http::Forwarded::End::client_gone)
     ending = Ending::abandoned;
   served.balance.settle(endpoint.name, ending, real_clock().now() - began, real_clock().now());
-  for (const std::string& name : {std::string(), endpoint.name.substr(0, endpoint.name.rfind('#'))})
-    if (const auto line = served.lines.find(name); line != served.lines.end()) wake_next(line->second);
+  served.wake_for(endpoint);
   call.tried.insert(endpoint.name);
   if (refused && failed) call.unreachable[endpoint.name] = *failed;
   if (refused) co_return std::nullopt;
@@ -198,8 +207,9 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
     call.is_kept = forwarded.is_client_kept;
     co_return std::nullopt;
   }
-  ++call.failures;
-  const bool may_repeat = !forwarded.reached_client && is_whole && call.failures < 2 &&
+  call.failed.insert(endpoint.name);
+  call.waits_since = real_clock().now();
+  const bool may_repeat = !forwarded.reached_client && is_whole && call.failed.size() < 2 &&
                           (relay == nullptr || (view_.deployments.contains(call.deployment) &&
                                                 view_.deployments.at(call.deployment).idempotent));
   if (may_repeat) co_return std::nullopt;
@@ -215,17 +225,24 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
     if (known == view_.deployments.end())
       co_return error_response(404, "no_route", "the deployment " + call.deployment.text() + " was deleted");
     Served& served = *served_.at(call.deployment);
-    const auto line = served.lines.find(served.line_of(call, known->second));
-    const bool is_first_in_line = call.waited > Duration::zero() || line == served.lines.end();
+    const std::string line = served.line_of(call, known->second);
+    const bool is_first_in_line =
+        call.waited > Duration::zero() || !call.failed.empty() || !served.lines.contains(line);
     std::optional<Endpoint> chosen;
     std::set<std::string> left_out = call.tried;
     const bool has_replicas = !known->second.endpoints.empty();
     bool is_connected = false;  // at least one of their nodes
+    bool has_other = false;     // that may have room later
+    bool has_own = line.empty();
     for (const Endpoint& endpoint : known->second.endpoints) {
-      if (links_.has(endpoint.node))
-        is_connected = true;
-      else
+      if (!links_.has(endpoint.node)) {
         left_out.insert(endpoint.name);
+        continue;
+      }
+      is_connected = true;
+      has_own |= replica_of(endpoint) == line && !is_draining(endpoint);
+      has_other |=
+          !is_draining(endpoint) && !call.failed.contains(endpoint.name) && !call.unreachable.contains(endpoint.name);
     }
     if (is_first_in_line) chosen = choose(call, served, left_out);
     if (chosen) {
@@ -234,14 +251,13 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
       if (call.tried.size() > refusals_max) co_return full("all replicas of " + call.deployment.text() + " are", "");
       continue;
     }
-    if (call.failures > 0)
-      co_return error_response(502, "failed",
-                               "no other replica of " + call.deployment.text() + " can take this request");
-    if (!call.tried.empty() && call.unreachable.size() == call.tried.size())
+    const bool has_failed = !call.failed.empty();
+    if (has_failed && !has_other) co_return no_other(call.deployment.text());
+    if (!has_failed && !call.tried.empty() && call.unreachable.size() == call.tried.size())
       co_return error_response(
           502, "failed",
           "no replica of " + call.deployment.text() + " can be reached: " + call.unreachable.begin()->second);
-    if (known->second.serving.on_capacity_exhausted == OnCapacityExhausted::fallback &&
+    if (!has_failed && known->second.serving.on_capacity_exhausted == OnCapacityExhausted::fallback &&
         known->second.serving.fallback && !has_fallen_back &&
         view_.deployments.contains(*known->second.serving.fallback)) {
       has_fallen_back = true;
@@ -251,14 +267,17 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
       call.unreachable.clear();
       continue;
     }
-    call.tried.clear();  // what refused it may have room later
+    call.tried = call.failed;  // what refused it may have room later
     call.unreachable.clear();
     auto refused = co_await wait_for_room(call);
+    if (refused && has_failed) co_return no_other(call.deployment.text());
     if (refused && !is_connected)
       co_return error_response(
           503, "unavailable",
           !has_replicas ? "the deployment " + call.deployment.text() + " has no replica that is ready"
                         : "no node with a replica of " + call.deployment.text() + " is connected to this gateway");
+    if (refused && !has_own)
+      co_return error_response(503, "unavailable", "the replica of this key, " + line + ", is not ready");
     if (refused) co_return refused;
   }
   co_return std::nullopt;
