@@ -35,7 +35,7 @@ TEST(ShardTables, AreKeptWhileADeploymentHasKeys) {
 }
 
 TEST(ShardTables, OnlyAsManyShardsMoveAsMust) {
-  Random random(5);
+  SeededRandom random(5);
   fleet::Wanted wanted = with_shards(keyed(4));
   for (int round = 0; round < 40; ++round) {
     const ShardTable before = *ShardTable::parse(*wanted.shards);
