@@ -181,6 +181,7 @@ class Lasting(Gateway):
         self.until(lambda: "takes requests at" in (self.folder / "second.log").read_text(), lambda: (self.folder / "second.log").read_text() + self.situation())
         self.until(lambda: old not in self.processes(), "the old one has ended")
         self.assertWhole(stream(), 80)
+        self.assertIsNone(second.poll(), (self.folder / "second.log").read_text())
         self.until_answered("/app/x", 2)
         answers = stop()
         self.assertEqual(set(answers), {200}, len(answers))

@@ -80,6 +80,7 @@ void OwnGateway::watch(const std::stop_token& stop) {
   TimePoint started{}, next{};
   while (!stop.stop_requested()) {
     int status = 0;
+    if (own > 0 && world::ProcessLock::holder(gateway::lock_file(folder_)) == own) takes_over = false;  // it has
     if (own > 0 && ::waitpid(own, &status, WNOHANG) == own) {
       own = 0;
       pause = real_clock().now() - started > pause_max ? pause_min : std::min(2 * pause, pause_max);

@@ -163,7 +163,7 @@ void TakeOverOffer::run() {
 }
 
 // True: it is taken.
-bool TakeOverOffer::serve(int connection) const {
+bool TakeOverOffer::serve(int connection) {
   ucred peer{};
   socklen_t size = sizeof peer;
   const bool is_known = ::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
@@ -175,6 +175,7 @@ bool TakeOverOffer::serve(int connection) const {
   }
   if (polled[1].revents != 0 || !receive_byte(connection, is_ready)) return false;
   taken_();
+  listening_.close();  // the next offer is of the other one
   send_byte(connection, is_yours);
   return true;
 }

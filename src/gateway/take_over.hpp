@@ -45,9 +45,10 @@ class TakeOverOffer {
  private:
   TakeOverOffer(world::Descriptor listening, world::Descriptor end, Sockets sockets, std::function<void()> taken);
   void run();
-  bool serve(int connection) const;
+  bool serve(int connection);
 
-  const world::Descriptor listening_, end_;
+  world::Descriptor listening_;
+  const world::Descriptor end_;
   const Sockets sockets_;
   const std::function<void()> taken_;
   std::thread thread_;
