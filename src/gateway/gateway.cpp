@@ -85,7 +85,7 @@ Async<void> Gateway::wake_regularly() {
 }
 
 Async<bool> Gateway::send(Call& call, Response response) {
-  const bool is_kept = call.client.is_read() && call.client.body().keeps_connection;
+  const bool is_kept = call.client.is_read() && call.client.body().keeps_connection && !is_leaving_;
   Link::Body body{.is_chunked = false, .length = response.body.size()};
   std::string text = http::response_text(response.status, response.headers, body, is_kept);
   if (call.head.method != "HEAD") text += response.body;

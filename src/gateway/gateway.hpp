@@ -44,6 +44,8 @@ class Gateway {
   // Connections of relays that have proven something else are closed.
   void keep_relays(const std::set<std::string>& credentials) { links_.keep_only(credentials); }
   http::Async<bool> handle(http::Link& client, http::Head& head, const http::Peer& peer);
+  // It takes no new connections: clients learn with the answers to their requests that theirs are closed.
+  void leave() { is_leaving_ = true; }
   // Another one takes its place; the requests that it has go on.
   void hand_over() { links_.hand_over(); }
   // Connections of relays are closed as they become idle.
@@ -97,7 +99,7 @@ class Gateway {
   std::size_t calls_ = 0;
   std::size_t peeked_bytes_ = 0;
   Ticket next_ticket_ = 0;
-  bool is_ending_ = false;
+  bool is_leaving_ = false, is_ending_ = false;
   http::Signal tick_;
   std::optional<http::Running> ticking_;
 };

@@ -206,6 +206,7 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
     server.after(std::chrono::milliseconds(20), end_when_idle);
   };
   const auto begin_end = [&](std::chrono::milliseconds time) {
+    gateway->leave();
     server.shutdown(time);
     if (options.ending) options.ending();
     end_when_idle();

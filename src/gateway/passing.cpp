@@ -170,6 +170,7 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
       if (const auto why = answer.headers.get(relay::header_refused)) refused = std::string(*why);
       if (const auto why = answer.headers.get(relay::header_failed)) failed = std::string(*why);
       if (refused || failed) return false;
+      options.keeps_client = !is_leaving_;
       Headers given;
       for (const auto& [name, value] : answer.headers)
         if (!name.starts_with(own_headers)) given.add(name, value);
