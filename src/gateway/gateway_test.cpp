@@ -277,19 +277,21 @@ TEST(Gateway, OfAReplicaThatDiedOnlyWhatMayRunTwiceIsTriedAtOneOther) {
   EXPECT_EQ(begun, 2) << "never at a third one";
 }
 
-TEST(Gateway, WhatMayRunTwiceWaitsForTheOtherReplica) {
+TEST(Gateway, WhatMayBeTriedElsewhereWaitsForAReplicaThatIsBusy) {
   std::atomic<int> begun = 0;
   OnThread dying({.serves_page = false}, dies(begun));
   Replica busy("busy", true);
   Fleet fleet;
-  Deployment& a = fleet.add("a", {dying.url, busy.url()}, 1);
-  a.serving.path = "/a";
-  a.idempotent = true;
+  fleet.add("gone", {Replica("gone").url(), busy.url()}, 1).serving.path = "/gone";
+  fleet.add("dying", {dying.url, busy.url()}, 1).serving.path = "/dying";
+  fleet.view().deployments.at(DeploymentId("dying")).idempotent = true;
   fleet.apply();
   std::atomic<int> answered = 0;
   std::vector<std::jthread> callers;
-  for (int i = 0; i < 3; ++i) callers.emplace_back([&] { answered += fleet.ask("/a", "body").status == 200; });
-  EXPECT_TRUE(eventually([&] { return busy.release(1), answered == 3; }));
+  for (const char* path : {"/gone", "/gone", "/gone", "/dying", "/dying", "/dying"})
+    callers.emplace_back([&, path] { answered += fleet.ask(path, "body").status == 200; });
+  EXPECT_TRUE(eventually([&] { return busy.held() == 2 && fleet.waiting() == 4; }));
+  EXPECT_TRUE(eventually([&] { return busy.release(1), answered == 6; }));
   EXPECT_LE(begun, 3) << "once for each of them";
 }
 

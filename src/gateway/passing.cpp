@@ -254,7 +254,7 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
     }
     const bool has_failed = !call.failed.empty();
     if (has_failed && !has_other) co_return no_other(call.deployment.text());
-    if (!has_failed && !call.tried.empty() && call.unreachable.size() == call.tried.size())
+    if (!call.unreachable.empty() && !has_other)
       co_return error_response(
           502, "failed",
           "no replica of " + call.deployment.text() + " can be reached: " + call.unreachable.begin()->second);
