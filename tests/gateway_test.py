@@ -170,7 +170,7 @@ class Lasting(Gateway):
         self.apply(self.app())
         self.until_answered("/app/x", 2)
         old = self.process_of("berth gateway ")
-        stream, stop = self.stream(80), self.watch()
+        stream, stop = self.stream(160), self.watch()
         words = next(pathlib.Path(self.folder).rglob("gateway-*/*/arguments")).read_text().splitlines()[1:]
         # One that cannot serve changes nothing.
         self.assertRefused(self.command(*words, "--listen", f"127.0.0.1:{self.port}"), 1, "in use")
@@ -179,8 +179,10 @@ class Lasting(Gateway):
         self.addCleanup(second.wait)
         self.addCleanup(second.terminate)
         self.until(lambda: "takes requests at" in (self.folder / "second.log").read_text(), lambda: (self.folder / "second.log").read_text() + self.situation())
+        self.until_answered("/app/x", 2)
+        self.assertIn(old, self.processes(), "the new one answers while the old one still has its stream")
+        self.assertWhole(stream(), 160)
         self.until(lambda: old not in self.processes(), "the old one has ended")
-        self.assertWhole(stream(), 80)
         self.assertIsNone(second.poll(), (self.folder / "second.log").read_text())
         self.until_answered("/app/x", 2)
         answers = stop()
