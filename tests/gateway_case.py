@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import sys
 
 from berth_case import ROOT
@@ -108,6 +109,11 @@ class Gateway(Fleet):
         found = [pid for pid, line in self.processes().items() if line.startswith(words)]
         self.assertEqual(len(found), 1, f"{words}: {self.processes()}")
         return found[0]
+
+
+def program(name):
+    """Its path, also where only root has it in PATH; None: it is not installed."""
+    return shutil.which(name, path=os.environ.get("PATH", os.defpath) + ":/usr/sbin")
 
 
 def environment_of(pid):

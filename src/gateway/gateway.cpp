@@ -19,6 +19,12 @@ namespace {
 
 constexpr std::chrono::milliseconds wake_every{100};
 
+Response not_ready() {
+  Response response = http::error_response(503, "unavailable", "this gateway has not heard its server yet", "try again");
+  response.headers.set("retry-after", "1");
+  return response;
+}
+
 }  // namespace
 
 Gateway::Gateway(http::Loop& loop, GatewayOptions options)
@@ -30,6 +36,7 @@ Gateway::~Gateway() = default;
 
 void Gateway::set(FleetView view) {
   view_ = std::move(view);
+  has_view_ = true;
   routes_ = Routes(view_.deployments);
   std::set<std::string> callers;
   for (const auto& [sum, caller] : view_.callers) callers.insert(caller.id);
@@ -104,7 +111,7 @@ Async<bool> Gateway::handle(Link& client, Head& head, const http::Peer& peer) {
   }
   Call call{client, head, peer};
   ++calls_;
-  std::optional<Response> answer = authenticate(call);
+  std::optional<Response> answer = has_view_ ? authenticate(call) : not_ready();
   if (!answer) {
     ++in_flight_[call.caller];
     co_await permit_body(call);

@@ -87,6 +87,7 @@ class Gateway {
   http::Loop& loop_;
   GatewayOptions options_;
   FleetView view_;
+  bool has_view_ = false;  // before the first, nobody can be told what is wrong with a request
   Routes routes_;
   relay::RelayLinks links_;
   std::map<DeploymentId, std::unique_ptr<Served>> served_;

@@ -12,6 +12,18 @@ namespace {
 
 using namespace std::chrono_literals;
 
+TEST(Gateway, BeforeItHasHeardItsServerNoKeyIsCalledWrong) {
+  Replica replica("a");
+  Fleet fleet;
+  fleet.add("a", {replica.url()}).serving.path = "/a";
+  const http::Headers key{{"authorization", "Bearer " + fleet.add_caller("c1", "a")}};
+  const http::Response early = fleet.ask("/a", "", key);
+  EXPECT_EQ(early.status, 503) << early.body;
+  EXPECT_EQ(early.headers.get("retry-after"), "1");
+  fleet.apply();
+  EXPECT_EQ(fleet.ask("/a", "", key).status, 200);
+}
+
 TEST(Gateway, RequestsReachTheDeploymentByPathModelOrHeader) {
   Replica chat("chat"), tiles("tiles");
   Fleet fleet;
