@@ -30,7 +30,7 @@ void Balance::Replica::learn(Duration took, TimePoint now) {
   last_learnt = now;
 }
 
-bool Balance::speeds_differ(const std::vector<Replica*>& replicas, TimePoint now) {
+bool Balance::speeds_differ(const std::vector<const Replica*>& replicas, TimePoint now) {
   if (!std::all_of(replicas.begin(), replicas.end(), [&](const Replica* each) { return each->is_measured(now); }))
     return false;
   const auto [fastest, slowest] = std::minmax_element(
@@ -49,6 +49,11 @@ void Balance::set(const std::vector<Endpoint>& endpoints) {
   std::erase_if(replicas_, [](const auto& item) { return !item.second.is_listed && item.second.own == 0; });
 }
 
+std::size_t Balance::count_listed() const {
+  return static_cast<std::size_t>(
+      std::count_if(replicas_.begin(), replicas_.end(), [](const auto& item) { return item.second.is_listed; }));
+}
+
 std::size_t Balance::ejected(TimePoint now) const {
   return static_cast<std::size_t>(std::count_if(replicas_.begin(), replicas_.end(), [&](const auto& item) {
     return item.second.is_listed && now < item.second.ejected_until;
@@ -62,15 +67,34 @@ bool Balance::is_left_out(const Replica& replica, TimePoint now, std::size_t lis
   return now < replica.ejected_until || replica.own > 0;
 }
 
-std::optional<Endpoint> Balance::choose(const std::set<std::string>& tried, Ticket ticket, TimePoint now) {
-  const auto listed = static_cast<std::size_t>(
-      std::count_if(replicas_.begin(), replicas_.end(), [](const auto& item) { return item.second.is_listed; }));
-  const std::size_t out = ejected(now);
-  std::vector<Replica*> candidates;
-  for (auto& [name, replica] : replicas_)
+const Balance::Replica* Balance::pick(const std::set<std::string>& tried, Ticket ticket, TimePoint now,
+                                      Seen* seen) const {
+  const std::size_t listed = count_listed(), out = ejected(now);
+  std::vector<const Replica*> candidates;
+  if (seen) seen->clear();
+  const auto note = [&](const Replica& replica, fleet::CandidateVerdict verdict) {
+    if (seen && replica.is_listed && seen->size() < fleet::candidates_max)
+      seen->push_back({replica.endpoint.name, verdict, replica.in_flight(now), replica.endpoint.concurrent_max});
+  };
+  const auto note_others = [&] {
+    for (const auto& [name, replica] : replicas_) {
+      if (tried.contains(name))
+        note(replica, fleet::CandidateVerdict::tried);
+      else if (is_draining(replica.endpoint))
+        note(replica, fleet::CandidateVerdict::draining);
+      else if (!replica.has_room(now))
+        note(replica, fleet::CandidateVerdict::full);
+      else if (is_left_out(replica, now, listed, out))
+        note(replica, fleet::CandidateVerdict::ejected);
+    }
+  };
+  for (const auto& [name, replica] : replicas_)
     if (replica.has_room(now) && !tried.contains(name) && !is_left_out(replica, now, listed, out))
       candidates.push_back(&replica);
-  if (candidates.empty()) return std::nullopt;
+  if (candidates.empty()) {
+    note_others();
+    return nullptr;
+  }
 
   const bool have_speeds = speeds_differ(candidates, now);
   std::vector<DeviceInfo> infos(candidates.size());
@@ -95,8 +119,28 @@ std::optional<Endpoint> Balance::choose(const std::set<std::string>& tried, Tick
   Requirements requirements;
   requirements.cost = 1;
   const auto winner = berth::choose(*policy_, requirements, views, ticket).winner;
-  if (!winner) return std::nullopt;
-  Replica& chosen = *candidates[*winner];
+  if (!winner) return nullptr;
+  if (seen) {
+    note(*candidates[*winner], fleet::CandidateVerdict::winner);
+    views[*winner].intent = Intent::draining;
+    const auto next = berth::choose(*policy_, requirements, views, ticket).winner;
+    if (next) note(*candidates[*next], fleet::CandidateVerdict::runner_up);
+    for (std::size_t i = 0; i < candidates.size(); ++i)
+      if (i != winner && i != next) note(*candidates[i], fleet::CandidateVerdict::eligible);
+    note_others();
+  }
+  return candidates[*winner];
+}
+
+std::optional<Endpoint> Balance::look(Ticket ticket, TimePoint now, Seen* seen) const {
+  const Replica* const found = pick({}, ticket, now, seen);
+  return found == nullptr ? std::nullopt : std::optional(found->endpoint);
+}
+
+std::optional<Endpoint> Balance::choose(const std::set<std::string>& tried, Ticket ticket, TimePoint now, Seen* seen) {
+  const Replica* const found = pick(tried, ticket, now, seen);
+  if (found == nullptr) return std::nullopt;
+  Replica& chosen = replicas_.at(found->endpoint.name);
   ++chosen.own;
   ++chosen.charged;
   chosen.backlog_ns += chosen.learnt.expected_ns(1);
@@ -128,6 +172,23 @@ void Balance::report(const std::string& name, std::uint32_t in_flight, TimePoint
   if (found == replicas_.end()) return;
   found->second.others = in_flight - std::min(in_flight, found->second.own);
   found->second.reported = now;
+}
+
+std::vector<Balance::State> Balance::states(TimePoint now) const {
+  std::vector<State> all;
+  const std::size_t listed = count_listed(), out = ejected(now);
+  for (const auto& [name, replica] : replicas_)
+    if (replica.is_listed) all.push_back({name, replica.own, is_left_out(replica, now, listed, out)});
+  return all;
+}
+
+void Balance::assume(const std::string& name, std::uint32_t in_flight, bool is_ejected, TimePoint now) {
+  const auto found = replicas_.find(name);
+  if (found == replicas_.end()) return;
+  report(name, in_flight, now);
+  if (!is_ejected) return;
+  found->second.failures = failures_max;
+  found->second.ejected_until = now + ejection_min;
 }
 
 bool Balance::can_serve() const {

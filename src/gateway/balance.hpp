@@ -15,6 +15,7 @@
 
 #include "berth/clock.hpp"
 #include "berth/placement.hpp"
+#include "fleet/requests.hpp"
 #include "gateway/endpoints.hpp"
 #include "placement/learnt.hpp"
 
@@ -36,7 +37,12 @@ class Balance {
   void set_policy(const Policy& policy) { policy_ = &policy; }
 
   // Counts a request for the winner; settle() follows once. Absent: none that was not tried has room.
-  std::optional<Endpoint> choose(const std::set<std::string>& tried, Ticket ticket, TimePoint now);
+  // `seen`: gets what the choice was made from, at most fleet::candidates_max, the winner and the next one first.
+  using Seen = std::vector<fleet::RequestCandidate>;
+  std::optional<Endpoint> choose(const std::set<std::string>& tried, Ticket ticket, TimePoint now,
+                                 Seen* seen = nullptr);
+  // Which one choose() would take, without counting a request.
+  std::optional<Endpoint> look(Ticket ticket, TimePoint now, Seen* seen) const;
   void settle(const std::string& name, Ending ending, Duration took, TimePoint now);
   // From the relay of its node: all requests of the replica, with one of this gateway in it.
   void report(const std::string& name, std::uint32_t in_flight, TimePoint now);
@@ -45,6 +51,17 @@ class Balance {
   bool can_serve() const;
   std::uint32_t in_flight() const;
   std::size_t ejected(TimePoint now) const;
+  std::string_view policy() const { return policy_->name; }
+
+  // What is now, of those that are listed.
+  struct State {
+    std::string name;
+    std::uint32_t own = 0;
+    bool is_ejected = false;
+  };
+  std::vector<State> states(TimePoint now) const;
+  // As gateways have reported it, to look() at what they would do.
+  void assume(const std::string& name, std::uint32_t in_flight, bool is_ejected, TimePoint now);
 
  private:
   struct Replica {
@@ -67,7 +84,10 @@ class Balance {
     void learn(Duration took, TimePoint now);
   };
   // Whether the times of these replicas tell them apart.
-  static bool speeds_differ(const std::vector<Replica*>& replicas, TimePoint now);
+  static bool speeds_differ(const std::vector<const Replica*>& replicas, TimePoint now);
+  // Null: none.
+  const Replica* pick(const std::set<std::string>& tried, Ticket ticket, TimePoint now, Seen* seen) const;
+  std::size_t count_listed() const;
   // Those that the breaker leaves out; never more than half of all.
   bool is_left_out(const Replica& replica, TimePoint now, std::size_t listed, std::size_t ejected) const;
 
@@ -75,6 +95,7 @@ class Balance {
   std::map<std::string, Replica> replicas_;
 };
 
+inline constexpr std::string_view default_policy = "least_loaded";
 // A replica that failed this many times in a row is left out for a second, then for twice as long each time.
 inline constexpr std::uint32_t failures_max = 5;
 inline constexpr Duration ejection_min = std::chrono::seconds(1), ejection_max = std::chrono::seconds(60);

@@ -1,5 +1,6 @@
 // One request on its way through a gateway, and what the requests of one deployment share. For the parts of Gateway
-// alone: gateway.cpp takes requests, entry.cpp finds out who calls what, passing.cpp passes them on.
+// alone: gateway.cpp takes requests, entry.cpp finds out who calls what, passing.cpp passes them on, observe.cpp counts
+// them.
 #pragma once
 
 #include <map>
@@ -8,6 +9,7 @@
 #include <string>
 
 #include "gateway/gateway.hpp"
+#include "gateway/request_id.hpp"
 
 namespace berth::gateway {
 
@@ -31,8 +33,8 @@ struct Gateway::Call {
   http::Head& head;
   const http::Peer& peer;
   TimePoint began = real_clock().now();
-  std::string path = {};  // decoded
-  std::string caller = "local";
+  std::string path = {};    // decoded
+  std::string caller = {};  // the id of its key, or "local"; empty: not known
   std::uint32_t weight = 1;
   std::optional<DeploymentId> may_call = {};  // only this one
   DeploymentId deployment = {};
@@ -44,6 +46,9 @@ struct Gateway::Call {
   bool is_over = false;    // answered, or its client is gone
   bool is_kept = false;    // the client's connection
   std::size_t peeked = 0;  // bytes of the budget
+  fleet::RequestRecord record = {};
+  TraceParent trace = {};
+  TimePoint first_byte{};  // of the answer
 };
 
 }  // namespace berth::gateway

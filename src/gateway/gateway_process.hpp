@@ -7,6 +7,7 @@
 
 #include "berth/result.hpp"
 #include "format/log_line.hpp"
+#include "gateway/access_log.hpp"
 #include "http/client.hpp"
 #include "http/server.hpp"
 
@@ -24,6 +25,7 @@ struct GatewayProcessOptions {
   std::function<Result<bool>(http::Client& client, const http::ClientOptions& server)> renew;
   std::function<void()> ending;  // it takes no new requests: another one may take its place
   std::vector<http::ListenOn> listeners;
+  AccessLines access_lines = AccessLines::failed;
   format::Log log;
 };
 

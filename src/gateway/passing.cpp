@@ -40,6 +40,12 @@ std::string other_cookies(std::string_view header) {
   return others;
 }
 
+std::string listed(const std::vector<DeviceId>& devices) {
+  std::string text;
+  for (const DeviceId& device : devices) text.append(text.empty() ? "" : ",").append(device.text());
+  return text;
+}
+
 std::optional<std::uint32_t> in_flight_of(std::string_view load) {
   std::uint32_t value = 0;
   const auto [end, error] = std::from_chars(load.data(), load.data() + load.size(), value);
@@ -60,6 +66,9 @@ Headers Gateway::headers_for_replica(const Call& call) const {
   }
   passed.set("x-forwarded-for", call.peer.address);
   passed.set("x-forwarded-proto", call.peer.is_tls ? "https" : "http");
+  passed.set(header_request_id, call.record.id);
+  passed.set(header_trace, call.trace.text);
+  if (call.trace.is_new) passed.remove(header_trace_state);
   return passed;
 }
 
@@ -129,11 +138,15 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
       if (const auto why = answer.headers.get(relay::header_refused)) refused = std::string(*why);
       if (const auto why = answer.headers.get(relay::header_failed)) failed = std::string(*why);
       if (refused || failed) return false;
+      note_first_byte(call, answer.status);
       Headers given;
       for (const auto& [name, value] : answer.headers)
         if (!name.starts_with(own_headers)) given.add(name, value);
+      given.set(header_request_id, call.record.id);
       if (is_explained) {
         given.set("x-berth-replica", endpoint.name);
+        given.set("x-berth-policy", call.record.policy);
+        if (!endpoint.devices.empty()) given.set("x-berth-device", listed(endpoint.devices));
         given.set("x-berth-wait-ms",
                   std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(call.waited).count()));
       }
@@ -157,6 +170,7 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
   else if (forwarded.end == http::Forwarded::End::client_gone)
     ending = Ending::abandoned;
   served.balance.settle(endpoint.name, ending, real_clock().now() - began, real_clock().now());
+  note_try(call, endpoint, ending, failed ? *failed : refused.value_or(""), began);
   wake_next(served);
   call.tried.insert(endpoint.name);
   if (refused && failed) call.unreachable[endpoint.name] = *failed;
@@ -194,7 +208,10 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
       else
         left_out.insert(endpoint.name);
     }
-    if (is_first_in_line) chosen = served.balance.choose(left_out, next_ticket_++, real_clock().now());
+    if (is_first_in_line) {
+      chosen = served.balance.choose(left_out, next_ticket_++, real_clock().now(), &call.record.candidates);
+      note_choice(call, served);
+    }
     if (chosen) {
       auto refused = co_await try_once(call, *chosen);
       if (refused) co_return refused;

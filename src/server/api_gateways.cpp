@@ -28,8 +28,12 @@ std::uint64_t number_in(const http::Request& request, const char* name) {
 
 void Api::get_endpoints(const Call& call) {
   json::array deployments;
-  for (const fleet::ServedDeployment& one : served_deployments(leader_, true))
+  for (fleet::ServedDeployment& one : served_deployments(leader_, true)) {
+    one.traffic = reports_.of_deployment(one.name.text(), leader_.now());
+    for (fleet::Endpoint& endpoint : one.endpoints)
+      endpoint.traffic = reports_.of_replica(endpoint.name, leader_.now());
     deployments.push_back(format::to_json(one));
+  }
   json::array gateways;
   for (const auto& [id, credential] : leader_.state().credentials) {
     if (credential.role != fleet::Role::gateway || !credential.address) continue;

@@ -1,0 +1,84 @@
+"""What tests of a gateway share: one that a server has started, and replicas that tell what they got."""
+import http.client
+import json
+import re
+
+from fleet_case import Fleet, free_port
+
+# Answers with what it is and got; /slow/N sends N events, one every 50 ms; /exit ends it.
+REPLICA = """
+import http.server, json, os, socket, sys, time
+class Answer(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        body = self.rfile.read(int(self.headers.get("content-length") or 0)).decode()
+        if self.path.endswith("/exit"):
+            os._exit(1)
+        if "/slow/" in self.path:
+            self.send_response(200)
+            self.send_header("content-type", "text/event-stream")
+            self.send_header("transfer-encoding", "chunked")
+            self.end_headers()
+            for i in range(int(self.path.rsplit("/", 1)[1])):
+                event = f"data: {i}\\n\\n".encode()
+                self.wfile.write(b"%x\\r\\n%s\\r\\n" % (len(event), event))
+                time.sleep(0.05)
+            return self.wfile.write(b"0\\r\\n\\r\\n")
+        text = json.dumps({"replica": os.environ["BERTH_REPLICA"], "text": sys.argv[2], "body": body, "headers": dict(self.headers)}).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+    do_POST = do_GET
+    def log_message(self, *words):
+        pass
+class Server(http.server.ThreadingHTTPServer):
+    if sys.argv[1].startswith("/"):
+        address_family = socket.AF_UNIX
+        def server_bind(self):
+            self.socket.bind(self.server_address)
+            self.server_name, self.server_port = "replica", 0
+        def get_request(self):
+            return self.socket.accept()[0], ("replica", 0)
+Server(sys.argv[1] if sys.argv[1].startswith("/") else ("127.0.0.1", int(sys.argv[1])), Answer).serve_forever()
+"""
+
+
+class Gateway(Fleet):
+    gateway_more = ()  # options of the server
+
+    def setUp(self):
+        # The same for every start of the server: a gateway that a killed one has left goes on only then.
+        self.gateway_options = ("--gateway", f"127.0.0.1:{free_port()}", *self.gateway_more)
+        super().setUp()
+
+    def serve(self, *options):
+        super().serve(*options)
+        self.until(self.find_gateway, "the gateway takes requests")
+
+    def find_gateway(self):
+        found = re.findall(r"takes requests at http://127\.0\.0\.1:(\d+)", (self.folder / "server.log").read_text())
+        self.gateway = int(found[-1]) if found else None
+        return self.gateway
+
+    def app(self, name="app", text="v1", where="{port}", serving=None, **more):
+        program = self.folder / "app.py"
+        program.write_text(REPLICA)
+        return {"name": name, "cpu": True, "replicas": 2, "command": ["python3", str(program), where, text], "stop_grace": "20s",
+                "readiness": {"tcp": True, "every": "100ms"}, "serving": {"path": f"/{name}", "open": True, **(serving or {})}, **more}
+
+    def ask_for(self, path, body=None, headers=None, method=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.gateway, timeout=20)
+        try:
+            connection.request(method or ("POST" if body else "GET"), path, body, headers or {})
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode(), answer.headers
+        finally:
+            connection.close()
+
+    def until_answered(self, path, count=1, **how):
+        """By that many replicas."""
+        def answering():
+            answers = [self.ask_for(path, **how) for _ in range(2 * count)]
+            return all(one[0] == 200 for one in answers) and len({json.loads(one[1])["replica"] for one in answers}) == count
+        self.until(answering, lambda: f"{self.ask_for(path, **how)} {self.situation()}")
