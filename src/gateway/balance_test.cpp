@@ -19,6 +19,25 @@ Balance with(std::size_t count, std::uint32_t concurrent_max) {
   return balance;
 }
 
+TEST(Balance, AChoiceSaysWhatItWasMadeFromAndALookCountsNothing) {
+  Balance balance = with(4, 1);
+  EXPECT_EQ(balance.choose({}, 0, start)->name, "a/0#1");
+  balance.assume("a/1#2", 0, true, start);
+  Balance::Seen seen;
+  EXPECT_EQ(balance.look(0, start, &seen)->name, "a/2#3");
+  EXPECT_EQ(balance.look(0, start, &seen)->name, "a/2#3") << "the first look counted nothing";
+  const std::vector<fleet::RequestCandidate> wanted{{"a/2#3", fleet::CandidateVerdict::winner, 0, 1},
+                                                    {"a/3#4", fleet::CandidateVerdict::runner_up, 0, 1},
+                                                    {"a/0#1", fleet::CandidateVerdict::full, 1, 1},
+                                                    {"a/1#2", fleet::CandidateVerdict::ejected, 0, 1}};
+  EXPECT_EQ(seen, wanted);
+  EXPECT_EQ(balance.choose({"a/2#3"}, 0, start, &seen)->name, "a/3#4");
+  EXPECT_EQ(seen.front().replica, "a/3#4");
+  EXPECT_EQ(seen.back().verdict, fleet::CandidateVerdict::tried);
+  EXPECT_EQ(balance.states(start)[1].is_ejected, true);
+  EXPECT_EQ(balance.states(start)[3].own, 1U);
+}
+
 TEST(Balance, ABurstIsSpreadBeforeAnyAnswerCame) {
   Balance balance = with(4, 10);
   std::map<std::string, int> sent;

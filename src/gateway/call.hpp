@@ -1,5 +1,6 @@
 // One request on its way through a gateway, and what the requests of one deployment share. For the parts of Gateway
-// alone: gateway.cpp takes requests, entry.cpp finds out who calls what, passing.cpp passes them on.
+// alone: gateway.cpp takes requests, entry.cpp finds out who calls what, passing.cpp passes them on, observe.cpp counts
+// them.
 #pragma once
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "berth/shard_table.hpp"
 #include "deployment/key_source.hpp"
 #include "gateway/gateway.hpp"
+#include "gateway/request_id.hpp"
 
 namespace berth::gateway {
 
@@ -38,6 +40,11 @@ struct Gateway::Served {
     for (const auto& [name, line] : lines) all += line.queue.size();
     return all;
   }
+  std::size_t waiting_of(const std::string& caller) const {
+    std::size_t all = 0;
+    for (const auto& [name, line] : lines) all += line.queue.size_of(caller);
+    return all;
+  }
   void set_keys(const Deployment& deployment);
   void wake_for(const Endpoint& endpoint);
   std::string line_of(const Call& call, const Deployment& deployment) const;
@@ -55,9 +62,10 @@ struct Gateway::Call {
   http::Link& client;
   http::Head& head;
   const http::Peer& peer;
-  TimePoint waits_since = real_clock().now();  // it began, or a replica failed
-  std::string path = {};                       // decoded
-  std::string caller = "local";
+  TimePoint began = real_clock().now();
+  TimePoint waits_since = began;  // or since a replica failed
+  std::string path = {};          // decoded
+  std::string caller = {};        // the id of its key, or "local"; empty: not known
   std::uint32_t weight = 1;
   std::optional<DeploymentId> may_call = {};  // only this one
   DeploymentId deployment = {};
@@ -70,6 +78,9 @@ struct Gateway::Call {
   bool is_over = false;    // answered, or its client is gone
   bool is_kept = false;    // the client's connection
   std::size_t peeked = 0;  // bytes of the budget
+  fleet::RequestRecord record = {};
+  TraceParent trace = {};
+  TimePoint first_byte{};  // of the answer
 };
 
 // "a=1; b=2" as "a=1" and "b=2".

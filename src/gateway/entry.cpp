@@ -65,7 +65,10 @@ std::optional<Response> Gateway::authenticate(Call& call) {
   if (!header && !other) {
     const bool is_open = std::any_of(view_.deployments.begin(), view_.deployments.end(),
                                      [](const auto& item) { return item.second.serving.open; });
-    if (call.peer.is_loopback && is_open && is_from_here(call)) return std::nullopt;
+    if (call.peer.is_loopback && is_open && is_from_here(call)) {
+      call.caller = "local";
+      return std::nullopt;
+    }
     return error_response(401, "no_key", "this request needs a key",
                           "berth token add call --deployment NAME creates one; send it as Authorization: Bearer KEY");
   }
@@ -80,6 +83,7 @@ std::optional<Response> Gateway::authenticate(Call& call) {
   const Caller& caller = found->second;
   if (caller.expires_ms && *caller.expires_ms <= world::wall_time_ms())
     return error_response(401, "wrong_key", "this key has expired", "berth token add call creates another");
+  call.caller = caller.id;
   if (!take_turn(caller)) {
     Response response = error_response(
         429, "too_many", "this key may send " + std::to_string(*caller.per_second) + " requests per second");
@@ -93,7 +97,6 @@ std::optional<Response> Gateway::authenticate(Call& call) {
     response.headers.set("retry-after", "1");
     return response;
   }
-  call.caller = caller.id;
   call.weight = caller.weight;
   call.may_call = caller.deployment;
   return std::nullopt;

@@ -16,6 +16,7 @@
 #include "gateway/endpoints.hpp"
 #include "gateway/fair_queue.hpp"
 #include "gateway/routes.hpp"
+#include "gateway/traffic.hpp"
 #include "http/async.hpp"
 #include "http/link.hpp"
 #include "http/server.hpp"
@@ -30,6 +31,7 @@ struct GatewayOptions {
   std::size_t peek_bytes_all = 64 * 1024 * 1024;  // of all bodies at a time
   std::chrono::milliseconds relay_time{2'000};    // for a connection to a node
   std::chrono::milliseconds first_byte_time{600'000};
+  std::function<void(const fleet::RequestRecord&)> on_ended = nullptr;  // called for each request
 };
 
 class Gateway {
@@ -55,6 +57,8 @@ class Gateway {
   std::size_t waiting() const;
   // Requests that are not answered yet.
   std::size_t calls() const { return calls_; }
+  // What was counted, and the records of requests that have ended since the last report.
+  fleet::GatewayReport report();
 
  private:
   struct Call;
@@ -78,7 +82,14 @@ class Gateway {
   http::Async<bool> send(Call& call, http::Response response);
   http::Headers headers_for_replica(const Call& call) const;
   http::Response models_answer(const Call& call) const;
-  std::optional<Endpoint> choose(const Call& call, Served& served, const std::set<std::string>& left_out);
+  std::optional<Endpoint> choose(Call& call, Served& served, const std::set<std::string>& left_out);
+  // For the record of a request: the choice of a replica, the beginning of an answer, and one try, which began then;
+  // `why` it was not answered.
+  static void note_choice(Call& call, std::string_view policy);
+  static void note_first_byte(Call& call, int status);
+  void note_try(Call& call, const Endpoint& endpoint, Ending ending, const std::string& why, TimePoint began);
+  // It has ended; `answer`: the gateway's own.
+  void finish(Call& call, const http::Response* answer);
   // Somebody who waits in this line, or one in every line, may try again.
   static void wake_next(Line& line);
   static void wake_all(Served& served);
@@ -98,6 +109,7 @@ class Gateway {
   };
   std::map<std::string, Turns> turns_;  // of callers that have a limit per second
   std::size_t calls_ = 0;
+  Traffic traffic_;
   std::size_t peeked_bytes_ = 0;
   Ticket next_ticket_ = 0;
   bool is_leaving_ = false, is_ending_ = false;

@@ -13,6 +13,7 @@
 #include "format/answer_error.hpp"
 #include "format/fleet_json.hpp"
 #include "gateway/gateway.hpp"
+#include "gateway/report_sender.hpp"
 #include "http/listening.hpp"
 #include "http/request_checks.hpp"
 #include "http/secret.hpp"
@@ -194,9 +195,15 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
     const std::string& proven = peer.credential;  // the node, and which key of it
     return proven.empty() ? std::nullopt : std::optional(NodeId(proven.substr(0, proven.find(' '))));
   };
+  AccessLog access_log(options.access_lines, options.log);
+  gateway_options.on_ended = [&](const fleet::RequestRecord& record) { access_log.ended(record, real_clock().now()); };
   gateway.emplace(server.loop(), std::move(gateway_options));
   const http::ListenAddress first = BERTH_TRY(http::parse_listen_address(addresses.front()));
   std::optional<ServerFeed> feed;
+  std::optional<ReportSender> sender;
+  const auto report = [&](const ReportSender::Promised& promised) {
+    server.post([&, promised] { promised->set_value(gateway->report()); });
+  };
   std::unique_ptr<TakeOverOffer> offer;
   std::optional<Error> failure;
 
@@ -285,6 +292,7 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
   server.post([&] {
     if (!options.take_over) serve();
     feed.emplace(options, first, take);
+    sender.emplace(options.server, report, options.log);
   });
   if (options.take_over)
     server.after(first_view_time, [&] {
@@ -293,6 +301,7 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
                  "look at berth status"});
     });
   server.run();
+  sender.reset();
   feed.reset();
   offer.reset();
   gateway.reset();

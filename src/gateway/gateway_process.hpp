@@ -7,6 +7,7 @@
 
 #include "berth/result.hpp"
 #include "format/log_line.hpp"
+#include "gateway/access_log.hpp"
 #include "gateway/take_over.hpp"
 #include "http/client.hpp"
 #include "http/server.hpp"
@@ -30,6 +31,7 @@ struct GatewayProcessOptions {
   // From the gateway whose place this one takes. Null: there is none.
   TakeOver* take_over = nullptr;
   std::function<Result<void>()> taken_over;  // that one has given up its lock
+  AccessLines access_lines = AccessLines::failed;
   format::Log log;
 };
 

@@ -2,15 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <future>
 
-#include "gateway/test_gateway.hpp"
+#include "gateway/test_fleet.hpp"
 
 namespace berth::gateway {
 namespace {
-
-using namespace std::chrono_literals;
 
 TEST(Gateway, BeforeItHasHeardItsServerNoKeyIsCalledWrong) {
   Replica replica("a");

@@ -2,12 +2,10 @@
 #include <gtest/gtest.h>
 
 #include "berth/shard_table.hpp"
-#include "gateway/test_gateway.hpp"
+#include "gateway/test_fleet.hpp"
 
 namespace berth::gateway {
 namespace {
-
-using namespace std::chrono_literals;
 
 ShardTable table_of(const std::string& deployment, std::size_t replicas) {
   std::vector<ShardOwner> owners;

@@ -38,6 +38,12 @@ std::string other_cookies(std::string_view header) {
   return others;
 }
 
+std::string listed(const std::vector<DeviceId>& devices) {
+  std::string text;
+  for (const DeviceId& device : devices) text.append(text.empty() ? "" : ",").append(device.text());
+  return text;
+}
+
 std::optional<std::uint32_t> in_flight_of(std::string_view load) {
   std::uint32_t value = 0;
   const auto [end, error] = std::from_chars(load.data(), load.data() + load.size(), value);
@@ -58,6 +64,9 @@ Headers Gateway::headers_for_replica(const Call& call) const {
   }
   passed.set("x-forwarded-for", call.peer.address);
   passed.set("x-forwarded-proto", call.peer.is_tls ? "https" : "http");
+  passed.set(header_request_id, call.record.id);
+  passed.set(header_trace, call.trace.text);
+  if (call.trace.is_new) passed.remove(header_trace_state);
   return passed;
 }
 
@@ -93,11 +102,15 @@ void Gateway::Served::wake_for(const Endpoint& endpoint) {
   if (const auto line = lines.find(std::string(replica_of(endpoint))); line != lines.end()) wake_next(line->second);
 }
 
-std::optional<Endpoint> Gateway::choose(const Call& call, Served& served, const std::set<std::string>& left_out) {
+std::optional<Endpoint> Gateway::choose(Call& call, Served& served, const std::set<std::string>& left_out) {
   const TimePoint now = real_clock().now();
-  const std::vector<DeviceId> replicas = served.replicas_for(call, view_.deployments.at(call.deployment));
-  if (replicas.empty()) return served.balance.choose(left_out, next_ticket_++, now);
-  return served.balance.choose_first(replicas, left_out, now);
+  const Deployment& deployment = view_.deployments.at(call.deployment);
+  const std::vector<DeviceId> replicas = served.replicas_for(call, deployment);
+  Balance::Seen& seen = call.record.candidates;
+  std::optional<Endpoint> chosen = replicas.empty() ? served.balance.choose(left_out, next_ticket_++, now, &seen)
+                                                    : served.balance.choose_first(replicas, left_out, now, &seen);
+  note_choice(call, replicas.empty() ? served.balance.policy() : to_string(deployment.serving.affinity));
+  return chosen;
 }
 
 // Notices when the client of a request that waits is gone.
@@ -171,11 +184,15 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
       if (const auto why = answer.headers.get(relay::header_failed)) failed = std::string(*why);
       if (refused || failed) return false;
       options.keeps_client = !is_leaving_;
+      note_first_byte(call, answer.status);
       Headers given;
       for (const auto& [name, value] : answer.headers)
         if (!name.starts_with(own_headers)) given.add(name, value);
+      given.set(header_request_id, call.record.id);
       if (is_explained) {
         given.set("x-berth-replica", endpoint.name);
+        given.set("x-berth-policy", call.record.policy);
+        if (!endpoint.devices.empty()) given.set("x-berth-device", listed(endpoint.devices));
         given.set("x-berth-wait-ms",
                   std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(call.waited).count()));
       }
@@ -199,6 +216,7 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
   else if (forwarded.end == http::Forwarded::End::client_gone)
     ending = Ending::abandoned;
   served.balance.settle(endpoint.name, ending, real_clock().now() - began, real_clock().now());
+  note_try(call, endpoint, ending, failed ? *failed : refused.value_or(""), began);
   served.wake_for(endpoint);
   call.tried.insert(endpoint.name);
   if (refused && failed) call.unreachable[endpoint.name] = *failed;

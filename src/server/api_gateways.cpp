@@ -31,6 +31,9 @@ void Api::get_endpoints(const Call& call) {
   json::array deployments;
   for (fleet::ServedDeployment& one : served_deployments(leader_, true)) {
     one.shards.reset();  // /api/v1/shards has them
+    one.traffic = reports_.of_deployment(one.name.text(), leader_.now());
+    for (fleet::Endpoint& endpoint : one.endpoints)
+      endpoint.traffic = reports_.of_replica(endpoint.name, leader_.now());
     deployments.push_back(format::to_json(one));
   }
   json::array gateways;

@@ -26,6 +26,7 @@ struct GatewayArguments {
   std::vector<std::string> listen;
   std::optional<std::string> certificate, key;
   AgentArguments agent;  // its name and its log
+  gateway::AccessLines access_lines = gateway::AccessLines::failed;
 };
 
 Result<std::vector<http::ListenOn>> listeners_of(const GatewayArguments& arguments) {
@@ -110,6 +111,7 @@ int run_gateway_verb(const GatewayArguments& arguments) {
     if (!*lock) return Error{ErrorCode::unavailable, "a third gateway with this name was started: " + other};
     return {};
   };
+  options.access_lines = arguments.access_lines;
   options.log = log_to_stderr(arguments.agent, {{"component", "gateway"}});
   const Result<void> ran = gateway::run_gateway(options, [&](const std::vector<std::string>& urls) {
     for (const std::string& url : urls) options.log({LogLevel::info, "takes requests at " + url});
@@ -138,6 +140,12 @@ void add_gateway(const Verb& command) {
               "fingerprint");
   verb.option("--name", "NAME", &arguments->agent.name, "of this gateway; without it the name of the machine");
   add_log_option(verb, arguments->agent);
+  const auto take_lines = [arguments](const std::string& name) -> Result<void> {
+    arguments->access_lines = BERTH_TRY(gateway::access_lines_named(name));
+    return {};
+  };
+  verb.option("--access-log", "WHICH", take_lines,
+              "requests that get a line in the log: all, none, or failed, at most 20 a second (failed)");
   verb.footer(
       {"berth serve starts one by itself. Stopped, it takes no new connections and finishes the requests that it has. "
        "Where one with this name runs already, the new one takes its place without a pause."});

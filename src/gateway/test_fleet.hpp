@@ -1,17 +1,18 @@
 // A gateway, the relay of a node and replicas, all real, in one process.
 #pragma once
-
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <functional>
+#include <atomic>
 #include <future>
 #include <mutex>
 #include <set>
 #include <thread>
+#include <utility>
 
+#include "gateway/access_log.hpp"
 #include "gateway/gateway.hpp"
 #include "http/client.hpp"
 #include "http/secret.hpp"
@@ -19,9 +20,10 @@
 
 namespace berth::gateway {
 
+using namespace std::chrono_literals;
+
 inline bool eventually(const std::function<bool()>& condition) {
-  for (const Deadline deadline = Deadline::after(real_clock(), std::chrono::seconds(10));
-       !deadline.passed(real_clock().now());) {
+  for (const Deadline deadline = Deadline::after(real_clock(), 10s); !deadline.passed(real_clock().now());) {
     if (condition()) return true;
     std::this_thread::yield();
   }
@@ -49,7 +51,7 @@ class OnThread {
   ~OnThread() { end(); }
   void end() {
     if (!thread_.joinable()) return;
-    server.shutdown(std::chrono::milliseconds(0));
+    server.shutdown(0ms);
     thread_.join();
   }
   template <class Function>
@@ -117,6 +119,7 @@ class Fleet {
     options.relay_of = [](const http::Head& head, const http::Peer&) {
       return std::optional(NodeId(std::string(head.headers.get("x-berth-node").value_or(""))));
     };
+    options.on_ended = [this](const fleet::RequestRecord& record) { log_.ended(record, real_clock().now()); };
     on_.on_thread([&] { return gateway_.emplace(on_.server.loop(), options), 0; });
     relay_on_.on_thread([&] { return relay_.emplace(relay_on_.server.loop(), relay::RelayOptions{.node = "n1"}), 0; });
   }
@@ -170,14 +173,33 @@ class Fleet {
     return answer ? *answer : http::Response{0, {}, answer.error().to_text()};
   }
   FleetView& view() { return view_; }
+  std::string log() {
+    return on_.on_thread([&] { return lines_; });
+  }
+  fleet::GatewayReport report() {
+    return on_.on_thread([&] { return gateway_->report(); });
+  }
+  // Records of this many requests: a record is made after the client has its answer.
+  std::vector<fleet::RequestRecord> records(std::size_t count) {
+    EXPECT_TRUE(eventually([&] {
+      for (fleet::RequestRecord& record : report().requests) records_.push_back(std::move(record));
+      return records_.size() >= count;
+    }));
+    return std::exchange(records_, {});
+  }
   void keep_relays(const std::set<std::string>& credentials) {
     on_.on_thread([&] { return gateway_->keep_relays(credentials), 0; });
   }
 
  private:
   FleetView view_;
+  std::vector<fleet::RequestRecord> records_;
   std::vector<relay::Target> targets_;
   std::uint64_t generation_ = 0;
+  std::string lines_;  // of the log
+  AccessLog log_{AccessLines::all, [this](const format::LogRecord& record) {
+                   lines_ += format::log_line(format::LogForm::logfmt, 0, record);
+                 }};
   std::optional<Gateway> gateway_;
   OnThread on_;
   std::optional<relay::Relay> relay_;
