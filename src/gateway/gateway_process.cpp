@@ -201,8 +201,11 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
   const http::ListenAddress first = BERTH_TRY(http::parse_listen_address(addresses.front()));
   std::optional<ServerFeed> feed;
   std::optional<ReportSender> sender;
+  bool is_replaced = false;  // the new one reports from then on
   const auto report = [&](const ReportSender::Promised& promised) {
-    server.post([&, promised] { promised->set_value(gateway->report()); });
+    server.post([&, promised] {
+      if (!is_replaced) promised->set_value(gateway->report());
+    });
   };
   std::unique_ptr<TakeOverOffer> offer;
   std::optional<Error> failure;
@@ -233,6 +236,7 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
         [&] {
           on_server([&] {
             options.log({LogLevel::info, "another gateway takes over; this one finishes its requests"});
+            is_replaced = true;
             gateway->hand_over();
             begin_end(last_streams_time);
             return true;
