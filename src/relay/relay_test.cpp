@@ -112,6 +112,25 @@ TEST(Relay, AdmitsWhatAReplicaMayHaveAndRefusesTheRestBeforeItBegins) {
   EXPECT_TRUE(eventually([&] { return relay.in_flight().at("a/0#1") == 0; }));
 }
 
+TEST(Relay, OpensMoreConnectionsWhereTheGatewayHasNoneLeft) {
+  Running server({}, replica("a"));
+  TestGateway gateway;
+  TestRelay relay;
+  relay.set({{"a/0#1", server.url, 8, false}}, {gateway.url()});
+  EXPECT_TRUE(eventually([&] { return gateway.idle() == 4; }));
+  const auto ask = [&](http::Headers headers) {
+    headers.set(std::string(header_target), "a/0#1");
+    EXPECT_EQ(http::Client::create({.url = gateway.url()})->request("GET", "/", "", {.headers = headers})->status, 200);
+  };
+  ask({});  // four remain idle beside it
+  EXPECT_TRUE(eventually([&] { return gateway.idle() == 5; }));
+  // All are idle at this end; at the other end all are busy with answers that clients have not read yet.
+  ask({{std::string(header_more), "4"}});
+  EXPECT_TRUE(eventually([&] { return gateway.idle() == 9; }));
+  ask({{std::string(header_more), "1"}});
+  EXPECT_TRUE(eventually([&] { return gateway.idle() == 10; }));
+}
+
 TEST(Relay, ADrainingReplicaFinishesItsRequestsAndTakesNoMore) {
   std::promise<http::Stream> begun;
   Running slow({},
