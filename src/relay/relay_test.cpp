@@ -112,6 +112,24 @@ TEST(Relay, AdmitsWhatAReplicaMayHaveAndRefusesTheRestBeforeItBegins) {
   EXPECT_TRUE(eventually([&] { return relay.in_flight().at("a/0#1") == 0; }));
 }
 
+TEST(Relay, AReplicaDoesNotSpeakForIt) {
+  Running server({}, [](const http::Request&, const http::Responder& responder) {
+    http::Response response{200, {}, "answer"};
+    for (const std::string_view header : {header_refused, header_failed, header_load})
+      response.headers.add(header, "forged");
+    responder.send(std::move(response));
+  });
+  TestGateway gateway;
+  TestRelay relay;
+  relay.set({{"a/0#1", server.url, 4, false}}, {gateway.url()});
+  const auto answer = gateway.ask("a/0#1");
+  ASSERT_TRUE(answer) << answer.error().to_text();
+  EXPECT_EQ(answer->body, "answer");
+  EXPECT_FALSE(answer->headers.get(header_refused));
+  EXPECT_FALSE(answer->headers.get(header_failed));
+  EXPECT_EQ(answer->headers.get(header_load), "1/4");
+}
+
 TEST(Relay, OpensMoreConnectionsWhereTheGatewayHasNoneLeft) {
   Running server({}, replica("a"));
   TestGateway gateway;
