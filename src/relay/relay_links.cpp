@@ -13,6 +13,8 @@ namespace {
 // Of those that a burst has left behind, more than this many are closed after this time.
 constexpr std::size_t idle_many = 16;
 constexpr Duration idle_time = std::chrono::seconds(60);
+// Fewer than these are too few; a long line gets so many at a time.
+constexpr std::size_t idle_few = 4, missing_max = 64;
 
 }  // namespace
 
@@ -109,6 +111,12 @@ void RelayLinks::give_back(const NodeId& node, Link& link, bool is_usable) {
 std::size_t RelayLinks::idle(const NodeId& node) const {
   const auto found = nodes_.find(node);
   return found == nodes_.end() ? 0 : found->second.idle.size();
+}
+
+std::size_t RelayLinks::missing(const NodeId& node) const {
+  const auto found = nodes_.find(node);
+  if (found == nodes_.end() || found->second.idle.size() >= idle_few) return 0;
+  return std::min(idle_few - found->second.idle.size() + found->second.waiters.size(), missing_max);
 }
 
 bool RelayLinks::has(const NodeId& node) const {
