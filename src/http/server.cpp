@@ -135,10 +135,11 @@ struct Server::State {
   }
 
   void drain(std::chrono::milliseconds deadline) {
-    if (serving.draining) return;
-    serving.draining = true;
+    const bool is_first = !std::exchange(serving.draining, true);
+    if (!is_first && drain_timer.expiry() <= std::chrono::steady_clock::now() + deadline) return;
     for (const auto& listener : std::exchange(listeners, {})) close(*listener);
-    for (const auto& connection : std::vector(connections.begin(), connections.end())) connection->drain();
+    if (is_first)
+      for (const auto& connection : std::vector(connections.begin(), connections.end())) connection->drain();
     if (connections.empty()) return context().stop();
     drain_timer.expires_after(deadline);
     drain_timer.async_wait([this](ErrorValue error) {

@@ -324,6 +324,19 @@ TEST(Server, AShutdownEndsAtItsDeadline) {
   responder.reset();
 }
 
+TEST(Server, ASecondShutdownMayOnlyShortenTheFirst) {
+  std::promise<Responder> held;
+  RunningServer server([&](const Request&, const Responder& responder) { held.set_value(responder); });
+  RawConnection connection(server.address());
+  connection.send(get("/"));
+  std::optional<Responder> responder = held.get_future().get();
+  server->shutdown(1h);
+  server->shutdown(2h);
+  EXPECT_FALSE(connection.is_closed(200ms));
+  server.join(50ms);
+  responder.reset();
+}
+
 TEST(Server, AResponderMayOutliveItsServer) {
   std::promise<Responder> held;
   std::optional<Responder> responder;
