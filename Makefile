@@ -60,6 +60,11 @@ gpu-test: ## on a GPU machine: build, test, measure, write results.json
 gpu-bench: ## on a GPU machine: the benchmarks that need one
 	@scripts/gpu-bench
 
+.PHONY: gpu-gateway
+gpu-gateway: configure ## on a GPU machine: stream answers of two language models on one GPU through a gateway, and kill one (RESULTS=file)
+	@cmake --build --preset release -j $(JOBS) --target berth_command
+	@scripts/gpu-gateway $(release)/berth $(RESULTS)
+
 .PHONY: bench
 bench: build ## run every benchmark beside its peer and write docs/benchmarks.md
 	@scripts/bench $(release)/bench

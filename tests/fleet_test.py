@@ -390,7 +390,7 @@ class Api(Fleet):
         # One with every setting there is, which is only wanted and not run, and one that no node may run.
         rich = self.web("rich", replicas=0, model="llama", runtime="vllm", memory="1GiB", capability="8.0", node_selector={"a": "b"}, device_labels={"c": "d"},
                         tolerates=["e"], sharing="memory", spread="pack", policy="best_fit", priority="high", on_shortage="best_effort", idempotent=True,
-                        serving={"max_concurrent": 2, "host": "rich.example.org", "path": "/rich", "open": True, "queue_timeout": "1s", "queue_max": 2, "policy": "spread", "on_capacity_exhausted": "fallback", "fallback": "web"}, environment={"A": "b"}, secrets={"B": "env:B"}, user="nobody", folder="/", host_memory="1GiB",
+                        serving={"max_concurrent": 2, "host": "rich.example.org", "path": "/rich", "open": True, "queue_timeout": "1s", "queue_max": 2, "policy": "spread", "key": "json:user", "affinity": "strict", "on_capacity_exhausted": "fallback", "fallback": "web"}, environment={"A": "b"}, secrets={"B": "env:B"}, user="nobody", folder="/", host_memory="1GiB",
                         cpus=0.5, rollout={"surge": 2}, single=True, stop_after="20s", replace_after="60s", ready_within="1m",
                         liveness={"tcp": True, "port": 9, "timeout": "1s", "failures": 9})
         plain = {"name": "plain", "cpu": True, "replicas": 0, "command": ["true"], "readiness": {"command": ["true"]}}
@@ -413,7 +413,7 @@ class Api(Fleet):
         check("POST", "/api/v1/tokens", {"role": "call", "deployment": "web", "name": "app", "weight": 2, "per_second": 5, "concurrent_max": 3})
         check("POST", "/api/v1/tokens", {"role": "join", "gateway": True})
         for path in ("openapi.json", "status", "nodes", "nodes/a", f"nodes/a/history?device={device}", "project", "deployments", "deployments/web",
-                     "deployments/much", "replicas", "replicas?deployment=web", "replicas/web/0", "replicas/much/0", "replicas/web/0/logs?tail=5", "jobs", "endpoints",
+                     "deployments/much", "replicas", "replicas?deployment=web", "replicas/web/0", "replicas/much/0", "replicas/web/0/logs?tail=5", "jobs", "endpoints", "shards",
                      "events", "events?after=2&limit=3", "tokens"):
             check("GET", f"/api/v1/{path}")
         for path in ("nodes/none", "deployments/none", "replicas/web/7", "replicas/web/x", "replicas/web/7/logs", "nothing"):
@@ -461,7 +461,7 @@ class Api(Fleet):
         self.assertEqual(document.never_sent() - only_opencl_devices_have - {"Replica.reason", "Replica.memory_bytes_peak", "Device.memory_bytes_promised", "Device.held_exclusively"}, {
             "Device.error", "Device.events", "Device.intent_age_ms", "Device.parent", "Device.queue_depth", "Link.lanes",
             "Plan.pending.provider", "Status.problem", "Status.warnings", "Node.problem", "Joined.certificate", "Joined.authority", "Reason.provider", "Project.egress_preference",
-            "Spec.stop_after_s", "Event.schema"})
+            "Spec.stop_after_s", "Event.schema", "ServedDeployment.traffic", "ServedDeployment.endpoints.traffic", "ServedDeployment.shards"})
 
 
 if __name__ == "__main__":

@@ -12,13 +12,15 @@ import sys
 from berth_case import BERTH, ROOT
 from fleet_case import Fleet, free_port
 
-# Answers with what it is and got; /slow/N sends N events, one every 50 ms.
+# Answers with what it is and got; /slow/N sends N events, one every 50 ms; /exit ends it.
 REPLICA = """
 import http.server, json, os, socket, sys, time
 class Answer(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def do_GET(self):
         body = self.rfile.read(int(self.headers.get("content-length") or 0)).decode()
+        if self.path.endswith("/exit"):
+            os._exit(1)
         if "/slow/" in self.path:
             self.send_response(200)
             self.send_header("content-type", "text/event-stream")
@@ -50,9 +52,11 @@ Server(sys.argv[1] if sys.argv[1].startswith("/") else ("127.0.0.1", int(sys.arg
 
 
 class Gateway(Fleet):
+    gateway_more = ()  # options of the server
+
     def setUp(self):
         # The same for every start of the server: a gateway that a killed one has left goes on only then.
-        self.gateway_options = ("--gateway", f"127.0.0.1:{free_port()}")
+        self.gateway_options = ("--gateway", f"127.0.0.1:{free_port()}", *self.gateway_more)
         super().setUp()
 
     def serve(self, *options):

@@ -6,11 +6,12 @@ import os
 import pathlib
 import re
 import signal
+import subprocess
 import threading
 import time
 import unittest
 
-from berth_case import ROOT
+from berth_case import BERTH, ROOT, needs_sqlite
 from gateway_case import Gateway
 from openapi_check import Document
 
@@ -142,6 +143,7 @@ class Lasting(Gateway):
         for stream in streams:
             self.assertWhole(stream(), 80)
 
+    @needs_sqlite
     def test_the_deaths_of_server_and_agent_are_not_noticed_and_that_of_the_gateway_soon_is_over(self):
         a, = self.add_nodes("a")
         self.apply(self.app())
@@ -162,6 +164,30 @@ class Lasting(Gateway):
         port = self.gateway
         os.kill(self.process_of("berth gateway "), signal.SIGKILL)
         self.until(lambda: self.find_gateway() == port and self.is_answered("/app/x"), self.situation)
+
+    def test_a_new_gateway_takes_the_place_of_the_one_that_runs_without_a_pause(self):
+        self.add_nodes("a")
+        self.apply(self.app())
+        self.until_answered("/app/x", 2)
+        old = self.process_of("berth gateway ")
+        stream, stop = self.stream(160), self.watch()
+        words = next(pathlib.Path(self.folder).rglob("gateway-*/*/arguments")).read_text().splitlines()[1:]
+        # One that cannot serve changes nothing.
+        self.assertRefused(self.command(*words, "--listen", f"127.0.0.1:{self.port}"), 1, "in use")
+        with (self.folder / "second.log").open("w") as log:
+            second = subprocess.Popen([BERTH, *words], env=self.environment(BERTH_RUNTIME_DIR=str(self.folder / "server")), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.addCleanup(second.wait)
+        self.addCleanup(second.terminate)
+        self.until(lambda: "takes requests at" in (self.folder / "second.log").read_text(), lambda: (self.folder / "second.log").read_text() + self.situation())
+        self.until_answered("/app/x", 2)
+        self.assertIn(old, self.processes(), "the new one answers while the old one still has its stream")
+        self.assertWhole(stream(), 160)
+        self.until(lambda: old not in self.processes(), "the old one has ended")
+        self.assertIsNone(second.poll(), (self.folder / "second.log").read_text())
+        self.until_answered("/app/x", 2)
+        answers = stop()
+        self.assertEqual(set(answers), {200}, len(answers))
+        self.assertIsNone(second.poll())
 
 
 if __name__ == "__main__":

@@ -241,7 +241,7 @@ def print_row(case, took_s):
 def main():
     cases = []
     if missing := [name for name in ("nginx", "wrk", "openssl") if not program(name)]:
-        print(f"note: the gateway was not measured, since {' and '.join(missing)} is not installed here; ./setup installs it")
+        print(f"note: the gateway was not measured, since this is not installed: {', '.join(missing)} (./setup installs it)")
     else:
         if not OPTIONS.json:
             print(COLUMNS.format("case", "gateway", "nginx", "unit", "ratio", "goal", "", "more"), flush=True)

@@ -112,10 +112,14 @@ enum class Spread : std::uint8_t { spread, pack, one_per_node };
 // Neither takes away what already runs.
 enum class OnShortage : std::uint8_t { all, best_effort };
 enum class OnCapacityExhausted : std::uint8_t { queue, reject, fallback };
+// Where a request goes whose key has a replica that is full or cannot serve. bounded_load: to the next one in an order
+// that is fixed for the key. strict: nowhere else; it waits, or is rejected.
+enum class Affinity : std::uint8_t { bounded_load, strict };
 std::string_view to_string(Sharing sharing) noexcept;
 std::string_view to_string(Spread spread) noexcept;
 std::string_view to_string(OnShortage on_shortage) noexcept;
 std::string_view to_string(OnCapacityExhausted on_capacity_exhausted) noexcept;
+std::string_view to_string(Affinity affinity) noexcept;
 
 // Fields that a newer version of Berth wrote, by name, as JSON. They are kept, so that nothing is lost when an older
 // version writes the record again, and have no other use.
@@ -131,6 +135,10 @@ struct Serving {
   bool open = false;                                  // callers on the machine of a gateway need no key there
   Duration queue_timeout = std::chrono::seconds(30);  // a request waits for a replica at most so long
   std::uint32_t queue_max = 1000;                     // requests that wait at a time, at each gateway
+  // Where a request carries its key: "header:x-session", "cookie:sid" or "json:user". Requests with the same key reach
+  // the same replica. Absent: every request goes where the policy sends it.
+  std::optional<std::string> key = {};
+  Affinity affinity = Affinity::bounded_load;
   UnknownFields unknown = {};
   friend bool operator==(const Serving&, const Serving&) = default;
 };

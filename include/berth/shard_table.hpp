@@ -102,6 +102,10 @@ class ShardTable {
     return at(shard);
   }
   std::uint32_t shards_of(const DeviceId& owner) const noexcept;
+  // The owner of the shard, then all others in an order that depends on the shard and their ids alone: where its keys go
+  // while owners before them cannot take them. Each shard has an order of its own, so that the keys of one owner are
+  // spread over all others.
+  std::vector<DeviceId> in_order(std::uint32_t shard) const;
 
   // Gives an owner another id. It keeps its shards, and nothing moves, so the epoch stays.
   // False: no owner has the id `from`, or one has the id `to` already.

@@ -48,6 +48,7 @@
   verb(deployments)        \
   verb(replicas)           \
   verb(endpoints)          \
+  verb(shards)             \
   verb(events)             \
   verb(rollout)            \
   verb(delete)             \

@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <utility>
 
 #include "berth/clock.hpp"
+#include "cli/verbs/agent.hpp"
 #include "gateway/gateway_process.hpp"
 #include "world/files.hpp"
 #include "world/process_lock.hpp"
@@ -64,12 +66,12 @@ void end_gateway(const std::string& folder) {
 }
 
 void OwnGateway::watch(const std::stop_token& stop) {
-  // One of an earlier server goes on only if it was started in the same way.
-  std::string words;
+  // One of an earlier server goes on only if it is of this version and was started in the same way.
+  std::string words = agent_version() + "\n";
   for (const std::string& argument : arguments_) words += argument + "\n";
   const std::string file = folder_ + "/arguments";
-  if (world::read_text(file).value_or("") != words) {
-    end_gateway(folder_);
+  bool takes_over = world::read_text(file).value_or("") != words;  // the place of the one that runs
+  if (takes_over) {
     if (const auto written = world::write_private_text(file, words); !written)
       log_({LogLevel::warning, written.error().to_text()});
   }
@@ -78,18 +80,23 @@ void OwnGateway::watch(const std::stop_token& stop) {
   TimePoint started{}, next{};
   while (!stop.stop_requested()) {
     int status = 0;
+    if (own > 0 && world::ProcessLock::holder(gateway::lock_file(folder_)) == own) takes_over = false;  // it has
     if (own > 0 && ::waitpid(own, &status, WNOHANG) == own) {
       own = 0;
       pause = real_clock().now() - started > pause_max ? pause_min : std::min(2 * pause, pause_max);
       next = real_clock().now() + pause;
-      log_({LogLevel::warning,
-            "the gateway has ended and is started again",
-            {{"reason", WIFSIGNALED(status) ? "signal " + std::to_string(WTERMSIG(status))
-                                            : "status " + std::to_string(WEXITSTATUS(status))}}});
+      // One that another has taken over from has done what it should.
+      if (status != 0 || !world::ProcessLock::holder(gateway::lock_file(folder_)))
+        log_({LogLevel::warning,
+              "the gateway has ended and is started again",
+              {{"reason", WIFSIGNALED(status) ? "signal " + std::to_string(WTERMSIG(status))
+                                              : "status " + std::to_string(WEXITSTATUS(status))}}});
+      // The other one is of a version without this, or does not answer.
+      if (std::exchange(takes_over, false)) end_gateway(folder_);
     }
     if (own == 0 && real_clock().now() >= next) {
       // One that an earlier server has started still runs as long as it has the lock.
-      if (!world::ProcessLock::holder(gateway::lock_file(folder_))) {
+      if (takes_over || !world::ProcessLock::holder(gateway::lock_file(folder_))) {
         if (const Result<pid_t> pid = start(arguments_)) {
           own = *pid;
         } else {

@@ -103,7 +103,7 @@ TEST(ProjectFile, AnUnknownKeyIsAnErrorAtItsPlaceWithTheNearestKnownOne) {
             "berth.toml:1:2: unknown key \"clutser\" in the project file | did you mean \"cluster\"?");
   EXPECT_EQ(project_error(one + "[deployment.serving]\n  qqq = 1\n"),
             "berth.toml:7:3: unknown key \"qqq\" in [deployment.serving] | known are max_concurrent, "
-            "on_capacity_exhausted, fallback, policy, host, path, open, queue_timeout, queue_max");
+            "on_capacity_exhausted, fallback, policy, host, path, open, queue_timeout, queue_max, key, affinity");
 }
 
 TEST(ProjectFile, AWrongTypeIsAnErrorAtItsPlace) {

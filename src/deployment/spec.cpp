@@ -9,6 +9,7 @@
 #include "berth/placement.hpp"
 #include "deployment/faults.hpp"
 #include "deployment/identifiers.hpp"
+#include "deployment/key_source.hpp"
 #include "placement/nearest_name.hpp"
 
 namespace berth {
@@ -170,6 +171,10 @@ std::string_view to_string(OnCapacityExhausted on_capacity_exhausted) noexcept {
   return "queue";
 }
 
+std::string_view to_string(Affinity affinity) noexcept {
+  return affinity == Affinity::strict ? "strict" : "bounded_load";
+}
+
 std::string_view to_string(ReasonKind kind) noexcept {
   switch (kind) {
     case ReasonKind::no_gpu_nodes: return "no_gpu_nodes";
@@ -305,6 +310,14 @@ Result<void> deployment::check_needs(const DeploymentSpec& spec) {
                  "begin it with / and use printable characters without ?, # and %, such as path = \"/chat\"");
   if (spec.serving.queue_timeout < Duration::zero() || spec.serving.queue_timeout > std::chrono::hours(24))
     return wrong("deployment " + name + " has a queue_timeout out of range", "use 0s to 24h");
+  if (spec.serving.key) {
+    if (const auto source = deployment::parse_key_source(*spec.serving.key); !source) return source.error();
+    if (spec.replicas > deployment::keyed_replicas_max)
+      return wrong("deployment " + name + " has serving.key and " + std::to_string(spec.replicas) + " replicas",
+                   "use at most " + std::to_string(deployment::keyed_replicas_max) + " replicas, or no key");
+  } else if (spec.serving.affinity != Affinity::bounded_load) {
+    return wrong("deployment " + name + " has an affinity and no key", "add key = \"header:NAME\" to its serving");
+  }
   return {};
 }
 

@@ -22,6 +22,8 @@ template <>
 inline constexpr std::array words<OnCapacityExhausted>{OnCapacityExhausted::queue, OnCapacityExhausted::reject,
                                                        OnCapacityExhausted::fallback};
 template <>
+inline constexpr std::array words<Affinity>{Affinity::bounded_load, Affinity::strict};
+template <>
 inline constexpr std::array words<Provider>{Provider::open_ai, Provider::anthropic, Provider::gemini,
                                             Provider::lite_llm, Provider::http};
 
@@ -37,7 +39,9 @@ inline constexpr auto fields<Serving> =
                Field{"path", &Serving::path}.on_change(Effect::nothing),
                Field{"open", &Serving::open}.on_change(Effect::nothing),
                Field{"queue_timeout_s", &Serving::queue_timeout}.in_files("queue_timeout").on_change(Effect::nothing),
-               Field{"queue_max", &Serving::queue_max}.between(0, 1'000'000).on_change(Effect::nothing)};
+               Field{"queue_max", &Serving::queue_max}.between(0, 1'000'000).on_change(Effect::nothing),
+               Field{"key", &Serving::key}.on_change(Effect::nothing),
+               Field{"affinity", &Serving::affinity}.on_change(Effect::nothing)};
 
 template <>
 inline constexpr bool is_sparse<Probe> = true;

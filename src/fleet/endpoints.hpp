@@ -21,12 +21,24 @@ enum class EndpointState : std::uint8_t {
 };
 std::string_view to_string(EndpointState state) noexcept;
 
+// Requests of a deployment or to a replica in the last ten to twenty seconds, as the gateways count them. What is not
+// known is absent.
+struct Traffic {
+  std::optional<double> requests_per_s, rejected_per_s, failed_per_s;
+  std::optional<double> first_byte_s_p50, first_byte_s_p99, total_s_p50, total_s_p99;
+  std::uint64_t waiting = 0, in_flight = 0;  // now
+  std::vector<std::string> ejected_by;       // gateways that leave the replica out for a while
+  friend bool operator==(const Traffic&, const Traffic&) = default;
+};
+
 // One incarnation of a replica.
 struct Endpoint {
   std::string name;  // "chat/0#17"
   NodeId node;
   std::uint32_t concurrent_max = 1;
   EndpointState state = EndpointState::ready;
+  std::vector<DeviceId> devices = {};
+  std::optional<Traffic> traffic = {};  // for people; gateways are not told
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
 
@@ -37,6 +49,8 @@ struct ServedDeployment {
   Serving serving;
   bool idempotent = false;  // may be sent to a second replica when the first one has died
   std::vector<Endpoint> endpoints;
+  std::optional<std::string> shards = {};  // as in Wanted
+  std::optional<Traffic> traffic = {};     // as in Endpoint
   friend bool operator==(const ServedDeployment&, const ServedDeployment&) = default;
 };
 

@@ -15,16 +15,32 @@ inline constexpr std::array words<fleet::EndpointState>{fleet::EndpointState::re
                                                         fleet::EndpointState::gone};
 
 template <>
+inline constexpr auto fields<fleet::Traffic> = std::tuple{Field{"requests_per_s", &fleet::Traffic::requests_per_s},
+                                                          Field{"rejected_per_s", &fleet::Traffic::rejected_per_s},
+                                                          Field{"failed_per_s", &fleet::Traffic::failed_per_s},
+                                                          Field{"first_byte_s_p50", &fleet::Traffic::first_byte_s_p50},
+                                                          Field{"first_byte_s_p99", &fleet::Traffic::first_byte_s_p99},
+                                                          Field{"total_s_p50", &fleet::Traffic::total_s_p50},
+                                                          Field{"total_s_p99", &fleet::Traffic::total_s_p99},
+                                                          Field{"waiting", &fleet::Traffic::waiting}.required(),
+                                                          Field{"in_flight", &fleet::Traffic::in_flight}.required(),
+                                                          Field{"ejected_by", &fleet::Traffic::ejected_by}.required()};
+
+template <>
 inline constexpr auto fields<fleet::Endpoint> =
-    std::tuple{Field{"name", &fleet::Endpoint::name}.required(), Field{"node", &fleet::Endpoint::node}.required(),
+    std::tuple{Field{"name", &fleet::Endpoint::name}.required(),
+               Field{"node", &fleet::Endpoint::node}.required(),
                Field{"max_concurrent", &fleet::Endpoint::concurrent_max}.required(),
-               Field{"state", &fleet::Endpoint::state}.required()};
+               Field{"state", &fleet::Endpoint::state}.required(),
+               Field{"devices", &fleet::Endpoint::devices},
+               Field{"traffic", &fleet::Endpoint::traffic}};
 
 template <>
 inline constexpr auto fields<fleet::ServedDeployment> = std::tuple{
     Field{"name", &fleet::ServedDeployment::name}.required(), Field{"model", &fleet::ServedDeployment::model},
-    Field{"serving", &fleet::ServedDeployment::serving}, Field{"idempotent", &fleet::ServedDeployment::idempotent},
-    Field{"endpoints", &fleet::ServedDeployment::endpoints}};
+    Field{"serving", &fleet::ServedDeployment::serving},      Field{"idempotent", &fleet::ServedDeployment::idempotent},
+    Field{"endpoints", &fleet::ServedDeployment::endpoints},  Field{"shards", &fleet::ServedDeployment::shards},
+    Field{"traffic", &fleet::ServedDeployment::traffic}};
 
 template <>
 inline constexpr auto fields<fleet::Caller> = std::tuple{Field{"id", &fleet::Caller::id}.required(),

@@ -24,6 +24,9 @@ struct Wanted {
   std::vector<DeploymentSpec> earlier;
   // A rollout that goes no further, and why; absent: it goes on.
   std::optional<std::string> paused;
+  // Which replica has which keys, as ShardTable::to_text() writes it; absent: its requests carry no keys.
+  std::optional<std::string> shards = {};
+  std::uint32_t shards_moved = 0;  // by the last change of that table
   UnknownFields unknown = {};
   friend bool operator==(const Wanted&, const Wanted&) = default;
 };

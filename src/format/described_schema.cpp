@@ -5,6 +5,7 @@
 
 #include "deployment/spec_description.hpp"
 #include "fleet/endpoints_description.hpp"
+#include "fleet/requests_description.hpp"
 #include "format/described_json.hpp"
 
 namespace berth::format {
@@ -19,6 +20,14 @@ template <>
 constexpr const char* schema_name<DeploymentSpec> = "Spec";
 template <>
 constexpr const char* schema_name<Probe> = "Probe";
+template <>
+constexpr const char* schema_name<fleet::Traffic> = "Traffic";
+template <>
+constexpr const char* schema_name<fleet::RequestCounts> = "RequestCounts";
+template <>
+constexpr const char* schema_name<fleet::RequestCandidate> = "RequestCandidate";
+template <>
+constexpr const char* schema_name<fleet::RequestRecord> = "RequestRecord";
 
 template <world::Described Noun>
 json::object schema_of();
@@ -90,7 +99,13 @@ json::object described_schemas() {
   return {{"Spec", schema_of<DeploymentSpec>()},
           {"Probe", schema_of<Probe>()},
           {"Project", schema_of<Project>()},
-          {"ServedDeployment", schema_of<fleet::ServedDeployment>()}};
+          {"Traffic", schema_of<fleet::Traffic>()},
+          {"ServedDeployment", schema_of<fleet::ServedDeployment>()},
+          {"RequestCounts", schema_of<fleet::RequestCounts>()},
+          {"RequestCandidate", schema_of<fleet::RequestCandidate>()},
+          {"RequestRecord", schema_of<fleet::RequestRecord>()},
+          {"GatewayReport", schema_of<fleet::GatewayReport>()},
+          {"RouteAnswer", schema_of<fleet::RouteAnswer>()}};
 }
 
 }  // namespace berth::format

@@ -8,6 +8,7 @@
 #include "fleet/bounds.hpp"
 #include "fleet/endpoints_description.hpp"
 #include "fleet/fleet_description.hpp"
+#include "fleet/requests_description.hpp"
 #include "format/described_json.hpp"
 #include "format/inventory_json.hpp"
 #include "format/json_text.hpp"
@@ -102,6 +103,25 @@ void check_devices(NodeView& node, const std::string& where) {
   std::erase_if(node.devices, [&](const NodeDevice& device) { return !seen.insert(device.info.id).second; });
 }
 
+template <class List>
+void check_length(const List& list, std::size_t most, const std::string& where) {
+  if (list.size() > most) throw JsonError{where + " is longer than " + std::to_string(most)};
+}
+
+void check_rows(const std::vector<fleet::RequestCounts>& rows, std::size_t most, const std::string& where) {
+  constexpr std::size_t words_max = 32;  // of classes and codes, of which there are a dozen
+  check_length(rows, most, where);
+  for (const fleet::RequestCounts& row : rows) {
+    check_length(row.name, fleet::report_name_bytes_max, where + ".name");
+    for (const auto* counts : {&row.answered, &row.rejected}) {
+      check_length(*counts, words_max, where + ".answered or rejected");
+      for (const auto& [word, count] : *counts) check_length(word, words_max, where + ".answered or rejected");
+    }
+    for (const fleet::TimeHistogram* times : {&row.first_byte, &row.total})
+      check_length(times->counts, fleet::time_buckets + 1, where + ".counts");
+  }
+}
+
 // The entries of a list for display that are valid, at most `most` of them. What is not is left out and named in
 // `problem`: a node whose report has a bad row is shown without that row.
 template <class Read>
@@ -144,6 +164,9 @@ json::object to_json(const fleet::Credential& credential) { return noun_to_json(
 json::object to_json(const fleet::NodeRecord& record) { return noun_to_json(record); }
 json::object to_json(const fleet::ServedDeployment& deployment) { return noun_to_json(deployment); }
 json::object to_json(const fleet::GatewayView& view) { return noun_to_json(view); }
+json::object to_json(const fleet::GatewayReport& report) { return noun_to_json(report); }
+json::object to_json(const fleet::RequestRecord& record) { return noun_to_json(record); }
+json::object to_json(const fleet::RouteAnswer& answer) { return noun_to_json(answer); }
 json::object assignment_to_json(const Assignment& assignment) { return noun_to_json(assignment); }
 
 fleet::Wanted wanted_of(const json::value& value, const std::string& where) {
@@ -169,6 +192,25 @@ fleet::NodeRecord node_record_of(const json::value& value, const std::string& wh
 }
 fleet::GatewayView gateway_view_of(const json::value& value, const std::string& where) {
   return noun_of<fleet::GatewayView>(value, where, From::record);
+}
+fleet::GatewayReport gateway_report_of(const json::value& value, const std::string& where) {
+  auto report = noun_of<fleet::GatewayReport>(value, where, From::record);
+  check_rows(report.deployments, fleet::report_deployments_max, where + ".deployments");
+  check_rows(report.replicas, fleet::report_replicas_max, where + ".replicas");
+  check_rows(report.callers, fleet::report_callers_max, where + ".callers");
+  check_length(report.requests, fleet::report_records_max, where + ".requests");
+  for (const fleet::RequestRecord& record : report.requests) {
+    check_length(record.id, fleet::request_id_bytes_max, where + ".requests.id");
+    check_length(record.candidates, fleet::candidates_max, where + ".requests.candidates");
+    check_length(record.attempts, fleet::attempts_max, where + ".requests.attempts");
+    for (const std::string* name : {&record.caller, &record.deployment.text(), &record.policy})
+      check_length(*name, fleet::report_name_bytes_max, where + ".requests");
+    for (const fleet::RequestCandidate& candidate : record.candidates)
+      check_length(candidate.replica, fleet::report_name_bytes_max, where + ".requests.candidates.replica");
+    for (const fleet::RequestAttempt& attempt : record.attempts)
+      check_length(attempt.replica + attempt.node.text(), 2 * fleet::report_name_bytes_max, where + ".requests.attempts");
+  }
+  return report;
 }
 Assignment assignment_of(const json::value& value, const std::string& where) {
   auto assignment = noun_of<Assignment>(value, where, From::record);

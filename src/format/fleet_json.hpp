@@ -12,6 +12,7 @@
 
 #include "fleet/endpoints.hpp"
 #include "fleet/fleet.hpp"
+#include "fleet/requests.hpp"
 #include "format/json_reading.hpp"
 #include "format/spec_json.hpp"
 
@@ -27,6 +28,9 @@ boost::json::object to_json(const fleet::Credential& credential);
 boost::json::object to_json(const fleet::NodeRecord& record);
 boost::json::object to_json(const fleet::ServedDeployment& deployment);
 boost::json::object to_json(const fleet::GatewayView& view);
+boost::json::object to_json(const fleet::GatewayReport& report);
+boost::json::object to_json(const fleet::RequestRecord& record);
+boost::json::object to_json(const fleet::RouteAnswer& answer);
 
 // All throw a JsonError.
 fleet::Wanted wanted_of(const boost::json::value& value, const std::string& where);
@@ -38,5 +42,7 @@ fleet::Event event_of(const boost::json::value& value, const std::string& where)
 fleet::Credential credential_of(const boost::json::value& value, const std::string& where);
 fleet::NodeRecord node_record_of(const boost::json::value& value, const std::string& where);
 fleet::GatewayView gateway_view_of(const boost::json::value& value, const std::string& where);
+// Within the bounds of fleet/requests.hpp.
+fleet::GatewayReport gateway_report_of(const boost::json::value& value, const std::string& where);
 
 }  // namespace berth::format

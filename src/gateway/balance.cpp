@@ -19,18 +19,18 @@ bool Balance::Replica::has_room(TimePoint now) const {
 }
 
 bool Balance::Replica::is_measured(TimePoint now) const {
-  return learnt.measurements > 0 && now - last_learnt < learnt_age_max;
+  return learnt.measurements >= measurements_min && now - last_learnt < learnt_age_max;
 }
 
 void Balance::Replica::learn(Duration took, TimePoint now) {
   if (!first_answer) first_answer = now;
   if (now - took < *first_answer) return;
-  if (!is_measured(now)) learnt = {};
+  if (now - last_learnt >= learnt_age_max) learnt = {};
   learnt = learnt.after(static_cast<double>(std::chrono::nanoseconds(took).count()));
   last_learnt = now;
 }
 
-bool Balance::speeds_differ(const std::vector<Replica*>& replicas, TimePoint now) {
+bool Balance::speeds_differ(const std::vector<const Replica*>& replicas, TimePoint now) {
   if (!std::all_of(replicas.begin(), replicas.end(), [&](const Replica* each) { return each->is_measured(now); }))
     return false;
   const auto [fastest, slowest] = std::minmax_element(
@@ -55,22 +55,82 @@ std::size_t Balance::ejected(TimePoint now) const {
   }));
 }
 
-bool Balance::is_left_out(const Replica& replica, TimePoint now, std::size_t listed, std::size_t ejected) const {
+bool Balance::has_breaker(TimePoint now) const {
   // Where most of them fail, something else is wrong, and leaving them out would overload the rest.
-  if (2 * ejected > listed || replica.failures < failures_max) return false;
-  // After its time one request shows whether it is back.
-  return now < replica.ejected_until || replica.own > 0;
+  const auto listed =
+      std::count_if(replicas_.begin(), replicas_.end(), [](const auto& item) { return item.second.is_listed; });
+  return 2 * ejected(now) <= static_cast<std::size_t>(listed);
 }
 
-std::optional<Endpoint> Balance::choose(const std::set<std::string>& tried, Ticket ticket, TimePoint now) {
-  const auto listed = static_cast<std::size_t>(
-      std::count_if(replicas_.begin(), replicas_.end(), [](const auto& item) { return item.second.is_listed; }));
-  const std::size_t out = ejected(now);
-  std::vector<Replica*> candidates;
-  for (auto& [name, replica] : replicas_)
-    if (replica.has_room(now) && !tried.contains(name) && !is_left_out(replica, now, listed, out))
-      candidates.push_back(&replica);
-  if (candidates.empty()) return std::nullopt;
+std::optional<fleet::CandidateVerdict> Balance::why_not(const Replica& replica, const std::set<std::string>& tried,
+                                                        TimePoint now, bool has_breaker) {
+  using Verdict = fleet::CandidateVerdict;
+  if (tried.contains(replica.endpoint.name)) return Verdict::tried;
+  if (is_draining(replica.endpoint)) return Verdict::draining;
+  if (!replica.has_room(now)) return Verdict::full;
+  // After its time one request shows whether it is back.
+  const bool is_left_out = replica.failures >= failures_max && (now < replica.ejected_until || replica.own > 0);
+  if (has_breaker && is_left_out) return Verdict::ejected;
+  return std::nullopt;
+}
+
+std::vector<const Balance::Replica*> Balance::candidates(const std::set<std::string>& tried, TimePoint now) const {
+  const bool breaks = has_breaker(now);
+  std::vector<const Replica*> able;
+  for (const auto& [name, replica] : replicas_)
+    if (replica.is_listed && !why_not(replica, tried, now, breaks)) able.push_back(&replica);
+  return able;
+}
+
+void Balance::tell(Seen& seen, const std::vector<const Replica*>& ranked, const std::set<std::string>& tried,
+                   TimePoint now) const {
+  using Verdict = fleet::CandidateVerdict;
+  seen.clear();
+  const auto note = [&](const Replica& replica, Verdict verdict) {
+    if (seen.size() < fleet::candidates_max)
+      seen.push_back({replica.endpoint.name, verdict, replica.in_flight(now), replica.endpoint.concurrent_max});
+  };
+  for (std::size_t i = 0; i < ranked.size(); ++i)
+    note(*ranked[i], i == 0 ? Verdict::winner : i == 1 ? Verdict::runner_up : Verdict::eligible);
+  const bool breaks = has_breaker(now);
+  for (const auto& [name, replica] : replicas_) {
+    const auto why = replica.is_listed ? why_not(replica, tried, now, breaks) : std::nullopt;
+    if (why) note(replica, *why);
+  }
+}
+
+std::optional<Endpoint> Balance::take(const Replica* found) {
+  if (found == nullptr) return std::nullopt;
+  Replica& replica = replicas_.at(found->endpoint.name);
+  ++replica.own;
+  ++replica.charged;
+  replica.backlog_ns += replica.learnt.expected_ns(1);
+  return replica.endpoint;
+}
+
+std::optional<Endpoint> Balance::choose_first(std::span<const DeviceId> replicas, const std::set<std::string>& tried,
+                                              TimePoint now, Seen* seen) {
+  std::map<std::string_view, const Replica*> newest;  // by the name of the replica
+  for (const Replica* const one : candidates(tried, now)) {
+    const Replica*& best = newest[replica_of(one->endpoint)];
+    // Of two numbers the longer is the larger.
+    const auto rank = [](const Replica* of) { return std::pair(of->endpoint.name.size(), of->endpoint.name); };
+    if (!best || rank(best) < rank(one)) best = one;
+  }
+  std::vector<const Replica*> ranked;
+  for (const DeviceId& replica : replicas)
+    if (const auto found = newest.find(replica.text()); found != newest.end()) ranked.push_back(found->second);
+  if (seen) tell(*seen, ranked, tried, now);
+  return take(ranked.empty() ? nullptr : ranked.front());
+}
+
+const Balance::Replica* Balance::pick(const std::set<std::string>& tried, Ticket ticket, TimePoint now,
+                                      Seen* seen) const {
+  const std::vector<const Replica*> candidates = this->candidates(tried, now);
+  if (candidates.empty()) {
+    if (seen) tell(*seen, {}, tried, now);
+    return nullptr;
+  }
 
   const bool have_speeds = speeds_differ(candidates, now);
   std::vector<DeviceInfo> infos(candidates.size());
@@ -95,12 +155,25 @@ std::optional<Endpoint> Balance::choose(const std::set<std::string>& tried, Tick
   Requirements requirements;
   requirements.cost = 1;
   const auto winner = berth::choose(*policy_, requirements, views, ticket).winner;
-  if (!winner) return std::nullopt;
-  Replica& chosen = *candidates[*winner];
-  ++chosen.own;
-  ++chosen.charged;
-  chosen.backlog_ns += chosen.learnt.expected_ns(1);
-  return chosen.endpoint;
+  if (!winner) return nullptr;
+  if (!seen) return candidates[*winner];
+  views[*winner].intent = Intent::draining;
+  const auto next = berth::choose(*policy_, requirements, views, ticket).winner;
+  std::vector<const Replica*> ranked{candidates[*winner]};
+  if (next) ranked.push_back(candidates[*next]);
+  for (std::size_t i = 0; i < candidates.size(); ++i)
+    if (i != winner && i != next) ranked.push_back(candidates[i]);
+  tell(*seen, ranked, tried, now);
+  return candidates[*winner];
+}
+
+std::optional<Endpoint> Balance::look(Ticket ticket, TimePoint now, Seen* seen) const {
+  const Replica* const found = pick({}, ticket, now, seen);
+  return found == nullptr ? std::nullopt : std::optional(found->endpoint);
+}
+
+std::optional<Endpoint> Balance::choose(const std::set<std::string>& tried, Ticket ticket, TimePoint now, Seen* seen) {
+  return take(pick(tried, ticket, now, seen));
 }
 
 void Balance::settle(const std::string& name, Ending ending, Duration took, TimePoint now) {
@@ -129,6 +202,24 @@ void Balance::report(const std::string& name, std::uint32_t in_flight, TimePoint
   if (found == replicas_.end()) return;
   found->second.others = in_flight - std::min(in_flight, found->second.own);
   found->second.reported = now;
+}
+
+std::vector<Balance::State> Balance::states(TimePoint now) const {
+  std::vector<State> all;
+  const bool breaks = has_breaker(now);
+  for (const auto& [name, replica] : replicas_)
+    if (replica.is_listed)
+      all.push_back({name, replica.own, why_not(replica, {}, now, breaks) == fleet::CandidateVerdict::ejected});
+  return all;
+}
+
+void Balance::assume(const std::string& name, std::uint32_t in_flight, bool is_ejected, TimePoint now) {
+  const auto found = replicas_.find(name);
+  if (found == replicas_.end()) return;
+  report(name, in_flight, now);
+  if (!is_ejected) return;
+  found->second.failures = failures_max;
+  found->second.ejected_until = now + ejection_min;
 }
 
 bool Balance::can_serve() const {

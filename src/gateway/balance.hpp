@@ -9,12 +9,14 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "berth/clock.hpp"
 #include "berth/placement.hpp"
+#include "fleet/requests.hpp"
 #include "gateway/endpoints.hpp"
 #include "placement/learnt.hpp"
 
@@ -36,7 +38,15 @@ class Balance {
   void set_policy(const Policy& policy) { policy_ = &policy; }
 
   // Counts a request for the winner; settle() follows once. Absent: none that was not tried has room.
-  std::optional<Endpoint> choose(const std::set<std::string>& tried, Ticket ticket, TimePoint now);
+  // `seen`: gets what the choice was made from, at most fleet::candidates_max, the winner and the next one first.
+  using Seen = std::vector<fleet::RequestCandidate>;
+  std::optional<Endpoint> choose(const std::set<std::string>& tried, Ticket ticket, TimePoint now,
+                                 Seen* seen = nullptr);
+  // The first of these replicas ("chat/0") that can take it, in its newest incarnation; counts it too.
+  std::optional<Endpoint> choose_first(std::span<const DeviceId> replicas, const std::set<std::string>& tried,
+                                       TimePoint now, Seen* seen = nullptr);
+  // Which one choose() would take, without counting a request.
+  std::optional<Endpoint> look(Ticket ticket, TimePoint now, Seen* seen) const;
   void settle(const std::string& name, Ending ending, Duration took, TimePoint now);
   // From the relay of its node: all requests of the replica, with one of this gateway in it.
   void report(const std::string& name, std::uint32_t in_flight, TimePoint now);
@@ -45,6 +55,17 @@ class Balance {
   bool can_serve() const;
   std::uint32_t in_flight() const;
   std::size_t ejected(TimePoint now) const;
+  std::string_view policy() const { return policy_->name; }
+
+  // What is now, of those that are listed.
+  struct State {
+    std::string name;
+    std::uint32_t own = 0;
+    bool is_ejected = false;
+  };
+  std::vector<State> states(TimePoint now) const;
+  // As gateways have reported it, to look() at what they would do.
+  void assume(const std::string& name, std::uint32_t in_flight, bool is_ejected, TimePoint now);
 
  private:
   struct Replica {
@@ -67,14 +88,24 @@ class Balance {
     void learn(Duration took, TimePoint now);
   };
   // Whether the times of these replicas tell them apart.
-  static bool speeds_differ(const std::vector<Replica*>& replicas, TimePoint now);
-  // Those that the breaker leaves out; never more than half of all.
-  bool is_left_out(const Replica& replica, TimePoint now, std::size_t listed, std::size_t ejected) const;
+  static bool speeds_differ(const std::vector<const Replica*>& replicas, TimePoint now);
+  // Of a replica that cannot take a request now, why; the breaker leaves out half of them at most.
+  static std::optional<fleet::CandidateVerdict> why_not(const Replica& replica, const std::set<std::string>& tried,
+                                                        TimePoint now, bool has_breaker);
+  bool has_breaker(TimePoint now) const;
+  std::vector<const Replica*> candidates(const std::set<std::string>& tried, TimePoint now) const;
+  // Null: none.
+  const Replica* pick(const std::set<std::string>& tried, Ticket ticket, TimePoint now, Seen* seen) const;
+  // `ranked`: those that could take it, the winner first.
+  void tell(Seen& seen, const std::vector<const Replica*>& ranked, const std::set<std::string>& tried,
+            TimePoint now) const;
+  std::optional<Endpoint> take(const Replica* found);
 
   const Policy* policy_;
   std::map<std::string, Replica> replicas_;
 };
 
+inline constexpr std::string_view default_policy = "least_loaded";
 // A replica that failed this many times in a row is left out for a second, then for twice as long each time.
 inline constexpr std::uint32_t failures_max = 5;
 inline constexpr Duration ejection_min = std::chrono::seconds(1), ejection_max = std::chrono::seconds(60);
@@ -82,6 +113,8 @@ inline constexpr Duration ejection_min = std::chrono::seconds(1), ejection_max =
 inline constexpr Duration report_age_max = std::chrono::seconds(5);
 // A time learnt longer ago than this is forgotten, so that a replica that was slow once is tried again.
 inline constexpr Duration learnt_age_max = std::chrono::seconds(5);
+// Fewer measurements than this do not tell how fast a replica is.
+inline constexpr std::uint32_t measurements_min = 10;
 // Replicas whose times differ by less than this factor count as equally fast: requests differ as much.
 inline constexpr double speed_spread = 2.0;
 // A replica that was full with the requests of other gateways is tried again after this time.

@@ -1,22 +1,54 @@
 // One request on its way through a gateway, and what the requests of one deployment share. For the parts of Gateway
-// alone: gateway.cpp takes requests, entry.cpp finds out who calls what, passing.cpp passes them on.
+// alone: gateway.cpp takes requests, entry.cpp finds out who calls what, passing.cpp passes them on, observe.cpp counts
+// them.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "berth/shard_table.hpp"
+#include "deployment/key_source.hpp"
 #include "gateway/gateway.hpp"
+#include "gateway/request_id.hpp"
 
 namespace berth::gateway {
+
+struct Gateway::Line {
+  FairQueue<Waiter> queue;
+  std::uint32_t woken = 0;  // left the queue and have not tried yet
+  std::size_t size() const { return queue.size() + woken; }
+};
 
 // A deployment, with who waits for it.
 struct Gateway::Served {
   explicit Served(const Policy& policy) : balance(policy) {}
   Balance balance;
-  FairQueue<Waiter> queue;
-  std::uint32_t woken = 0;  // left the queue and have not tried yet
+  std::optional<deployment::KeySource> source = {};
+  std::optional<std::string> shards = {};  // the text of the table
+  std::optional<ShardTable> table = {};
+  // Those that any replica can serve wait in the line "", those that need one replica in the line of its name: nobody
+  // waits behind a request that cannot be served yet.
+  std::map<std::string, Line> lines = {};
+
+  std::size_t waiting() const {
+    std::size_t all = 0;
+    for (const auto& [name, line] : lines) all += line.queue.size();
+    return all;
+  }
+  std::size_t waiting_of(const std::string& caller) const {
+    std::size_t all = 0;
+    for (const auto& [name, line] : lines) all += line.queue.size_of(caller);
+    return all;
+  }
+  void set_keys(const Deployment& deployment);
+  void wake_for(const Endpoint& endpoint);
+  std::string line_of(const Call& call, const Deployment& deployment) const;
+  std::vector<DeviceId> replicas_for(const Call& call, const Deployment& deployment) const;
 };
 
 struct Gateway::Waiter {
@@ -31,19 +63,37 @@ struct Gateway::Call {
   http::Head& head;
   const http::Peer& peer;
   TimePoint began = real_clock().now();
-  std::string path = {};  // decoded
-  std::string caller = "local";
+  TimePoint waits_since = began;  // or since a replica failed
+  std::string path = {};          // decoded
+  std::string caller = {};        // the id of its key, or "local"; empty: not known
   std::uint32_t weight = 1;
   std::optional<DeploymentId> may_call = {};  // only this one
   DeploymentId deployment = {};
-  std::string body_begin = {};  // that was read to find out the model
+  std::optional<std::string> key = {};  // that keeps it on one replica
+  std::string body_begin = {};          // that was read to find out the model
   std::set<std::string> tried = {};
   std::map<std::string, std::string> unreachable = {};  // those of them where it did not begin, and why
-  std::uint32_t failures = 0;
+  std::set<std::string> failed = {};                    // those of them that died with it, or had no connection
   Duration waited{};
   bool is_over = false;    // answered, or its client is gone
   bool is_kept = false;    // the client's connection
   std::size_t peeked = 0;  // bytes of the budget
+  fleet::RequestRecord record = {};
+  TraceParent trace = {};
+  TimePoint first_byte{};  // of the answer
 };
+
+// "a=1; b=2" as "a=1" and "b=2".
+inline std::vector<std::string_view> cookies_of(std::string_view header) {
+  std::vector<std::string_view> pairs;
+  while (!header.empty()) {
+    const std::size_t end = header.find(';');
+    std::string_view pair = header.substr(0, end);
+    pair.remove_prefix(std::min(pair.find_first_not_of(" \t"), pair.size()));
+    if (!pair.empty()) pairs.push_back(pair);
+    header = end == header.npos ? std::string_view() : header.substr(end + 1);
+  }
+  return pairs;
+}
 
 }  // namespace berth::gateway

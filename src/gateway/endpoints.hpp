@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "fleet/endpoints.hpp"
 
@@ -22,6 +23,11 @@ inline FleetView indexed(const fleet::GatewayView& told) {
   for (const Deployment& deployment : told.deployments) view.deployments.emplace(deployment.name, deployment);
   for (const Caller& caller : told.callers) view.callers.emplace(caller.sha256, caller);
   return view;
+}
+
+// "chat/0" of "chat/0#17".
+inline std::string_view replica_of(const Endpoint& endpoint) {
+  return std::string_view(endpoint.name).substr(0, endpoint.name.rfind('#'));
 }
 
 // Takes no new requests.

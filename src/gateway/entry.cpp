@@ -11,6 +11,7 @@
 namespace berth::gateway {
 
 namespace json = boost::json;
+using deployment::KeySource;
 using http::Async;
 using http::error_response;
 using http::Link;
@@ -21,6 +22,17 @@ namespace {
 constexpr std::string_view bearer = "Bearer ", header_deployment = "x-berth-deployment";
 constexpr std::chrono::milliseconds body_time{20'000};
 constexpr std::size_t short_body = 64 * 1024;
+
+std::optional<std::string> cookie(const http::Headers& headers, std::string_view wanted) {
+  for (const auto& [header, value] : headers) {
+    if (header != "cookie") continue;
+    for (const std::string_view pair : cookies_of(value)) {
+      const std::size_t equals = pair.find('=');
+      if (equals != pair.npos && pair.substr(0, equals) == wanted) return std::string(pair.substr(equals + 1));
+    }
+  }
+  return std::nullopt;
+}
 
 }  // namespace
 
@@ -53,7 +65,10 @@ std::optional<Response> Gateway::authenticate(Call& call) {
   if (!header && !other) {
     const bool is_open = std::any_of(view_.deployments.begin(), view_.deployments.end(),
                                      [](const auto& item) { return item.second.serving.open; });
-    if (call.peer.is_loopback && is_open && is_from_here(call)) return std::nullopt;
+    if (call.peer.is_loopback && is_open && is_from_here(call)) {
+      call.caller = "local";
+      return std::nullopt;
+    }
     return error_response(401, "no_key", "this request needs a key",
                           "berth token add call --deployment NAME creates one; send it as Authorization: Bearer KEY");
   }
@@ -68,6 +83,7 @@ std::optional<Response> Gateway::authenticate(Call& call) {
   const Caller& caller = found->second;
   if (caller.expires_ms && *caller.expires_ms <= world::wall_time_ms())
     return error_response(401, "wrong_key", "this key has expired", "berth token add call creates another");
+  call.caller = caller.id;
   if (!take_turn(caller)) {
     Response response = error_response(
         429, "too_many", "this key may send " + std::to_string(*caller.per_second) + " requests per second");
@@ -81,7 +97,6 @@ std::optional<Response> Gateway::authenticate(Call& call) {
     response.headers.set("retry-after", "1");
     return response;
   }
-  call.caller = caller.id;
   call.weight = caller.weight;
   call.may_call = caller.deployment;
   return std::nullopt;
@@ -111,29 +126,70 @@ Async<std::optional<Response>> Gateway::read_body(Call& call, std::size_t bytes_
   co_return std::nullopt;
 }
 
-Async<std::optional<Response>> Gateway::read_model(Call& call) {
-  const std::string advice = "name the deployment in the header x-berth-deployment";
+// For what is looked for in it.
+Async<std::optional<Response>> Gateway::read_whole_body(Call& call, std::string what, std::string advice) {
   const bool has_room = peeked_bytes_ + options_.peek_bytes <= options_.peek_bytes_all;
   if (has_room) {
     auto refused = co_await read_body(call, options_.peek_bytes);
     if (refused) co_return refused;
   }
   if (!call.client.is_read())
-    co_return error_response(413, "too_long", "the body is too long to look for the model in it", advice);
-  const Peeked peeked = peek_model(call.body_begin);
+    co_return error_response(413, "too_long", "the body is too long to look for " + what + " in it", advice);
+  co_return std::nullopt;
+}
+
+Async<std::optional<Response>> Gateway::read_model(Call& call) {
+  const std::string advice = "name the deployment in the header x-berth-deployment";
+  auto refused = co_await read_whole_body(call, "the model", advice);
+  if (refused) co_return refused;
+  const Peeked peeked = peek_member(call.body_begin, "model");
   switch (peeked.outcome) {
     case Peeked::Outcome::ambiguous:
       co_return error_response(400, "invalid_argument", "the body has two members \"model\"");
     case Peeked::Outcome::not_json:
       co_return error_response(400, "invalid_argument", "the body is not a JSON object", advice);
+    case Peeked::Outcome::too_long:
     case Peeked::Outcome::absent: co_return error_response(404, "no_route", "the body names no model", advice);
     case Peeked::Outcome::found: break;
   }
-  const auto found = routes_.by_model(peeked.model);
+  const auto found = routes_.by_model(peeked.text);
   if (!found)
-    co_return error_response(404, "no_route", "no deployment serves the model \"" + peeked.model + "\"",
+    co_return error_response(404, "no_route", "no deployment serves the model \"" + peeked.text + "\"",
                              "GET /v1/models lists them");
   call.deployment = *found;
+  co_return std::nullopt;
+}
+
+// The key that keeps the request on one replica, where its deployment has such keys.
+Async<std::optional<Response>> Gateway::read_key(Call& call) {
+  const Served& served = *served_.at(call.deployment);
+  if (!served.source) co_return std::nullopt;
+  const KeySource source = *served.source;
+  const bool is_strict = view_.deployments.at(call.deployment).serving.affinity == Affinity::strict;
+  if (source.kind == KeySource::Kind::header) {
+    if (const auto value = call.head.headers.get(source.name)) call.key = std::string(*value);
+  } else if (source.kind == KeySource::Kind::cookie) {
+    call.key = cookie(call.head.headers, source.name);
+  } else if (!call.client.body().is_empty()) {
+    auto refused = co_await read_whole_body(call, "its key", "send a shorter body");
+    if (refused) co_return refused;
+    Peeked peeked = peek_member(call.body_begin, source.name);
+    if (peeked.outcome == Peeked::Outcome::ambiguous)
+      co_return error_response(400, "invalid_argument", "the body has two members \"" + source.name + "\"");
+    if (peeked.outcome == Peeked::Outcome::too_long) peeked.text.assign(peeked_bytes_max + 1, ' ');
+    if (peeked.outcome == Peeked::Outcome::not_json && is_strict)
+      co_return error_response(400, "invalid_argument", "the body is not a JSON object");
+    call.key = std::move(peeked.text);
+  }
+  if (call.key && call.key->empty()) call.key.reset();
+  if (call.key && call.key->size() > peeked_bytes_max)
+    co_return error_response(400, "invalid_argument",
+                             "the key of this request, " + deployment::to_text(source) + ", has more than " +
+                                 std::to_string(peeked_bytes_max) + " bytes");
+  if (!call.key && is_strict)
+    co_return error_response(400, "invalid_argument",
+                             "requests for " + call.deployment.text() +
+                                 " need a key, and this one has none: " + deployment::to_text(source));
   co_return std::nullopt;
 }
 
@@ -168,6 +224,8 @@ Async<std::optional<Response>> Gateway::find_deployment(Call& call) {
     co_return call.may_call
         ? error_response(403, "forbidden", "this key is not for the deployment " + call.deployment.text())
         : error_response(401, "no_key", "this request needs a key");
+  auto refused = co_await read_key(call);
+  if (refused) co_return refused;
   // A short body is kept, so that the request can be sent again.
   if (call.client.body().length.value_or(UINT64_MAX) <= short_body &&
       peeked_bytes_ + short_body <= options_.peek_bytes_all)

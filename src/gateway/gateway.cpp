@@ -7,6 +7,7 @@
 #include "gateway/call.hpp"
 #include "http/forward.hpp"
 #include "relay/relay.hpp"
+#include "world/wall_time.hpp"
 
 namespace berth::gateway {
 
@@ -29,7 +30,7 @@ Response not_ready() {
 }  // namespace
 
 Gateway::Gateway(http::Loop& loop, GatewayOptions options)
-    : loop_(loop), options_(std::move(options)), links_(loop), tick_(loop) {
+    : loop_(loop), options_(std::move(options)), links_(loop), traffic_(world::wall_time_ms()), tick_(loop) {
   ticking_.emplace(wake_regularly());
 }
 
@@ -44,18 +45,24 @@ void Gateway::set(FleetView view) {
   std::erase_if(turns_, [&](const auto& item) { return !callers.contains(item.first); });
   for (const auto& [name, deployment] : view_.deployments) {
     auto& served = served_[name];
-    const Policy* const policy = find_policy(deployment.serving.policy.value_or("least_loaded"));
-    if (!served) served = std::make_unique<Served>(*find_policy("least_loaded"));
+    const Policy* const policy = find_policy(deployment.serving.policy.value_or(std::string(default_policy)));
+    if (!served) served = std::make_unique<Served>(*find_policy(default_policy));
     if (policy) served->balance.set_policy(*policy);
     served->balance.set(deployment.endpoints);
-    wake_next(*served);
+    served->set_keys(deployment);
+    wake_all(*served);
   }
+  std::set<std::string> deployments, replicas;
+  for (const auto& [name, deployment] : view_.deployments) {
+    deployments.insert(name.text());
+    for (const Endpoint& endpoint : deployment.endpoints) replicas.insert(endpoint.name);
+  }
+  traffic_.keep_only(deployments, replicas, callers);
   for (const auto& [name, served] : served_)
     if (!view_.deployments.contains(name)) served->balance.set({});
   std::erase_if(served_, [&](const auto& item) {
     const Served& served = *item.second;
-    return !view_.deployments.contains(item.first) && served.balance.in_flight() == 0 && served.queue.size() == 0 &&
-           served.woken == 0;
+    return !view_.deployments.contains(item.first) && served.balance.in_flight() == 0 && served.lines.empty();
   });
 }
 
@@ -67,29 +74,34 @@ void Gateway::end() {
 
 std::size_t Gateway::waiting() const {
   std::size_t all = 0;
-  for (const auto& [name, served] : served_) all += served->queue.size();
+  for (const auto& [name, served] : served_) all += served->waiting();
   return all;
 }
 
-void Gateway::wake_next(Served& served) {
-  Waiter* const next = served.queue.pop();
+void Gateway::wake_next(Line& line) {
+  Waiter* const next = line.queue.pop();
   if (next == nullptr) return;
   next->is_next = true;
-  ++served.woken;
+  ++line.woken;
   next->signal.notify();
+}
+
+void Gateway::wake_all(Served& served) {
+  for (auto& [name, line] : served.lines)
+    if (line.woken == 0) wake_next(line);
 }
 
 // Replicas that other gateways have used become free without a word.
 Async<void> Gateway::wake_regularly() {
   while (!is_ending_) {
     co_await tick_.wait(real_clock().now() + wake_every);
-    for (const auto& [name, served] : served_)
-      if (served->woken == 0) wake_next(*served);
+    for (const auto& [name, served] : served_) wake_all(*served);
   }
 }
 
 Async<bool> Gateway::send(Call& call, Response response) {
-  const bool is_kept = call.client.is_read() && call.client.body().keeps_connection;
+  const bool is_kept = call.client.is_read() && call.client.body().keeps_connection && !is_leaving_;
+  response.headers.set(header_request_id, call.record.id);
   Link::Body body{.is_chunked = false, .length = response.body.size()};
   std::string text = http::response_text(response.status, response.headers, body, is_kept);
   if (call.head.method != "HEAD") text += response.body;
@@ -107,6 +119,9 @@ Async<bool> Gateway::handle(Link& client, Head& head, const http::Peer& peer) {
     co_return false;
   }
   Call call{client, head, peer};
+  call.record.id = request_id(head.headers.get(header_request_id), real_random());
+  call.record.at_ms = world::wall_time_ms();
+  call.trace = trace_parent(head.headers.get(header_trace), real_random());
   ++calls_;
   std::optional<Response> answer = has_view_ ? authenticate(call) : not_ready();
   if (!answer) {
@@ -118,7 +133,8 @@ Async<bool> Gateway::handle(Link& client, Head& head, const http::Peer& peer) {
   }
   peeked_bytes_ -= call.peeked;
   bool is_kept = call.is_kept;
-  if (answer) is_kept = co_await send(call, *std::move(answer));
+  if (answer) is_kept = co_await send(call, *answer);
+  finish(call, answer ? &*answer : nullptr);
   --calls_;
   co_return is_kept;
 }

@@ -16,6 +16,7 @@
 #include "gateway/endpoints.hpp"
 #include "gateway/fair_queue.hpp"
 #include "gateway/routes.hpp"
+#include "gateway/traffic.hpp"
 #include "http/async.hpp"
 #include "http/link.hpp"
 #include "http/server.hpp"
@@ -30,6 +31,7 @@ struct GatewayOptions {
   std::size_t peek_bytes_all = 64 * 1024 * 1024;  // of all bodies at a time
   std::chrono::milliseconds relay_time{2'000};    // for a connection to a node
   std::chrono::milliseconds first_byte_time{600'000};
+  std::function<void(const fleet::RequestRecord&)> on_ended = nullptr;  // called for each request
 };
 
 class Gateway {
@@ -44,6 +46,10 @@ class Gateway {
   // Connections of relays that have proven something else are closed.
   void keep_relays(const std::set<std::string>& credentials) { links_.keep_only(credentials); }
   http::Async<bool> handle(http::Link& client, http::Head& head, const http::Peer& peer);
+  // It takes no new connections: clients learn with the answers to their requests that theirs are closed.
+  void leave() { is_leaving_ = true; }
+  // Another one takes its place; the requests that it has go on.
+  void hand_over() { links_.hand_over(); }
   // Connections of relays are closed as they become idle.
   void end();
 
@@ -51,9 +57,12 @@ class Gateway {
   std::size_t waiting() const;
   // Requests that are not answered yet.
   std::size_t calls() const { return calls_; }
+  // What was counted, and the records of requests that have ended since the last report.
+  fleet::GatewayReport report();
 
  private:
   struct Call;
+  struct Line;
   struct Served;
   struct Waiter;
 
@@ -63,7 +72,9 @@ class Gateway {
   http::Async<std::optional<http::Response>> find_deployment(Call& call);
   static http::Async<void> permit_body(Call& call);
   http::Async<std::optional<http::Response>> read_body(Call& call, std::size_t bytes_max);
+  http::Async<std::optional<http::Response>> read_whole_body(Call& call, std::string what, std::string advice);
   http::Async<std::optional<http::Response>> read_model(Call& call);
+  http::Async<std::optional<http::Response>> read_key(Call& call);
   static http::Async<void> watch(http::Link& client, Waiter& waiter);
   http::Async<std::optional<http::Response>> wait_for_room(Call& call);
   http::Async<std::optional<http::Response>> try_once(Call& call, const Endpoint& endpoint);
@@ -71,8 +82,17 @@ class Gateway {
   http::Async<bool> send(Call& call, http::Response response);
   http::Headers headers_for_replica(const Call& call) const;
   http::Response models_answer(const Call& call) const;
-  // Somebody who waits may try again.
-  void wake_next(Served& served);
+  std::optional<Endpoint> choose(Call& call, Served& served, const std::set<std::string>& left_out);
+  // For the record of a request: the choice of a replica, the beginning of an answer, and one try, which began then;
+  // `why` it was not answered.
+  static void note_choice(Call& call, std::string_view policy);
+  static void note_first_byte(Call& call, int status);
+  void note_try(Call& call, const Endpoint& endpoint, Ending ending, const std::string& why, TimePoint began);
+  // It has ended; `answer`: the gateway's own.
+  void finish(Call& call, const http::Response* answer);
+  // Somebody who waits in this line, or one in every line, may try again.
+  static void wake_next(Line& line);
+  static void wake_all(Served& served);
   http::Async<void> wake_regularly();
 
   http::Loop& loop_;
@@ -89,9 +109,10 @@ class Gateway {
   };
   std::map<std::string, Turns> turns_;  // of callers that have a limit per second
   std::size_t calls_ = 0;
+  Traffic traffic_;
   std::size_t peeked_bytes_ = 0;
   Ticket next_ticket_ = 0;
-  bool is_ending_ = false;
+  bool is_leaving_ = false, is_ending_ = false;
   http::Signal tick_;
   std::optional<http::Running> ticking_;
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <csignal>
+#include <future>
 #include <map>
 #include <set>
 #include <thread>
@@ -12,6 +13,7 @@
 #include "format/answer_error.hpp"
 #include "format/fleet_json.hpp"
 #include "gateway/gateway.hpp"
+#include "gateway/report_sender.hpp"
 #include "http/listening.hpp"
 #include "http/request_checks.hpp"
 #include "http/secret.hpp"
@@ -25,6 +27,11 @@ namespace {
 
 constexpr std::uint64_t poll_wait_s = 20;
 constexpr std::chrono::milliseconds pause_min{100}, pause_max{2'000}, drain_time{60'000};
+// After another gateway has taken over.
+constexpr std::chrono::milliseconds last_streams_time{3'600'000};
+// For the server to tell a gateway that takes over what there is.
+constexpr std::chrono::milliseconds first_view_time{20'000};
+constexpr std::chrono::seconds answer_time{2};
 
 // As many as this process may have files, with some for itself.
 http::Limits limits() {
@@ -172,16 +179,92 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
                       http::Server::Proxy([&](http::Link& client, http::Head& head, const http::Peer& peer) {
                         return gateway->handle(client, head, peer);
                       }));
-  const std::vector<std::string> addresses = BERTH_TRY(server.listen_only(options.listeners));
+  std::vector<http::ListenOn> listeners = options.listeners;
+  std::vector<std::string> addresses;
+  if (options.take_over) {
+    options.take_over->give_to(listeners);
+    for (const http::ListenOn& one : listeners) {
+      const http::ListenAddress address = BERTH_TRY(http::parse_listen_address(one.address));
+      addresses.push_back(one.descriptor ? http::taken_listening(address, *one.descriptor).address : one.address);
+    }
+  } else {
+    addresses = BERTH_TRY(server.listen_only(listeners));
+  }
   GatewayOptions gateway_options;
   gateway_options.relay_of = [](const http::Head&, const http::Peer& peer) {
     const std::string& proven = peer.credential;  // the node, and which key of it
     return proven.empty() ? std::nullopt : std::optional(NodeId(proven.substr(0, proven.find(' '))));
   };
+  AccessLog access_log(options.access_lines, options.log);
+  gateway_options.on_ended = [&](const fleet::RequestRecord& record) { access_log.ended(record, real_clock().now()); };
   gateway.emplace(server.loop(), std::move(gateway_options));
   const http::ListenAddress first = BERTH_TRY(http::parse_listen_address(addresses.front()));
   std::optional<ServerFeed> feed;
-  std::vector<std::string> conflicts;  // as they were told
+  std::optional<ReportSender> sender;
+  bool is_replaced = false;  // the new one reports from then on
+  const auto report = [&](const ReportSender::Promised& promised) {
+    server.post([&, promised] {
+      if (!is_replaced) promised->set_value(gateway->report());
+    });
+  };
+  std::unique_ptr<TakeOverOffer> offer;
+  std::optional<Error> failure;
+
+  // The relays stay until the last request is answered.
+  const std::function<void()> end_when_idle = [&] {
+    if (gateway->calls() == 0) return gateway->end();
+    server.after(std::chrono::milliseconds(20), end_when_idle);
+  };
+  const auto begin_end = [&](std::chrono::milliseconds time) {
+    gateway->leave();
+    server.shutdown(time);
+    if (options.ending) options.ending();
+    end_when_idle();
+  };
+  // Calls the function on the server's thread. Absent: it has ended.
+  const auto on_server = [&](auto function) {
+    const auto result = std::make_shared<std::promise<decltype(function())>>();
+    auto answer = result->get_future();
+    server.post([result, function] { result->set_value(function()); });
+    using Value = std::optional<decltype(function())>;
+    return answer.wait_for(answer_time) == std::future_status::ready ? Value(answer.get()) : Value();
+  };
+  const auto serve = [&] {
+    auto made = TakeOverOffer::make(
+        options.folder,
+        [&] { return on_server([&] { return server.listening(); }).value_or(std::map<std::string, int>()); },
+        [&] {
+          on_server([&] {
+            options.log({LogLevel::info, "another gateway takes over; this one finishes its requests"});
+            is_replaced = true;
+            gateway->hand_over();
+            begin_end(last_streams_time);
+            return true;
+          });
+        });
+    if (made)
+      offer = *std::move(made);
+    else
+      options.log({LogLevel::warning, "no other gateway can take over from this one: " + made.error().to_text()});
+    std::vector<std::string> urls;
+    for (std::size_t i = 0; i < addresses.size(); ++i)
+      urls.push_back((options.listeners[i].tls ? "https://" : "http://") + addresses[i]);
+    started(urls);
+  };
+  const auto take_place = [&]() -> Result<void> {
+    addresses = BERTH_TRY(server.listen_only(listeners));
+    BERTH_TRY(options.take_over->finish());
+    if (options.taken_over) BERTH_TRY(options.taken_over());
+    serve();
+    return {};
+  };
+  const auto give_up = [&](Error error) {
+    failure = std::move(error);
+    server.shutdown(std::chrono::milliseconds(0));
+    gateway->end();
+  };
+  bool is_waiting = options.take_over != nullptr;  // for the first view
+  std::vector<std::string> conflicts;              // as they were told
   const auto take = [&](fleet::GatewayView view) {
     server.post([&, view = std::move(view)] {
       keys.set(view.relays);
@@ -192,18 +275,11 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
           options.log({LogLevel::warning, conflict});
       }
       conflicts = gateway->routes().conflicts();
+      if (!std::exchange(is_waiting, false)) return;
+      if (auto taken = take_place(); !taken) give_up(taken.error());
     });
   };
-  // The relays stay until the last request is answered.
-  const std::function<void()> end_when_idle = [&] {
-    if (gateway->calls() == 0) return gateway->end();
-    server.after(std::chrono::milliseconds(20), end_when_idle);
-  };
-  BERTH_TRY(server.on_signal({SIGINT, SIGTERM}, [&](int) {
-    server.shutdown(drain_time);
-    if (options.ending) options.ending();
-    end_when_idle();
-  }));
+  BERTH_TRY(server.on_signal({SIGINT, SIGTERM}, [&](int) { begin_end(drain_time); }));
   // Certificates are renewed in their files.
   const auto read_again = [&] {
     if (const auto again = server.listen_only(options.listeners); !again)
@@ -218,15 +294,22 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
   };
   server.after(std::chrono::hours(1), read_regularly);
   server.post([&] {
-    std::vector<std::string> urls;
-    for (std::size_t i = 0; i < addresses.size(); ++i)
-      urls.push_back((options.listeners[i].tls ? "https://" : "http://") + addresses[i]);
-    started(urls);
+    if (!options.take_over) serve();
     feed.emplace(options, first, take);
+    sender.emplace(options.server, report, options.log);
   });
+  if (options.take_over)
+    server.after(first_view_time, [&] {
+      if (is_waiting)
+        give_up({ErrorCode::unavailable, "the server does not answer, so the gateway that runs goes on",
+                 "look at berth status"});
+    });
   server.run();
+  sender.reset();
   feed.reset();
+  offer.reset();
   gateway.reset();
+  if (failure) return *std::move(failure);
   return {};
 }
 

@@ -7,6 +7,8 @@
 
 #include "berth/result.hpp"
 #include "format/log_line.hpp"
+#include "gateway/access_log.hpp"
+#include "gateway/take_over.hpp"
 #include "http/client.hpp"
 #include "http/server.hpp"
 
@@ -24,11 +26,17 @@ struct GatewayProcessOptions {
   std::function<Result<bool>(http::Client& client, const http::ClientOptions& server)> renew;
   std::function<void()> ending;  // it takes no new requests: another one may take its place
   std::vector<http::ListenOn> listeners;
+  // Its folder: a gateway that is started later can take the place of this one there.
+  std::string folder;
+  // From the gateway whose place this one takes. Null: there is none.
+  TakeOver* take_over = nullptr;
+  std::function<Result<void>()> taken_over;  // that one has given up its lock
+  AccessLines access_lines = AccessLines::failed;
   format::Log log;
 };
 
-// Serves until a signal (SIGINT, SIGTERM); then requests in flight end, at most for `drain_time`. `started` is called
-// with the addresses on the gateway's thread.
+// Serves until a signal (SIGINT, SIGTERM); then requests in flight end, within a minute. Where another gateway takes
+// its place, they have an hour. `started` is called with the addresses on the gateway's thread.
 Result<void> run_gateway(const GatewayProcessOptions& options,
                          const std::function<void(const std::vector<std::string>& urls)>& started);
 

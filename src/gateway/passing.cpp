@@ -20,24 +20,28 @@ namespace {
 constexpr std::string_view own_headers = "x-berth-", own_cookie = "berth-";
 constexpr std::size_t refusals_max = 20;
 
-Response full(std::string_view deployment, std::string_view what) {
-  Response response = error_response(
-      429, "full", "all replicas of " + std::string(deployment) + " are busy" + std::string(what), "try again later");
+Response full(const std::string& who, std::string_view what) {
+  Response response = error_response(429, "full", who + " busy" + std::string(what), "try again later");
   response.headers.set("retry-after", "1");
   return response;
+}
+
+Response no_other(std::string_view deployment) {
+  return error_response(502, "failed", "no other replica of " + std::string(deployment) + " can take this request");
 }
 
 // Without Berth's own cookies, which are for its page.
 std::string other_cookies(std::string_view header) {
   std::string others;
-  while (!header.empty()) {
-    const std::size_t end = header.find(';');
-    std::string_view pair = header.substr(0, end);
-    pair.remove_prefix(std::min(pair.find_first_not_of(" \t"), pair.size()));
-    if (!pair.empty() && !pair.starts_with(own_cookie)) others.append(others.empty() ? "" : "; ").append(pair);
-    header = end == header.npos ? std::string_view() : header.substr(end + 1);
-  }
+  for (const std::string_view pair : cookies_of(header))
+    if (!pair.starts_with(own_cookie)) others.append(others.empty() ? "" : "; ").append(pair);
   return others;
+}
+
+std::string listed(const std::vector<DeviceId>& devices) {
+  std::string text;
+  for (const DeviceId& device : devices) text.append(text.empty() ? "" : ",").append(device.text());
+  return text;
 }
 
 std::optional<std::uint32_t> in_flight_of(std::string_view load) {
@@ -60,7 +64,53 @@ Headers Gateway::headers_for_replica(const Call& call) const {
   }
   passed.set("x-forwarded-for", call.peer.address);
   passed.set("x-forwarded-proto", call.peer.is_tls ? "https" : "http");
+  passed.set(header_request_id, call.record.id);
+  passed.set(header_trace, call.trace.text);
+  if (call.trace.is_new) passed.remove(header_trace_state);
   return passed;
+}
+
+void Gateway::Served::set_keys(const Deployment& deployment) {
+  source.reset();
+  if (deployment.serving.key) {
+    if (auto parsed = deployment::parse_key_source(*deployment.serving.key)) source = *std::move(parsed);
+  }
+  if (deployment.shards == shards) return;
+  shards = deployment.shards;
+  table.reset();
+  if (!shards) return;
+  if (auto parsed = ShardTable::parse(*shards)) table = *std::move(parsed);
+}
+
+// By preference: the one that has the key, and then the others where the request may go there.
+std::vector<DeviceId> Gateway::Served::replicas_for(const Call& call, const Deployment& deployment) const {
+  if (!call.key || !table) return {};
+  std::vector<DeviceId> order = table->in_order(table->space().shard_of(*call.key));
+  if (deployment.serving.affinity == Affinity::strict && !order.empty()) order.resize(1);
+  return order;
+}
+
+std::string Gateway::Served::line_of(const Call& call, const Deployment& deployment) const {
+  if (!call.key || !table || deployment.serving.affinity != Affinity::strict) return {};
+  const DeviceId* const owner = table->route(*call.key);
+  return owner ? owner->text() : std::string();
+}
+
+// Those that wait for any replica, and those that wait for this one.
+void Gateway::Served::wake_for(const Endpoint& endpoint) {
+  if (const auto line = lines.find(""); line != lines.end()) wake_next(line->second);
+  if (const auto line = lines.find(std::string(replica_of(endpoint))); line != lines.end()) wake_next(line->second);
+}
+
+std::optional<Endpoint> Gateway::choose(Call& call, Served& served, const std::set<std::string>& left_out) {
+  const TimePoint now = real_clock().now();
+  const Deployment& deployment = view_.deployments.at(call.deployment);
+  const std::vector<DeviceId> replicas = served.replicas_for(call, deployment);
+  Balance::Seen& seen = call.record.candidates;
+  std::optional<Endpoint> chosen = replicas.empty() ? served.balance.choose(left_out, next_ticket_++, now, &seen)
+                                                    : served.balance.choose_first(replicas, left_out, now, &seen);
+  note_choice(call, replicas.empty() ? served.balance.policy() : to_string(deployment.serving.affinity));
+  return chosen;
 }
 
 // Notices when the client of a request that waits is gone.
@@ -74,16 +124,19 @@ Async<void> Gateway::watch(Link& client, Waiter& waiter) {
 Async<std::optional<Response>> Gateway::wait_for_room(Call& call) {
   Served& served = *served_.at(call.deployment);
   const Deployment& spec = view_.deployments.at(call.deployment);
-  const TimePoint until = call.began + spec.serving.queue_timeout;
-  if (spec.serving.on_capacity_exhausted != OnCapacityExhausted::queue) co_return full(call.deployment.text(), "");
-  if (served.queue.size() >= spec.serving.queue_max)
-    co_return full(call.deployment.text(), ", and as many requests as may wait do");
+  const TimePoint until = call.waits_since + spec.serving.queue_timeout;
+  const std::string name = served.line_of(call, spec);
+  const std::string who =
+      name.empty() ? "all replicas of " + call.deployment.text() + " are" : "the replica of this key, " + name + ", is";
+  if (spec.serving.on_capacity_exhausted != OnCapacityExhausted::queue) co_return full(who, "");
+  if (served.waiting() >= spec.serving.queue_max) co_return full(who, ", and as many requests as may wait do");
   Waiter waiter{http::Signal(loop_)};
-  // One that was next before stays so.
-  if (call.waited > Duration::zero())
-    served.queue.push_front(call.caller, call.weight, waiter);
+  Line& line = served.lines[name];
+  // One that was next before, or at a replica, stays so.
+  if (call.waited > Duration::zero() || !call.failed.empty())
+    line.queue.push_front(call.caller, call.weight, waiter);
   else
-    served.queue.push(call.caller, call.weight, waiter);
+    line.queue.push(call.caller, call.weight, waiter);
   http::Running watching(watch(call.client, waiter));
   const TimePoint began = real_clock().now();
   const bool is_woken = co_await waiter.signal.wait(until);
@@ -91,15 +144,16 @@ Async<std::optional<Response>> Gateway::wait_for_room(Call& call) {
   co_await watching.join();
   call.waited += real_clock().now() - began;
   if (waiter.is_next)
-    --served.woken;
+    --line.woken;
   else
-    served.queue.remove(call.caller, waiter);
+    line.queue.remove(call.caller, waiter);
   if (waiter.is_gone) {
     call.is_over = true;
-    if (waiter.is_next) wake_next(served);
-    co_return std::nullopt;
+    if (waiter.is_next) wake_next(line);
   }
-  if (!is_woken && !waiter.is_next) co_return full(call.deployment.text(), ", and none became free in time");
+  if (line.size() == 0) served.lines.erase(name);
+  if (!waiter.is_gone && !is_woken && !waiter.is_next)
+    co_return full(who, name.empty() ? ", and none became free in time" : " and did not become free in time");
   co_return std::nullopt;
 }
 
@@ -131,11 +185,16 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
       if (const auto why = answer.headers.get(relay::header_refused)) refused = std::string(*why);
       if (const auto why = answer.headers.get(relay::header_failed)) failed = std::string(*why);
       if (refused || failed) return false;
+      options.keeps_client = !is_leaving_;
+      note_first_byte(call, answer.status);
       Headers given;
       for (const auto& [name, value] : answer.headers)
         if (!name.starts_with(own_headers)) given.add(name, value);
+      given.set(header_request_id, call.record.id);
       if (is_explained) {
         given.set("x-berth-replica", endpoint.name);
+        given.set("x-berth-policy", call.record.policy);
+        if (!endpoint.devices.empty()) given.set("x-berth-device", listed(endpoint.devices));
         given.set("x-berth-wait-ms",
                   std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(call.waited).count()));
       }
@@ -159,7 +218,8 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
   else if (forwarded.end == http::Forwarded::End::client_gone)
     ending = Ending::abandoned;
   served.balance.settle(endpoint.name, ending, real_clock().now() - began, real_clock().now());
-  wake_next(served);
+  note_try(call, endpoint, ending, failed ? *failed : refused.value_or(""), began);
+  served.wake_for(endpoint);
   call.tried.insert(endpoint.name);
   if (refused && failed) call.unreachable[endpoint.name] = *failed;
   if (refused) co_return std::nullopt;
@@ -168,8 +228,9 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
     call.is_kept = forwarded.is_client_kept;
     co_return std::nullopt;
   }
-  ++call.failures;
-  const bool may_repeat = !forwarded.reached_client && is_whole && call.failures < 2 &&
+  call.failed.insert(endpoint.name);
+  call.waits_since = real_clock().now();
+  const bool may_repeat = !forwarded.reached_client && is_whole && call.failed.size() < 2 &&
                           (relay == nullptr || (view_.deployments.contains(call.deployment) &&
                                                 view_.deployments.at(call.deployment).idempotent));
   if (may_repeat) co_return std::nullopt;
@@ -185,48 +246,59 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
     if (known == view_.deployments.end())
       co_return error_response(404, "no_route", "the deployment " + call.deployment.text() + " was deleted");
     Served& served = *served_.at(call.deployment);
-    const bool is_first_in_line = call.waited > Duration::zero() || served.queue.size() + served.woken == 0;
+    const std::string line = served.line_of(call, known->second);
+    const bool is_first_in_line =
+        call.waited > Duration::zero() || !call.failed.empty() || !served.lines.contains(line);
     std::optional<Endpoint> chosen;
     std::set<std::string> left_out = call.tried;
     const bool has_replicas = !known->second.endpoints.empty();
     bool is_connected = false;  // at least one of their nodes
+    bool has_other = false;     // that may have room later
+    bool has_own = line.empty();
     for (const Endpoint& endpoint : known->second.endpoints) {
-      if (links_.has(endpoint.node))
-        is_connected = true;
-      else
+      if (!links_.has(endpoint.node)) {
         left_out.insert(endpoint.name);
+        continue;
+      }
+      is_connected = true;
+      has_own |= replica_of(endpoint) == line && !is_draining(endpoint);
+      has_other |=
+          !is_draining(endpoint) && !call.failed.contains(endpoint.name) && !call.unreachable.contains(endpoint.name);
     }
-    if (is_first_in_line) chosen = served.balance.choose(left_out, next_ticket_++, real_clock().now());
+    if (is_first_in_line) chosen = choose(call, served, left_out);
     if (chosen) {
       auto refused = co_await try_once(call, *chosen);
       if (refused) co_return refused;
-      if (call.tried.size() > refusals_max) co_return full(call.deployment.text(), "");
+      if (call.tried.size() > refusals_max) co_return full("all replicas of " + call.deployment.text() + " are", "");
       continue;
     }
-    if (call.failures > 0)
-      co_return error_response(502, "failed",
-                               "no other replica of " + call.deployment.text() + " can take this request");
-    if (!call.tried.empty() && call.unreachable.size() == call.tried.size())
+    const bool has_failed = !call.failed.empty();
+    if (has_failed && !has_other) co_return no_other(call.deployment.text());
+    if (!call.unreachable.empty() && !has_other)
       co_return error_response(
           502, "failed",
           "no replica of " + call.deployment.text() + " can be reached: " + call.unreachable.begin()->second);
-    if (known->second.serving.on_capacity_exhausted == OnCapacityExhausted::fallback &&
+    if (!has_failed && known->second.serving.on_capacity_exhausted == OnCapacityExhausted::fallback &&
         known->second.serving.fallback && !has_fallen_back &&
         view_.deployments.contains(*known->second.serving.fallback)) {
       has_fallen_back = true;
       call.deployment = *known->second.serving.fallback;
+      call.key.reset();  // which is of the other deployment
       call.tried.clear();
       call.unreachable.clear();
       continue;
     }
-    call.tried.clear();  // what refused it may have room later
+    call.tried = call.failed;  // what refused it may have room later
     call.unreachable.clear();
     auto refused = co_await wait_for_room(call);
+    if (refused && has_failed) co_return no_other(call.deployment.text());
     if (refused && !is_connected)
       co_return error_response(
           503, "unavailable",
           !has_replicas ? "the deployment " + call.deployment.text() + " has no replica that is ready"
                         : "no node with a replica of " + call.deployment.text() + " is connected to this gateway");
+    if (refused && !has_own)
+      co_return error_response(503, "unavailable", "the replica of this key, " + line + ", is not ready");
     if (refused) co_return refused;
   }
   co_return std::nullopt;

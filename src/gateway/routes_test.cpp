@@ -60,11 +60,14 @@ TEST(Routes, TheNameOfADeploymentIsStrongerThanTheModelOfAnother) {
 
 TEST(Peek, FindsTheModelOfTheOutermostObjectOnly) {
   using Outcome = Peeked::Outcome;
-  const auto of = [](std::string_view body) { return peek_model(body); };
-  EXPECT_EQ(of(R"({"messages":[{"model":"inner"}],"model":"outer","x":1})").model, "outer");
-  EXPECT_EQ(of(R"({"m\u006fdel":"a\nb"})").model, "a\nb");
+  const auto of = [](std::string_view body) { return peek_member(body, "model"); };
+  EXPECT_EQ(of(R"({"messages":[{"model":"inner"}],"model":"outer","x":1})").text, "outer");
+  EXPECT_EQ(of(R"({"m\u006fdel":"a\nb"})").text, "a\nb");
   EXPECT_EQ(of(R"({"messages":[{"model":"inner"}]})").outcome, Outcome::absent);
-  EXPECT_EQ(of(R"({"model":5})").outcome, Outcome::absent);
+  EXPECT_EQ(of(R"({"model":-5})").text, "-5");
+  EXPECT_EQ(of(R"({"model":18446744073709551615})").text, "18446744073709551615");
+  for (const char* other : {"5.5", "true", "null", "[]", "{}"})
+    EXPECT_EQ(of("{\"model\":" + std::string(other) + "}").outcome, Outcome::absent) << other;
   EXPECT_EQ(of(R"({"model":{"model":"x"}})").outcome, Outcome::absent);
   EXPECT_EQ(of(R"({"model":"a","model":"b"})").outcome, Outcome::ambiguous);
   EXPECT_EQ(of(R"({"model":"a","mode\u006c":null})").outcome, Outcome::ambiguous);
@@ -72,8 +75,10 @@ TEST(Peek, FindsTheModelOfTheOutermostObjectOnly) {
        {"", "x", "[]", "\"model\"", "5", "null", "{\"model\":\"a\"", "{\"model\":\"a\"} x", "{\"model\":\"\xff\"}"})
     EXPECT_EQ(of(bad).outcome, Outcome::not_json) << bad;
   EXPECT_EQ(of(std::string(100'000, '[')).outcome, Outcome::not_json);
-  EXPECT_EQ(of("{\"model\":\"" + std::string(5000, 'x') + "\"}").outcome, Outcome::not_json) << "too long for a name";
-  EXPECT_EQ(of(" {\"model\" : \"a\"}\n").model, "a");
+  EXPECT_EQ(of("{\"model\":\"" + std::string(5000, 'x') + "\"}").outcome, Outcome::too_long);
+  EXPECT_EQ(of(" {\"model\" : \"a\"}\n").text, "a");
+  EXPECT_EQ(peek_member(R"({"user":"u","user_id":"v"})", "user").text, "u");
+  EXPECT_EQ(peek_member(R"({"a b":"\u0000"})", "a b").text, std::string(1, '\0'));
 }
 
 struct Request {

@@ -19,7 +19,7 @@ namespace {
 // What is written within Limits::write_time: at least 2 KiB/s, so that a client that reads a byte now and then
 // holds no connection.
 constexpr std::size_t piece_bytes = 64 * 1024;
-constexpr std::chrono::milliseconds linger_time{2'000};
+constexpr std::chrono::milliseconds linger_time{2'000}, last_request_time{1'000};
 constexpr std::size_t linger_bytes = 1024 * 1024;
 
 // "Sun, 06 Nov 1994 08:49:37 GMT"; made once per second.
@@ -122,7 +122,13 @@ void Connection::close(bool call_gone) {
 }
 
 void Connection::drain() {
-  if (phase_ == Phase::idle) return close(false);
+  if (phase_ == Phase::idle) {
+    // A request that is on its way is answered, and a client that has just connected is about to send one.
+    char first = 0;
+    const bool has_sent = recv(wire().socket().native_handle(), &first, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+    if (!is_first_ && !has_sent) return close(false);
+    return wire().read_by(real_clock().now() + last_request_time);
+  }
   if (phase_ != Phase::streaming) return;
   {
     const std::lock_guard lock(channel_->mutex);
@@ -135,10 +141,10 @@ void Connection::drain() {
 Async<bool> Connection::exchange() {
   const Limits& limits = serving_.options.limits;
   phase_ = Phase::idle;
-  const bool is_first = std::exchange(is_first_, false);
-  wire().read_by(real_clock().now() + (is_first ? limits.header_time : limits.idle_time));
+  if (!serving_.draining) wire().read_by(real_clock().now() + (is_first_ ? limits.header_time : limits.idle_time));
   const Link::Outcome begun = co_await link_.wait_for_message();
   if (begun != Link::Outcome::done || phase_ == Phase::closed) co_return false;
+  is_first_ = false;
 
   phase_ = Phase::reading;
   wire().read_by(real_clock().now() + limits.header_time);

@@ -39,7 +39,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void start();
   // `call_gone`: tell the handler of the request in progress that its client is gone.
   void close(bool call_gone);
-  // For a shutdown: closes an idle connection, ends a stream, and lets a request be answered.
+  // For a shutdown: closes an idle connection, ends a stream, and lets a request be answered, also one that is on its
+  // way.
   void drain();
 
   // From a Responder; `channel` is that of its request, which may be over.

@@ -157,7 +157,7 @@ Async<void> receive_answer(Forwarding& all, const Head& request) {
     headers.set("upgrade", std::string(answer.headers.get("upgrade").value_or("")));
     out = response_text(answer.status, headers, {.is_chunked = false, .length = 0}, true);
   } else {
-    result.is_client_kept = all.client.body().keeps_connection;
+    result.is_client_kept = all.options.keeps_client && all.client.body().keeps_connection;
     out = response_text(answer.status, headers, body, result.is_client_kept);
   }
   while (true) {

@@ -36,6 +36,7 @@ struct ForwardOptions {
   std::chrono::milliseconds client_time{20'000};
   std::chrono::milliseconds first_byte_time{600'000};  // until the answer begins
   std::chrono::milliseconds silence_time{600'000};     // between two pieces of the answer; not after an upgrade
+  bool keeps_client = true;                            // false: its connection is closed after the answer
   // Called with the head of the answer, whose headers it may change. False: the answer is not passed on.
   std::function<bool(Head& answer)> on_answer = nullptr;
   // Called when all of the answer is read, before its last piece reaches the client: the server can take another

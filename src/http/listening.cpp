@@ -112,14 +112,14 @@ Result<ListenAddress> parse_listen_address(std::string_view text) {
 Result<Listening> open_listening(const ListenAddress& address) {
   Bound bound = address.path.empty() ? ip_address(address.host, address.port) : BERTH_TRY(unix_address(address.path));
   if (!address.path.empty()) BERTH_TRY(remove_leftover(address.path, bound));
-  Listening listening{-1, bound.storage.ss_family, {}};
-  const int descriptor = socket(listening.family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const int family = bound.storage.ss_family;
+  const int descriptor = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (descriptor < 0) return io_error("cannot open a socket");
   const int on = 1;
   if (address.path.empty()) {
     // A restarted server gets its port back although old connections linger.
     setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (listening.family == AF_INET6) setsockopt(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+    if (family == AF_INET6) setsockopt(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
   } else {
     // On Linux the file that bind() creates gets this mode, so that there is no moment in which others can connect.
     fchmod(descriptor, 0600);
@@ -129,18 +129,25 @@ Result<Listening> open_listening(const ListenAddress& address) {
     ::close(descriptor);
     return error;
   }
-  if (address.path.empty()) {
-    bound.size = sizeof bound.storage;
-    getsockname(descriptor, bound.get(), &bound.size);
-    const bool v6 = listening.family == AF_INET6;
-    const std::uint16_t port = ntohs(v6 ? reinterpret_cast<sockaddr_in6*>(&bound.storage)->sin6_port
-                                        : reinterpret_cast<sockaddr_in*>(&bound.storage)->sin_port);
-    listening.address = (v6 ? '[' + address.host + ']' : address.host) + ':' + std::to_string(port);
-  } else {
-    listening.address = "unix:" + address.path;
-  }
-  listening.descriptor = descriptor;
-  return listening;
+  return taken_listening(address, descriptor);
+}
+
+Listening taken_listening(const ListenAddress& address, int descriptor) {
+  if (!address.path.empty()) return {descriptor, AF_UNIX, to_text(address)};
+  Bound bound;
+  bound.size = sizeof bound.storage;
+  getsockname(descriptor, bound.get(), &bound.size);
+  const bool v6 = bound.storage.ss_family == AF_INET6;
+  ListenAddress chosen = address;
+  chosen.port = ntohs(v6 ? reinterpret_cast<sockaddr_in6*>(&bound.storage)->sin6_port
+                         : reinterpret_cast<sockaddr_in*>(&bound.storage)->sin_port);
+  return {descriptor, bound.storage.ss_family, to_text(chosen)};
+}
+
+std::string to_text(const ListenAddress& address) {
+  if (!address.path.empty()) return "unix:" + address.path;
+  const bool v6 = address.host.find(':') != address.host.npos;
+  return (v6 ? '[' + address.host + ']' : address.host) + ':' + std::to_string(address.port);
 }
 
 std::string address_text(const sockaddr_storage& address) {

@@ -20,6 +20,7 @@ struct ListenAddress {
 };
 // invalid_argument: not as Server::listen() takes it.
 Result<ListenAddress> parse_listen_address(std::string_view text);
+std::string to_text(const ListenAddress& address);
 
 struct Listening {
   int descriptor = -1;
@@ -28,6 +29,8 @@ struct Listening {
 };
 // unavailable: in use; io: all else.
 Result<Listening> open_listening(const ListenAddress& address);
+// Of a socket that listens there already.
+Listening taken_listening(const ListenAddress& address, int descriptor);
 
 // The address of a socket's end as text, without the port: "127.0.0.1", "::1", "unix". IPv4 in IPv6 as IPv4.
 std::string address_text(const sockaddr_storage& address);

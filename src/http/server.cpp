@@ -220,7 +220,8 @@ Result<std::vector<std::string>> Server::listen_only(const std::vector<ListenOn>
     const auto found = std::find_if(left.begin(), left.end(), [&](const auto& old) { return old->asked == address; });
     next.is_new = found == left.end();
     if (next.is_new) {
-      Listening opened = BERTH_TRY(open_listening(address));
+      Listening opened =
+          one.descriptor ? taken_listening(address, *one.descriptor) : BERTH_TRY(open_listening(address));
       next.listener = std::make_shared<Listener>(state_->context(), std::move(opened), address);
     } else {
       next.listener = *found;
@@ -242,6 +243,13 @@ Result<std::vector<std::string>> Server::listen_only(const std::vector<ListenOn>
     state_->accept(next.listener);
   }
   return addresses;
+}
+
+std::map<std::string, int> Server::listening() const {
+  std::map<std::string, int> all;
+  for (const auto& listener : state_->listeners)
+    if (listener->asked.path.empty()) all.emplace(to_text(listener->asked), listener->acceptor.native_handle());
+  return all;
 }
 
 void Server::set_names(std::vector<std::string> names) { state_->serving.options.names = std::move(names); }

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -123,6 +124,7 @@ struct TlsFiles {
 struct ListenOn {
   std::string address;  // as Server::listen() takes it
   std::optional<TlsFiles> tls = std::nullopt;
+  std::optional<int> descriptor = std::nullopt;  // of a socket that listens there already, which is the server's then
 };
 
 class Server {
@@ -151,6 +153,8 @@ class Server {
   // concerned. Returns the addresses with the ports that were chosen. On an error, as of listen(), nothing has changed.
   // Before run() or on its thread.
   Result<std::vector<std::string>> listen_only(const std::vector<ListenOn>& wanted);
+  // The sockets of TCP addresses that listen now, by address as it was asked for. On the thread of run().
+  std::map<std::string, int> listening() const;
   // In place of ServerOptions::names. Before run() or on its thread.
   void set_names(std::vector<std::string> names);
 

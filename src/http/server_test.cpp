@@ -297,6 +297,22 @@ TEST(Server, AShutdownWaitsForRequestsInProgress) {
   EXPECT_EQ(idle.request("GET", "/").error().code, ErrorCode::unavailable);
 }
 
+TEST(Server, AShutdownAnswersAClientThatHasJustConnectedAndClosesIdleConnections) {
+  RunningServer server([](const Request&, const Responder& responder) { responder.send({200, {}, "here"}); });
+  const std::string request = "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
+  RawConnection used(server.address()), fresh(server.address()), silent(server.address());
+  ASSERT_TRUE(used.send(request));
+  EXPECT_NE(used.read_until("here").find("here"), std::string::npos);
+  while (server.connections() < 3) std::this_thread::yield();
+  server->shutdown(20s);
+  EXPECT_TRUE(used.is_closed());
+  ASSERT_TRUE(fresh.send(request));
+  const std::string answer = fresh.read_all();
+  EXPECT_NE(answer.find("here"), std::string::npos);
+  EXPECT_NE(answer.find("connection: close"), std::string::npos);
+  EXPECT_TRUE(silent.is_closed()) << "one that sends nothing does not hold up the end";
+}
+
 TEST(Server, AShutdownEndsAtItsDeadline) {
   std::promise<Responder> held;
   RunningServer server([&](const Request&, const Responder& responder) { held.set_value(responder); });

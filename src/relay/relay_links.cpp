@@ -50,6 +50,16 @@ void RelayLinks::keep_only(const std::set<std::string>& credentials) {
   }
 }
 
+void RelayLinks::hand_over() {
+  hands_over_ = true;
+  for (auto& [node, of] : nodes_) {
+    while (of.idle.size() > 1) {
+      of.all.at(of.idle.back().link)->over.notify();
+      of.idle.pop_back();
+    }
+  }
+}
+
 void RelayLinks::end() {
   is_ending_ = true;
   for (auto& [node, of] : nodes_)
@@ -57,7 +67,8 @@ void RelayLinks::end() {
 }
 
 void RelayLinks::offer(OfNode& node, Link& link) {
-  if (is_ending_) return node.all.at(&link)->over.notify();
+  const bool is_spare = hands_over_ && node.waiters.empty() && !node.idle.empty();
+  if (is_ending_ || is_spare) return node.all.at(&link)->over.notify();
   if (node.waiters.empty()) {
     const TimePoint now = real_clock().now();
     // Closed at this end, where it is known that no request is on its way.

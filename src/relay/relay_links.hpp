@@ -36,6 +36,9 @@ class RelayLinks {
   // `is_usable`: it can carry another request.
   void give_back(const NodeId& node, http::Link& link, bool is_usable);
 
+  // Another gateway takes the place of this one, and needs connections of the relays: this one keeps one idle
+  // connection per node, for requests that it still has.
+  void hand_over();
   // The gateway ends: idle connections are closed now, others when they are given back.
   void end();
 
@@ -70,7 +73,7 @@ class RelayLinks {
 
   http::Loop& loop_;
   std::map<NodeId, OfNode> nodes_;
-  bool is_ending_ = false;
+  bool hands_over_ = false, is_ending_ = false;
 };
 
 }  // namespace berth::relay

@@ -100,11 +100,13 @@ TEST(Relay, AdmitsWhatAReplicaMayHaveAndRefusesTheRestBeforeItBegins) {
       if (answer->status == 200) ++answered;
       if (answer->status == 503 && answer->headers.get(header_refused) == "full") ++refused;
     });
-  EXPECT_TRUE(eventually([&] { return refused == 7; }));
+  EXPECT_TRUE(eventually([&] {
+    const std::lock_guard lock(mutex);
+    return refused == 7 && held.size() == 3;  // the others did not reach the replica
+  }));
   EXPECT_EQ(relay.in_flight().at("a/0#1"), 3U);
   {
     const std::lock_guard lock(mutex);
-    EXPECT_EQ(held.size(), 3U) << "the others did not reach the replica";
     for (const http::Responder& responder : held) responder.send({200, {}, "done"});
   }
   for (std::thread& caller : callers) caller.join();

@@ -7,6 +7,7 @@
 #include "format/json_reading.hpp"
 #include "server/answers.hpp"
 #include "server/openapi.hpp"
+#include "server/request_metrics.hpp"
 #include "server/views.hpp"
 #include "world/wall_time.hpp"
 
@@ -63,6 +64,9 @@ const std::vector<Api::Route>& Api::routes() {
       {"GET", "/api/v1/replicas/{NAME}/{N}", Role::read, &Api::get_replica},
       {"GET", "/api/v1/replicas/{NAME}/{N}/logs", Role::operate, &Api::get_logs},
       {"GET", "/api/v1/endpoints", Role::read, &Api::get_endpoints},
+      {"GET", "/api/v1/shards", Role::read, &Api::get_shards},
+      {"GET", "/api/v1/requests/{ID}", Role::operate, &Api::get_request},
+      {"POST", "/api/v1/route", Role::operate, &Api::post_route},
       {"GET", "/api/v1/jobs", Role::read, &Api::get_jobs},
       {"GET", "/api/v1/events", Role::read, &Api::get_events},
       {"GET", "/api/v1/stream", Role::read, &Api::get_stream},
@@ -80,6 +84,7 @@ const std::vector<Api::Route>& Api::routes() {
       {"POST", "/api/v1/gateway/certificate", Role::gateway, &Api::post_certificate},
       {"PUT", "/api/v1/gateway/address", Role::gateway, &Api::put_gateway_address},
       {"GET", "/api/v1/gateway/endpoints", Role::gateway, &Api::get_gateway_endpoints},
+      {"PUT", "/api/v1/gateway/report", Role::gateway, &Api::put_gateway_report},
   };
   return table;
 }
@@ -97,7 +102,7 @@ bool Api::answer_outside_api(const http::Request& request, const http::Responder
     if (request.peer.is_loopback || admit(request, Role::read, responder))
       responder.send({200,
                       {{"content-type", "text/plain; version=0.0.4; charset=utf-8"}},
-                      metrics_text(leader_, hooks_.connections())});
+                      metrics_text(leader_, hooks_.connections()) + request_metrics_text(reports_, leader_.now())});
   } else if (auto file = page_.answer(request)) {
     responder.send(*std::move(file));
   } else {

@@ -20,6 +20,7 @@
 #include "http/server_sent_events.hpp"
 #include "http/static_files.hpp"
 #include "server/access.hpp"
+#include "server/gateway_reports.hpp"
 #include "server/history.hpp"
 #include "server/leader.hpp"
 #include "server/path_pattern.hpp"
@@ -120,8 +121,12 @@ class Api {
   void post_report(const Call& call);
   void get_assignments(const Call& call);
   void get_endpoints(const Call& call);
+  void get_shards(const Call& call);
   void put_gateway_address(const Call& call);
   void get_gateway_endpoints(const Call& call);
+  void put_gateway_report(const Call& call);
+  void get_request(const Call& call);
+  void post_route(const Call& call);
   void post_logs(const Call& call);
 
   bool is_wanted(const DeploymentId& name, std::optional<std::uint64_t> replica) const;
@@ -180,6 +185,7 @@ class Api {
   std::map<std::string, fleet::GatewayView> gateways_shown_;  // what each was told last, by credential
   std::map<std::uint64_t, GatewayPoll> gateway_polls_;
   bool gateways_are_due_ = false;  // a timer will tell them
+  GatewayReports reports_;
   std::map<std::string, Reader> readers_;
   std::map<std::uint64_t, Listener> streams_;
   bool change_is_due_ = false;  // a timer will tell the streams

@@ -1,6 +1,7 @@
 // Of the API: what can be called, for people and for gateways.
 #include <boost/json.hpp>
 
+#include "berth/shard_table.hpp"
 #include "format/fleet_json.hpp"
 #include "http/listening.hpp"
 #include "http/request_checks.hpp"
@@ -28,8 +29,13 @@ std::uint64_t number_in(const http::Request& request, const char* name) {
 
 void Api::get_endpoints(const Call& call) {
   json::array deployments;
-  for (const fleet::ServedDeployment& one : served_deployments(leader_, true))
+  for (fleet::ServedDeployment& one : served_deployments(leader_, true)) {
+    one.shards.reset();  // /api/v1/shards has them
+    one.traffic = reports_.of_deployment(one.name.text(), leader_.now());
+    for (fleet::Endpoint& endpoint : one.endpoints)
+      endpoint.traffic = reports_.of_replica(endpoint.name, leader_.now());
     deployments.push_back(format::to_json(one));
+  }
   json::array gateways;
   for (const auto& [id, credential] : leader_.state().credentials) {
     if (credential.role != fleet::Role::gateway || !credential.address) continue;
@@ -38,6 +44,37 @@ void Api::get_endpoints(const Call& call) {
   send(call.responder, json::object{{"revision", leader_.change_count()},
                                     {"deployments", std::move(deployments)},
                                     {"gateways", std::move(gateways)}});
+}
+
+// With whole tables: whoever has a key finds its replica without telling anybody the key.
+void Api::get_shards(const Call& call) {
+  json::array deployments;
+  for (const fleet::ServedDeployment& one : served_deployments(leader_, true)) {
+    const auto table = one.shards ? ShardTable::parse(*one.shards) : Result<ShardTable>(ShardTable());
+    if (!one.shards || !table) continue;
+    json::array owners;
+    for (const ShardOwner& owner : table->owners()) {
+      json::object shown{{"replica", owner.id.text()}, {"shards", table->shards_of(owner.id)}};
+      // Of several incarnations the one that serves.
+      for (const fleet::Endpoint& endpoint : one.endpoints) {
+        if (!endpoint.name.starts_with(owner.id.text() + "#")) continue;
+        if (endpoint.state == fleet::EndpointState::ready || !shown.contains("state"))
+          shown["state"] = to_string(endpoint.state);
+      }
+      owners.push_back(std::move(shown));
+    }
+    deployments.push_back(json::object{
+        {"name", one.name.text()},
+        {"key", one.serving.key.value_or("")},
+        {"affinity", to_string(one.serving.affinity)},
+        {"epoch", table->epoch()},
+        {"shards", table->space().count()},
+        {"shards_moved", leader_.state().desired.deployments.at(one.name).shards_moved},
+        {"owners", std::move(owners)},
+        {"table", *one.shards},
+    });
+  }
+  send(call.responder, json::object{{"revision", leader_.change_count()}, {"deployments", std::move(deployments)}});
 }
 
 // Where a gateway listens on all addresses of its machine, relays use the one that its connection comes from.

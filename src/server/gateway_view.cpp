@@ -51,7 +51,7 @@ std::vector<fleet::ServedDeployment> served_deployments(const Leader& leader, bo
     const DeploymentSpec& spec = wanted.spec;
     if (!can_be_called(spec)) continue;
     index[name] = served.size();
-    served.push_back({name, spec.model, spec.serving, spec.idempotent, {}});
+    served.push_back({name, spec.model, spec.serving, spec.idempotent, {}, wanted.shards});
   }
   for (const auto& [node, list] : leader.state().assignments) {
     for (const fleet::Assigned& one : list.assigned) {
@@ -60,7 +60,8 @@ std::vector<fleet::ServedDeployment> served_deployments(const Leader& leader, bo
       fleet::ServedDeployment& deployment = served[at->second];
       const auto state = state_of(leader, one);
       if (!state || (*state == EndpointState::gone && !with_gone)) continue;
-      deployment.endpoints.push_back({to_string(one.key()), node, deployment.serving.max_concurrent, *state});
+      deployment.endpoints.push_back(
+          {to_string(one.key()), node, deployment.serving.max_concurrent, *state, one.place.devices});
     }
   }
   for (fleet::ServedDeployment& deployment : served) {

@@ -5,6 +5,7 @@
 #include "fleet/bounds.hpp"
 #include "server/acceptance.hpp"
 #include "server/leader.hpp"
+#include "server/shard_tables.hpp"
 #include "world/duration.hpp"
 #include "world/wall_time.hpp"
 
@@ -16,9 +17,10 @@ using fleet::EventKind;
 // The next state of one deployment; the earlier spec is kept for an undo.
 fleet::Wanted next_wanted(const fleet::Wanted* before, const DeploymentSpec& spec, std::uint64_t version) {
   // A number that no deployment of this name has had before: of one that was removed, replicas may still run.
-  if (!before) return {spec, version + 1, {}, std::nullopt};
+  if (!before) return with_shards({spec, version + 1, {}, std::nullopt});
   fleet::Wanted next = *before;
   next.spec = spec;
+  next = with_shards(std::move(next));
   if (same_but_replicas(before->spec, spec)) return next;
   ++next.revision;
   next.paused.reset();

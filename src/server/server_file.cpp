@@ -10,7 +10,7 @@ Result<ServerFile> read_server_file(std::string_view text, std::string_view file
   if (!file) return reading.error();
   const deployment::Table table(
       reading, *file, "the server's file",
-      {"listen", "tls_certificate", "tls_key", "host_names", "store", "gateway", "certificate_lifetime"});
+      {"listen", "tls_certificate", "tls_key", "host_names", "store", "gateway", "access_log", "certificate_lifetime"});
   // A service has another working folder than its operator.
   const auto path = [&](const char* key) {
     std::optional<std::string> read = table.text(key);
@@ -25,6 +25,7 @@ Result<ServerFile> read_server_file(std::string_view text, std::string_view file
   ServerFile read;
   read.store = table.text("store");
   read.gateway = table.text("gateway");
+  read.access_log = table.text("access_log");
   std::vector<std::string> addresses{default_address};
   if (table.has("listen")) addresses = table.texts("listen");
   for (std::string& address : addresses) {

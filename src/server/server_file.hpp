@@ -10,9 +10,11 @@
 namespace berth::server {
 
 struct ServerFile {
-  std::optional<std::string> store;  // absent: the default one
+  std::optional<std::string> store;    // absent: the default one
   std::optional<std::string> gateway;  // where its gateway takes requests, or "none"; absent: the default
   Endpoints endpoints;
+  std::optional<std::string> access_log =
+      {};  // which requests get a line in the log of its gateway; absent: the default
 };
 
 // TOML. invalid_argument: what is wrong, with the line.

@@ -73,6 +73,22 @@ std::uint32_t ShardTable::shards_of(const DeviceId& owner) const noexcept {
   return static_cast<std::uint32_t>(std::count(slots_.begin(), slots_.end(), slot));
 }
 
+std::vector<DeviceId> ShardTable::in_order(std::uint32_t shard) const {
+  std::vector<std::pair<std::uint64_t, const DeviceId*>> others;
+  const DeviceId* const owner = owner_of(shard);
+  for (const ShardOwner& one : owners_) {
+    const std::uint64_t rank = hash_key(hash_key(KeyHash::xxh3_v1, one.id.text()) + hash_key(std::uint64_t{shard}));
+    if (!owner || one.id != *owner) others.emplace_back(rank, &one.id);
+  }
+  std::sort(others.begin(), others.end(), [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first < b.first : *a.second < *b.second;
+  });
+  std::vector<DeviceId> order;
+  if (owner) order.push_back(*owner);
+  for (const auto& [rank, id] : others) order.push_back(*id);
+  return order;
+}
+
 bool ShardTable::rename(const DeviceId& from, const DeviceId& to) {
   const auto position_of = [&](const DeviceId& id) {
     return std::find_if(owners_.begin(), owners_.end(), [&](const ShardOwner& o) { return o.id == id; });

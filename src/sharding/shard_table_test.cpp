@@ -164,5 +164,36 @@ TEST(ShardTable, AnOwnerThatIsRenamedKeepsItsShards) {
   EXPECT_EQ(table, before);
 }
 
+TEST(ShardTable, TheOrderOfAShardBeginsWithItsOwnerAndDependsOnNothingElse) {
+  std::vector<ShardOwner> owners;
+  for (int i = 0; i < 8; ++i) owners.push_back({DeviceId("a/" + std::to_string(i))});
+  const ShardTable table = *allocate(ShardSpace(1024), owners);
+  std::map<DeviceId, int> second;  // who takes the shards of a/0
+  for (std::uint32_t shard = 0; shard < 1024; ++shard) {
+    const std::vector<DeviceId> order = table.in_order(shard);
+    EXPECT_EQ(order.size(), 8U);
+    EXPECT_EQ(order[0], *table.owner_of(shard));
+    EXPECT_EQ(std::set<DeviceId>(order.begin(), order.end()).size(), 8U);
+    if (order[0] == DeviceId("a/0")) ++second[order[1]];
+  }
+  EXPECT_EQ(second.size(), 7U);
+  for (const auto& [id, count] : second) EXPECT_LT(count, 40) << id << " takes most of 128 shards";
+
+  // Without the last owner, the order of the others stays, but that a new owner comes first.
+  std::vector<ShardOwner> fewer(owners.begin(), owners.end() - 1);
+  const ShardTable after = rebalance(table, fewer)->table;
+  for (std::uint32_t shard = 0; shard < 1024; ++shard) {
+    std::vector<DeviceId> was = table.in_order(shard), is = after.in_order(shard);
+    if (was[0] != is[0]) {
+      EXPECT_EQ(was[0], DeviceId("a/7"));
+      std::erase(was, is[0]);
+      is.erase(is.begin());
+    }
+    std::erase(was, DeviceId("a/7"));
+    EXPECT_EQ(was, is) << shard_name(shard);
+  }
+  EXPECT_TRUE(ShardTable(ShardSpace(4)).in_order(3).empty());
+}
+
 }  // namespace
 }  // namespace berth

@@ -23,20 +23,20 @@ using http::Async;
 
 void check_peek(std::string_view text) {
   using Outcome = gateway::Peeked::Outcome;
-  const gateway::Peeked peeked = gateway::peek_model(text);
+  const gateway::Peeked peeked = gateway::peek_member(text, "model");
   boost::json::error_code error;
   boost::json::parse_options options;
   options.max_depth = 32;
   const boost::json::value whole = boost::json::parse(text, error, {}, options);
   const boost::json::object* const object = error ? nullptr : whole.if_object();
   const boost::json::value* const model = object ? object->if_contains("model") : nullptr;
-  if (peeked.outcome == Outcome::found &&
-      (!model || !model->is_string() || std::string_view(model->as_string()) != peeked.model))
-    std::abort();
-  if (peeked.outcome == Outcome::absent && (!object || (model && model->is_string()))) std::abort();
-  if (peeked.outcome == Outcome::not_json && object &&
-      !(model && model->is_string() && model->as_string().size() > 1024))
-    std::abort();
+  std::optional<std::string> wanted;
+  if (model && model->is_string()) wanted = std::string(model->as_string());
+  if (model && model->is_int64()) wanted = std::to_string(model->as_int64());
+  if (model && model->is_uint64()) wanted = std::to_string(model->as_uint64());
+  if (peeked.outcome == Outcome::found && wanted != peeked.text) std::abort();
+  if (peeked.outcome == Outcome::absent && (!object || wanted)) std::abort();
+  if (peeked.outcome == Outcome::not_json && object) std::abort();
 }
 
 struct Target {

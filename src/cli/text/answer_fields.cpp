@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
+#include <cstdio>
 
 #include "berth/bytes.hpp"
 #include "world/wall_time.hpp"
@@ -22,6 +23,21 @@ std::optional<double> number_of(const json::value* value) {
   return std::isfinite(number) ? std::optional(std::clamp(number, -largest, largest)) : std::nullopt;
 }
 std::uint64_t whole(double number) { return number > 0 ? static_cast<std::uint64_t>(number) : 0; }
+// Three digits that count.
+std::string short_number(double number) {
+  char text[32];
+  std::snprintf(text, sizeof text, number >= 100 ? "%.0f" : number >= 10 ? "%.1f" : "%.2f", number);
+  std::string out = text;
+  if (out.find('.') != out.npos) {
+    while (out.back() == '0') out.pop_back();
+    if (out.back() == '.') out.pop_back();
+  }
+  return out;
+}
+std::string short_time(double seconds) {
+  if (seconds >= 1) return short_number(seconds) + " s";
+  return seconds >= 1e-3 ? short_number(seconds * 1e3) + " ms" : short_number(std::round(seconds * 1e6)) + " us";
+}
 std::string seconds_text(double seconds) {
   return age_text(std::chrono::seconds(static_cast<std::int64_t>(std::clamp(seconds, 0.0, 9e9))));
 }
@@ -66,6 +82,18 @@ std::string Fields::age(std::string_view key) const {
 std::string Fields::age_since(std::string_view key) const {
   const auto found = number(key);
   return found ? seconds_text((static_cast<double>(wall_time_us()) / 1000 - *found) / 1000) : "-";
+}
+std::string Fields::seconds(std::string_view key) const {
+  const auto found = number(key);
+  return found ? short_time(*found) : "-";
+}
+std::string Fields::microseconds(std::string_view key) const {
+  const auto found = number(key);
+  return found ? short_time(*found / 1e6) : "-";
+}
+std::string Fields::rate(std::string_view key) const {
+  const auto found = number(key);
+  return found ? short_number(*found) : "-";
 }
 std::string Fields::time(std::string_view key) const {
   const auto found = number(key);

@@ -32,6 +32,10 @@ class Fields {
   // Of seconds, and of the wall time of the event in milliseconds until now.
   std::string age(std::string_view key) const;
   std::string age_since(std::string_view key) const;
+  // Short times: "1.2 ms", "350 us", "2.5 s", of seconds and of microseconds. A rate: "0.25", "12".
+  std::string seconds(std::string_view key) const;
+  std::string microseconds(std::string_view key) const;
+  std::string rate(std::string_view key) const;
   std::string time(std::string_view key) const;  // "2026-11-15 12:01:02" for wall time in milliseconds
   bool is(std::string_view key) const;           // present and true
   bool has(std::string_view key) const;

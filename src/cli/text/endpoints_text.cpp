@@ -1,6 +1,7 @@
 #include "cli/text/endpoints_text.hpp"
 
 #include <boost/json.hpp>
+#include <functional>
 
 #include "cli/text/answer_fields.hpp"
 #include "cli/text/answer_table.hpp"
@@ -8,6 +9,41 @@
 namespace berth::cli {
 
 namespace json = boost::json;
+
+namespace {
+
+// Of the traffic of a deployment or a replica.
+Cell traffic_cell(std::string (Fields::*form)(std::string_view) const, std::string key) {
+  return [form, key = std::move(key)](const Fields& row) { return (row.in("traffic").*form)(key); };
+}
+
+std::string deployments_part(const json::array& deployments, const Style& style) {
+  json::array rows;
+  for (const json::value& one : deployments)
+    if (Fields(one).has("traffic")) rows.push_back(one);
+  if (rows.empty()) return {};
+  return table_text(rows,
+                    {{"DEPLOYMENT", text_cell("name"), 8},
+                     {">REQ/S", traffic_cell(&Fields::rate, "requests_per_s")},
+                     {">REJECT/S", traffic_cell(&Fields::rate, "rejected_per_s"), 0, 4},
+                     {">FAIL/S", traffic_cell(&Fields::rate, "failed_per_s"), 0, 5},
+                     {">WAITING", traffic_cell(&Fields::count, "waiting")},
+                     {">IN FLIGHT", traffic_cell(&Fields::count, "in_flight"), 0, 3},
+                     {">FIRST P50", traffic_cell(&Fields::seconds, "first_byte_s_p50"), 0, 2},
+                     {">FIRST P99", traffic_cell(&Fields::seconds, "first_byte_s_p99")},
+                     {">TOTAL P50", traffic_cell(&Fields::seconds, "total_s_p50"), 0, 1},
+                     {">TOTAL P99", traffic_cell(&Fields::seconds, "total_s_p99")}},
+                    style) +
+         "\n";
+}
+
+// A replica that takes requests may be left out by gateways for a while.
+std::string state_of(const Fields& row, const Style& style) {
+  const bool is_ejected = !row.in("traffic").list("ejected_by").empty();
+  return is_ejected ? paint(style, Colour::red, "ejected") : state_cell("state", style)(row);
+}
+
+}  // namespace
 
 std::string endpoints_text(const json::object& answer, const Style& style) {
   const Fields fields(answer);
@@ -23,12 +59,16 @@ std::string endpoints_text(const json::object& answer, const Style& style) {
     for (const json::value& endpoint : deployment.list("endpoints")) rows.push_back(endpoint);
   }
   if (rows.empty()) return out + "no replica takes requests: its command must listen on {port} or {socket}\n";
-  return out + table_text(rows,
-                          {{"REPLICA", text_cell("name"), 8},
-                           {"STATE", state_cell("state", style)},
-                           {"NODE", text_cell("node"), 8},
-                           {"MAX", count_cell("max_concurrent")}},
-                          style);
+  return out + deployments_part(fields.list("deployments"), style) +
+         table_text(rows,
+                    {{"REPLICA", text_cell("name"), 8},
+                     {"STATE", [style](const Fields& row) { return state_of(row, style); }},
+                     {"NODE", text_cell("node"), 8},
+                     {">MAX", count_cell("max_concurrent")},
+                     {">IN FLIGHT", traffic_cell(&Fields::count, "in_flight"), 0, 3},
+                     {">REQ/S", traffic_cell(&Fields::rate, "requests_per_s"), 0, 2},
+                     {">FIRST P99", traffic_cell(&Fields::seconds, "first_byte_s_p99"), 0, 1}},
+                    style);
 }
 
 }  // namespace berth::cli

@@ -26,6 +26,7 @@ struct GatewayArguments {
   std::vector<std::string> listen;
   std::optional<std::string> certificate, key;
   AgentArguments agent;  // its name and its log
+  gateway::AccessLines access_lines = gateway::AccessLines::failed;
 };
 
 Result<std::vector<http::ListenOn>> listeners_of(const GatewayArguments& arguments) {
@@ -79,9 +80,16 @@ int run_gateway_verb(const GatewayArguments& arguments) {
   std::string other;
   auto lock = ProcessLock::take(gateway::lock_file(*folder), "another gateway", other);
   if (!lock) return print_error(lock.error());
-  if (!*lock)
-    return print_error({ErrorCode::already_exists, "a gateway with this name already runs on this machine: " + other,
-                        "stop it first, or give this one another --name"});
+  std::optional<gateway::TakeOver> take_over;
+  if (!*lock) {
+    auto begun = gateway::TakeOver::begin(*folder);
+    if (!begun)
+      return print_error(
+          {ErrorCode::already_exists,
+           "a gateway with this name already runs on this machine: " + other + "; " + begun.error().message,
+           "stop it first, or give this one another --name"});
+    take_over.emplace(*std::move(begun));
+  }
   const http::ClientOptions server{
       .url = arguments.url, .ca_file = arguments.ca_file, .fingerprint = arguments.fingerprint};
   if (const auto joined = join_with(arguments, server, name, *folder); !joined) return print_error(joined.error());
@@ -96,6 +104,14 @@ int run_gateway_verb(const GatewayArguments& arguments) {
   };
   options.ending = [&] { lock->reset(); };
   options.listeners = *listeners;
+  options.folder = *folder;
+  if (take_over) options.take_over = &*take_over;
+  options.taken_over = [&]() -> Result<void> {
+    *lock = BERTH_TRY(ProcessLock::take(gateway::lock_file(*folder), "another gateway", other));
+    if (!*lock) return Error{ErrorCode::unavailable, "a third gateway with this name was started: " + other};
+    return {};
+  };
+  options.access_lines = arguments.access_lines;
   options.log = log_to_stderr(arguments.agent, {{"component", "gateway"}});
   const Result<void> ran = gateway::run_gateway(options, [&](const std::vector<std::string>& urls) {
     for (const std::string& url : urls) options.log({LogLevel::info, "takes requests at " + url});
@@ -124,9 +140,15 @@ void add_gateway(const Verb& command) {
               "fingerprint");
   verb.option("--name", "NAME", &arguments->agent.name, "of this gateway; without it the name of the machine");
   add_log_option(verb, arguments->agent);
+  const auto take_lines = [arguments](const std::string& name) -> Result<void> {
+    arguments->access_lines = BERTH_TRY(gateway::access_lines_named(name));
+    return {};
+  };
+  verb.option("--access-log", "WHICH", take_lines,
+              "requests that get a line in the log: all, none, or failed, at most 20 a second (failed)");
   verb.footer(
-      {"berth serve starts one by itself. Stopped, it takes no new connections and finishes the requests that it "
-       "has."});
+      {"berth serve starts one by itself. Stopped, it takes no new connections and finishes the requests that it has. "
+       "Where one with this name runs already, the new one takes its place without a pause."});
   verb.run([arguments] { return run_gateway_verb(*arguments); });
 }
 

@@ -41,24 +41,25 @@ struct ServeArguments {
   std::optional<std::string> certificate, key;
   std::vector<std::string> names;
   bool no_agent = false;
-  std::optional<std::string> gateway;
+  std::optional<std::string> gateway, access_log;
   AgentArguments agent;
 };
 
 // From the file, or from the options, of which the file has one each.
 Result<server::ServerFile> read_settings(const ServeArguments& arguments) {
   if (arguments.config && (arguments.store || !arguments.listen.empty() || arguments.certificate || arguments.key ||
-                           !arguments.names.empty() || arguments.gateway))
-    return Error{ErrorCode::invalid_argument,
-                 "--config excludes --store, --listen, --gateway, --tls-certificate, --tls-key and --host-name",
-                 "write them into " + *arguments.config};
+                           !arguments.names.empty() || arguments.gateway || arguments.access_log))
+    return Error{
+        ErrorCode::invalid_argument,
+        "--config excludes --store, --listen, --gateway, --access-log, --tls-certificate, --tls-key and --host-name",
+        "write them into " + *arguments.config};
   if (arguments.config) return server::read_server_file(BERTH_TRY(read_text(*arguments.config)), *arguments.config);
   if (arguments.certificate.has_value() != arguments.key.has_value())
     return Error{ErrorCode::invalid_argument, "a certificate needs its key, and a key its certificate",
                  "give both --tls-certificate and --tls-key"};
   std::optional<http::TlsFiles> tls;
   if (arguments.certificate) tls = http::TlsFiles{*arguments.certificate, *arguments.key};
-  server::ServerFile settings{arguments.store, arguments.gateway, {{}, arguments.names}};
+  server::ServerFile settings{arguments.store, arguments.gateway, {{}, arguments.names}, arguments.access_log};
   for (const std::string& address : arguments.listen) {
     BERTH_TRY(http::parse_listen_address(address));
     settings.endpoints.listeners.push_back({address, tls});
@@ -68,8 +69,10 @@ Result<server::ServerFile> read_settings(const ServeArguments& arguments) {
 }
 
 // One that an earlier server has started goes on.
-Result<void> start_gateway(const std::string& address, const ServeArguments& arguments, const server::Serving& serving,
-                           const server::ServeOptions& options, std::optional<OwnGateway>& gateway) {
+Result<void> start_gateway(const server::ServerFile& settings, const ServeArguments& arguments,
+                           const server::Serving& serving, const server::ServeOptions& options,
+                           std::optional<OwnGateway>& gateway) {
+  const std::string address = settings.gateway.value_or(gateway::default_address);
   const std::string folder = BERTH_TRY(private_folder(BERTH_TRY(state_folder("gateway")) + "/" + options.name));
   BERTH_TRY(serving.add_own_gateway(options.name, folder));
   std::vector<std::string> words{"gateway", "--join", serving.socket, "--name", options.name, "--listen", address};
@@ -82,12 +85,17 @@ Result<void> start_gateway(const std::string& address, const ServeArguments& arg
     words.emplace_back("--log");
     words.emplace_back(*arguments.agent.log == LogForm::json ? "json" : "logfmt");
   }
+  if (settings.access_log) {
+    words.emplace_back("--access-log");
+    words.push_back(*settings.access_log);
+  }
   gateway.emplace(folder, std::move(words), options.log);
   return {};
 }
 
 // Whether other machines could reach a gateway that no certificate identifies.
 Result<void> check_gateway(const std::string& gateway, const server::ServerFile& settings) {
+  if (settings.access_log) BERTH_TRY(gateway::access_lines_named(*settings.access_log));
   if (gateway == no_gateway) return {};
   const auto is_local = [](const std::string& address) {
     const auto parsed = http::parse_listen_address(address);
@@ -158,7 +166,7 @@ int run_serve(const ServeArguments& arguments) {
     if (gateway_address == no_gateway) {
       if (const auto left = state_folder("gateway")) end_gateway(*left + "/" + options.name);
     } else {
-      if (const auto started = start_gateway(gateway_address, arguments, serving, options, gateway); !started) {
+      if (const auto started = start_gateway(*settings, arguments, serving, options, gateway); !started) {
         agent_error = started.error();
         return serving.shutdown();
       }
@@ -204,6 +212,8 @@ void add_serve(const Verb& command) {
               "another name by which clients reach this server, besides the name of the machine; may be repeated");
   verb.option("--gateway", "ADDRESS", &arguments->gateway,
               "ADDRESS:PORT at which a gateway takes requests for replicas (127.0.0.1:8081), or none");
+  verb.option("--access-log", "WHICH", &arguments->access_log,
+              "requests that get a line in the log of the gateway: all, none, or failed, at most 20 a second (failed)");
   verb.flag("--no-agent", arguments->no_agent, "do not run an agent on this machine");
   add_agent_options(verb, arguments->agent);
   verb.footer(

@@ -9,6 +9,8 @@
 
 namespace berth::cli {
 
+using namespace world;
+
 void add_store(const Verb& command);
 
 namespace {

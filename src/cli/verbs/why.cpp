@@ -8,6 +8,8 @@
 #include "cli/server_access.hpp"
 #include "cli/text/candidates_text.hpp"
 #include "cli/text/fleet_text.hpp"
+#include "cli/text/request_text.hpp"
+#include "cli/text/shards_text.hpp"
 #include "cli/text/terminal.hpp"
 #include "format/json_text.hpp"
 #include "inventory/short_id.hpp"
@@ -167,10 +169,11 @@ json::object why_to_json(const DecisionRecord& record, const Explanation& explan
 namespace {
 
 struct WhyArguments {
-  std::optional<std::string> id;  // of a decision; absent: the last one
-  std::string replica;            // NAME/N after the word "replica"
+  std::optional<std::string> id;              // of a decision; absent: the last one
+  std::string name;                           // after the word "replica", "request" or "key"
+  std::string deployment, host, path, model;  // of a request that was not sent, or of a key
   bool list = false;
-  ServerArguments server;  // of a replica
+  ServerArguments server;  // of a replica or a key
 };
 
 // The decision of a job. `unavailable`: none was made yet.
@@ -183,12 +186,51 @@ Result<DecisionRecord> record_of_job(const std::string& folder, const Job& job) 
                                            (job.progress.reason.empty() ? "" : ": " + job.progress.reason)};
 }
 
+int run_why_key(const WhyArguments& arguments) {
+  Result<ServerAccess> server = ServerAccess::open(arguments.server);
+  if (!server) return print_error(server.error());
+  const Result<Answer> answer = server->call({"/api/v1/shards"});
+  if (!answer) return print_error(answer.error());
+  const Result<KeyPlace> place = place_of_key(answer->json, arguments.deployment, arguments.name);
+  if (!place) return print_error(place.error());
+  if (arguments.server.json) return print(json_text(to_json(*place)) + "\n");
+  return print(key_place_text(*place, stdout_style()));
+}
+
+// What happened to a request, or what would happen to one.
+int run_why_request(const WhyArguments& arguments) {
+  json::object asked;
+  for (const auto& [name, value] : {std::pair("deployment", &arguments.deployment),
+                                    {"host", &arguments.host},
+                                    {"path", &arguments.path},
+                                    {"model", &arguments.model}})
+    if (!value->empty()) asked[name] = *value;
+  if (asked.empty() == arguments.name.empty())
+    return print_error({ErrorCode::invalid_argument,
+                        asked.empty() ? "no request was named" : "a request that was sent has its path and its model",
+                        "write berth why request ID, or berth why request --path PATH"});
+  if (asked.empty())
+    return call_and_print(arguments.server, {"/api/v1/requests/" + http::encoded(arguments.name)}, request_text);
+  return call_and_print(arguments.server, {"/api/v1/route", "POST", std::move(asked)}, route_text);
+}
+
 int run_why(const WhyArguments& arguments) {
   const bool as_json = arguments.server.json;
-  if (!arguments.replica.empty()) {
+  const bool is_request = !arguments.host.empty() || !arguments.path.empty() || !arguments.model.empty();
+  if (arguments.id == "request") return run_why_request(arguments);
+  if (arguments.id == "key" && !arguments.name.empty() && !is_request) return run_why_key(arguments);
+  if (arguments.id == "key")
+    return print_error({ErrorCode::invalid_argument,
+                        is_request ? "a key has no path, host or model" : "no key was given",
+                        "write berth why key KEY"});
+  if (is_request || !arguments.deployment.empty())
+    return print_error({ErrorCode::invalid_argument, "--deployment, --host, --path and --model are about a request",
+                        "write berth why request --path PATH"});
+  if (!arguments.name.empty()) {
     if (arguments.id != "replica")
-      return print_error({ErrorCode::invalid_argument, "there are two names", "write berth why replica NAME/N"});
-    const Result<std::string> target = replica_target(arguments.replica);
+      return print_error({ErrorCode::invalid_argument, "there are two names",
+                          "write berth why replica NAME/N, berth why request ID or berth why key KEY"});
+    const Result<std::string> target = replica_target(arguments.name);
     if (!target) return print_error(target.error());
     return call_and_print(arguments.server, {*target}, replica_text);
   }
@@ -218,9 +260,18 @@ void add_why(const Verb& command) {
   Verb verb = command.add("why", "explain a decision, and what would have let the request fit");
   verb.argument("ID", &arguments->id,
                 "a decision, by its id or the beginning of one, or a job; without it the last decision", false);
-  verb.argument("NAME/N", &arguments->replica,
-                "after the word replica: a replica of the fleet; shows its state and, if it has no place, the reason",
+  verb.argument("NAME", &arguments->name,
+                "after the word replica: a replica of the fleet, as NAME/N; shows its state and, if it has no place, "
+                "the reason. After the word request: the id that a gateway's answer has in x-request-id; shows which "
+                "replica got the request and why, and how it ended. After the word key: a key of requests; shows which "
+                "replica has it",
                 false);
+  verb.option("--path", "PATH", &arguments->path,
+              "after the word request, without an id: show where a request to this path would go now");
+  verb.option("--host", "HOST", &arguments->host, "the same for a request to this host");
+  verb.option("--model", "MODEL", &arguments->model, "the same for a request whose body names this model");
+  verb.option("--deployment", "NAME", &arguments->deployment,
+              "the same for a request to this deployment; after the word key: whose key it is");
   verb.flag("--list", arguments->list, "the recorded decisions, the last one first");
   verb.flag("--json", arguments->server.json, "print one JSON value; berth replay reads that of one decision");
   add_address_options(verb, arguments->server);

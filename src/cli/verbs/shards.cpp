@@ -1,0 +1,14 @@
+// `berth shards`: which replica has which keys.
+#include "cli/server_access.hpp"
+#include "cli/text/shards_text.hpp"
+
+namespace berth::cli {
+
+void add_shards(const Verb& command) {
+  const auto arguments = std::make_shared<ServerArguments>();
+  Verb verb = command.add("shards", "show which replica has how many of the keys, and what the last change moved");
+  add_server_options(verb, *arguments);
+  verb.run([arguments] { return call_and_print(*arguments, {"/api/v1/shards"}, shards_text); });
+}
+
+}  // namespace berth::cli

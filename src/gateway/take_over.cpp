@@ -1,0 +1,183 @@
+#include "gateway/take_over.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "http/listening.hpp"
+
+namespace berth::gateway {
+
+using world::Descriptor;
+
+namespace {
+
+constexpr std::size_t sockets_max = 32, text_bytes_max = 16 * 1024;
+constexpr int answer_ms = 5'000;
+constexpr char is_ready = 'r', is_yours = 'y';
+
+std::string socket_file(const std::string& folder) { return folder + "/take-over.socket"; }
+
+Error failed(const char* what) {
+  return {ErrorCode::unavailable, std::string("cannot take over from the gateway that runs: ") + what};
+}
+
+void set_time_limit(int socket) {
+  const timeval limit{answer_ms / 1000, 0};
+  setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+}
+
+bool send_byte(int socket, char byte) { return ::send(socket, &byte, 1, MSG_NOSIGNAL) == 1; }
+bool receive_byte(int socket, char expected) {
+  char byte = 0;
+  return ::recv(socket, &byte, 1, 0) == 1 && byte == expected;
+}
+
+// The addresses, one a line, with as many descriptors.
+bool send_sockets(int to, const std::map<std::string, int>& sockets) {
+  std::string text;
+  std::vector<int> descriptors;
+  for (const auto& [address, descriptor] : sockets) {
+    if (descriptors.size() == sockets_max) break;
+    text += address + "\n";
+    descriptors.push_back(descriptor);
+  }
+  if (descriptors.empty()) return false;
+  std::vector<char> control(CMSG_SPACE(descriptors.size() * sizeof(int)));
+  iovec data{text.data(), text.size()};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(descriptors.size() * sizeof(int));
+  std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size() * sizeof(int));
+  return ::sendmsg(to, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
+}
+
+std::map<std::string, Descriptor> receive_sockets(int from) {
+  std::string text(text_bytes_max, '\0');
+  std::vector<char> control(CMSG_SPACE(sockets_max * sizeof(int)));
+  iovec data{text.data(), text.size()};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  const ssize_t size = ::recvmsg(from, &message, MSG_CMSG_CLOEXEC);
+  std::vector<Descriptor> descriptors;
+  for (cmsghdr* header = size > 0 ? CMSG_FIRSTHDR(&message) : nullptr; header != nullptr;
+       header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    for (std::size_t at = 0; at + sizeof(int) <= header->cmsg_len - CMSG_LEN(0); at += sizeof(int)) {
+      int descriptor = -1;
+      std::memcpy(&descriptor, CMSG_DATA(header) + at, sizeof descriptor);
+      descriptors.emplace_back(descriptor);
+    }
+  }
+  std::map<std::string, Descriptor> sockets;
+  std::string_view rest(text.data(), size > 0 ? static_cast<std::size_t>(size) : 0);
+  for (Descriptor& descriptor : descriptors) {
+    const std::size_t end = rest.find('\n');
+    if (end == rest.npos) break;
+    sockets.emplace(std::string(rest.substr(0, end)), std::move(descriptor));
+    rest.remove_prefix(end + 1);
+  }
+  return sockets;
+}
+
+}  // namespace
+
+Result<TakeOver> TakeOver::begin(const std::string& folder) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = socket_file(folder);
+  if (path.size() >= sizeof address.sun_path) return failed("the path of its folder is too long");
+  std::memcpy(address.sun_path, path.data(), path.size());
+  TakeOver made;
+  made.connection_ = Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!made.connection_) return failed(std::strerror(errno));
+  set_time_limit(made.connection_.get());
+  if (::connect(made.connection_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    return failed(std::strerror(errno));
+  made.sockets_ = receive_sockets(made.connection_.get());
+  if (made.sockets_.empty()) return failed("it does not answer");
+  return made;
+}
+
+void TakeOver::give_to(std::vector<http::ListenOn>& listeners) {
+  for (http::ListenOn& one : listeners) {
+    const auto address = http::parse_listen_address(one.address);
+    if (!address) continue;
+    if (const auto found = sockets_.find(to_text(*address)); found != sockets_.end())
+      one.descriptor = found->second.release();
+  }
+  sockets_.clear();
+}
+
+Result<void> TakeOver::finish() {
+  if (!send_byte(connection_.get(), is_ready) || !receive_byte(connection_.get(), is_yours))
+    return failed("it does not end");
+  return {};
+}
+
+Result<std::unique_ptr<TakeOverOffer>> TakeOverOffer::make(const std::string& folder, Sockets sockets,
+                                                           std::function<void()> taken) {
+  http::Listening listening = BERTH_TRY(http::open_listening({"", 0, socket_file(folder)}));
+  Descriptor descriptor(listening.descriptor), end(::eventfd(0, EFD_CLOEXEC));
+  if (!end) return failed(std::strerror(errno));
+  return std::unique_ptr<TakeOverOffer>(
+      new TakeOverOffer(std::move(descriptor), std::move(end), std::move(sockets), std::move(taken)));
+}
+
+TakeOverOffer::TakeOverOffer(Descriptor listening, Descriptor end, Sockets sockets, std::function<void()> taken)
+    : listening_(std::move(listening)),
+      end_(std::move(end)),
+      sockets_(std::move(sockets)),
+      taken_(std::move(taken)),
+      thread_([this] { run(); }) {}
+
+TakeOverOffer::~TakeOverOffer() {
+  const std::uint64_t one = 1;
+  static_cast<void>(::write(end_.get(), &one, sizeof one));
+  thread_.join();
+}
+
+void TakeOverOffer::run() {
+  while (true) {
+    pollfd polled[] = {{listening_.get(), POLLIN, 0}, {end_.get(), POLLIN, 0}};
+    if (::poll(polled, 2, -1) < 0 && errno != EINTR) return;
+    if (polled[1].revents != 0) return;
+    if (polled[0].revents == 0) continue;
+    const Descriptor connection(::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (connection && serve(connection.get())) return;
+  }
+}
+
+// True: it is taken.
+bool TakeOverOffer::serve(int connection) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  const bool is_known = ::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
+  if (!is_known || peer.uid != ::geteuid()) return false;
+  if (!send_sockets(connection, sockets_())) return false;
+  // It asks its server about the fleet first. One that fails closes the connection.
+  pollfd polled[] = {{connection, POLLIN, 0}, {end_.get(), POLLIN, 0}};
+  while (::poll(polled, 2, -1) < 0 && errno == EINTR) {
+  }
+  if (polled[1].revents != 0 || !receive_byte(connection, is_ready)) return false;
+  taken_();
+  listening_.close();  // the next offer is of the other one
+  send_byte(connection, is_yours);
+  return true;
+}
+
+}  // namespace berth::gateway

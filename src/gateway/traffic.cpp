@@ -1,0 +1,71 @@
+#include "gateway/traffic.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace berth::gateway {
+
+using fleet::RequestCounts;
+using fleet::RequestOutcome;
+using fleet::RequestRecord;
+
+namespace {
+
+std::string class_of(std::uint32_t status) { return std::to_string(status / 100) + "xx"; }
+
+void count_in(RequestCounts& row, const RequestRecord& record) {
+  switch (record.outcome) {
+    case RequestOutcome::answered:
+      ++row.answered[class_of(record.status)];
+      if (record.first_byte_us) row.first_byte.add(std::chrono::microseconds(*record.first_byte_us));
+      row.total.add(std::chrono::microseconds(record.total_us));
+      break;
+    case RequestOutcome::rejected: ++row.rejected[record.reason]; break;
+    case RequestOutcome::failed: ++row.failed; break;
+    case RequestOutcome::abandoned: ++row.abandoned; break;
+  }
+  if (record.tries > 1) row.retried += record.tries - 1;
+}
+
+}  // namespace
+
+void Traffic::count(const Try& attempt) {
+  RequestCounts& row = replicas_[attempt.replica];
+  switch (attempt.outcome) {
+    case RequestOutcome::answered:
+      ++row.answered[class_of(attempt.status)];
+      row.first_byte.add(attempt.first_byte);
+      row.total.add(attempt.took);
+      break;
+    case RequestOutcome::rejected: ++row.rejected["refused"]; break;
+    case RequestOutcome::failed: ++row.failed; break;
+    case RequestOutcome::abandoned: ++row.abandoned; break;
+  }
+}
+
+void Traffic::count(RequestRecord record) {
+  count_in(deployments_[record.deployment.text()], record);
+  count_in(callers_[record.caller], record);
+  auto& records = record.outcome == RequestOutcome::failed ? failed_ : others_;
+  if (records.size() < fleet::report_records_max) records.push_back(std::move(record));
+}
+
+void Traffic::keep_only(const std::set<std::string>& deployments, const std::set<std::string>& replicas,
+                        const std::set<std::string>& callers) {
+  std::erase_if(deployments_, [&](const auto& row) { return !row.first.empty() && !deployments.contains(row.first); });
+  std::erase_if(replicas_, [&](const auto& row) { return !replicas.contains(row.first); });
+  std::erase_if(callers_, [&](const auto& row) {
+    return !row.first.empty() && row.first != "local" && !callers.contains(row.first);
+  });
+}
+
+std::vector<RequestRecord> Traffic::take_records() {
+  std::vector<RequestRecord> taken = std::exchange(failed_, {});
+  std::move(others_.begin(), others_.end(), std::back_inserter(taken));
+  others_.clear();
+  if (taken.size() > fleet::report_records_max) taken.resize(fleet::report_records_max);
+  return taken;
+}
+
+}  // namespace berth::gateway

@@ -1,0 +1,61 @@
+// Of the API: what gateways report about requests, single requests, and what would happen to one.
+#include <algorithm>
+#include <boost/json.hpp>
+
+#include "format/fleet_json.hpp"
+#include "http/request_checks.hpp"
+#include "server/answers.hpp"
+#include "server/api.hpp"
+#include "server/route_view.hpp"
+
+namespace berth::server {
+
+namespace json = boost::json;
+
+void Api::put_gateway_report(const Call& call) {
+  auto report = read_body(call.request, [](const json::object& body, const std::string& where) {
+    format::check_members(body, {"report"}, where);
+    return format::gateway_report_of(format::member(body, "report", where), where + ".report");
+  });
+  if (!report) return send(call.responder, report.error());
+  const auto found = leader_.state().credentials.find(call.who.credential);
+  const std::string name =
+      found == leader_.state().credentials.end() ? call.who.credential : found->second.name.value_or(found->first);
+  const std::size_t records = report->requests.size();
+  reports_.take(name, *std::move(report), leader_.now());
+  send(call.responder, json::object{{"requests", records}});
+}
+
+void Api::get_request(const Call& call) {
+  const std::string& id = call.part("ID");
+  json::array requests;
+  for (const fleet::RequestRecord& record : reports_.find(id)) requests.push_back(format::to_json(record));
+  if (requests.empty())
+    return call.responder.send(http::error_response(404, "not_found",
+                                                    "the server has no record of a request " + format::in_quotes(id),
+                                                    "a server keeps the last 10,000 requests since it started; an "
+                                                    "answer has the id of its request in x-request-id"));
+  send(call.responder, json::object{{"requests", std::move(requests)}});
+}
+
+void Api::post_route(const Call& call) {
+  const auto question = read_body(call.request, [](const json::object& body, const std::string& where) {
+    format::check_members(body, {"deployment", "host", "path", "model"}, where);
+    const auto text = [&](const char* name) {
+      return format::optional_member(body, name, where, format::text_of).value_or("");
+    };
+    RouteQuestion read;
+    if (const std::string deployment = text("deployment"); !deployment.empty()) read.deployment.emplace(deployment);
+    read.host = http::host_name(text("host")).value_or("");
+    read.path = text("path");
+    read.model = text("model");
+    if (!read.deployment && read.path.empty() && read.host.empty() && read.model.empty())
+      throw format::JsonError{where + " names neither a deployment, nor a path, a host or a model"};
+    read.path = read.path.substr(0, read.path.find('?'));
+    return read;
+  });
+  if (!question) return send(call.responder, question.error());
+  send(call.responder, json::object{{"route", format::to_json(route_view(leader_, reports_, *question))}});
+}
+
+}  // namespace berth::server

@@ -1,0 +1,117 @@
+#include "server/gateway_reports.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace berth::server {
+
+using fleet::GatewayReport;
+using fleet::RequestCounts;
+using fleet::RequestRecord;
+
+namespace {
+
+// A gateway that has been silent for this long is forgotten.
+constexpr Duration forgotten_after = std::chrono::minutes(10);
+// Rates over a shorter time say little.
+constexpr Duration rate_time_min = std::chrono::milliseconds(900);
+
+// `rows` are in the order of their names.
+const RequestCounts* row_of(const std::vector<RequestCounts>& rows, std::string_view name) {
+  const auto found = std::lower_bound(rows.begin(), rows.end(), name,
+                                      [](const RequestCounts& row, std::string_view of) { return row.name < of; });
+  return found == rows.end() || found->name != name ? nullptr : &*found;
+}
+
+std::optional<double> rounded(std::optional<double> value, double unit) {
+  return value ? std::optional(std::round(*value / unit) * unit) : value;
+}
+
+}  // namespace
+
+void GatewayReports::take(const std::string& gateway, GatewayReport report, TimePoint now) {
+  for (RequestRecord& record : report.requests) {
+    record.gateway = gateway;
+    records_.push_back(std::move(record));
+    if (records_.size() > records_max) records_.pop_front();
+  }
+  report.requests.clear();
+  for (auto* rows : {&report.deployments, &report.replicas, &report.callers})
+    std::sort(rows->begin(), rows->end(),
+              [](const RequestCounts& a, const RequestCounts& b) { return a.name < b.name; });
+  Reporter& reporter = reporters_[gateway];
+  const bool is_other = reporter.last.report.started_ms != report.started_ms;
+  reporter.last = {std::move(report), now};
+  if (is_other) {
+    reporter.base = reporter.next_base = reporter.last;
+  } else if (now - reporter.next_base.at >= window) {
+    reporter.base = std::exchange(reporter.next_base, reporter.last);
+  }
+  std::erase_if(reporters_, [&](const auto& item) { return now - item.second.last.at > forgotten_after; });
+}
+
+std::map<std::string, const GatewayReport*> GatewayReports::current(TimePoint now) const {
+  std::map<std::string, const GatewayReport*> found;
+  for (const auto& [name, reporter] : reporters_)
+    if (now - reporter.last.at <= report_age_max) found.emplace(name, &reporter.last.report);
+  return found;
+}
+
+std::optional<fleet::Traffic> GatewayReports::traffic(List list, std::string_view name, TimePoint now) const {
+  fleet::Traffic traffic;
+  RequestCounts recent;  // of all gateways
+  double requests_per_s = 0, rejected_per_s = 0, failed_per_s = 0;
+  bool is_known = false, has_rates = true;
+  for (const auto& [gateway, reporter] : reporters_) {
+    if (now - reporter.last.at > report_age_max) continue;
+    const RequestCounts* const row = row_of(reporter.last.report.*list, name);
+    if (!row) continue;
+    is_known = true;
+    if (row->is_ejected) traffic.ejected_by.push_back(gateway);
+    const RequestCounts* const before = row_of(reporter.base.report.*list, name);
+    const RequestCounts counted = since(*row, before ? *before : RequestCounts());
+    add(recent, counted);
+    const Duration time = reporter.last.at - reporter.base.at;
+    has_rates = has_rates && time >= rate_time_min;
+    if (!has_rates) continue;
+    const double seconds = std::chrono::duration<double>(time).count();
+    requests_per_s += static_cast<double>(ended(counted)) / seconds;
+    rejected_per_s += static_cast<double>(fleet::sum_of(counted.rejected)) / seconds;
+    failed_per_s += static_cast<double>(counted.failed) / seconds;
+  }
+  if (!is_known) return std::nullopt;
+  traffic.waiting = recent.waiting;
+  traffic.in_flight = recent.in_flight;
+  constexpr double thousandth = 1e-3, microsecond = 1e-6;
+  if (has_rates) {
+    traffic.requests_per_s = rounded(requests_per_s, thousandth);
+    traffic.rejected_per_s = rounded(rejected_per_s, thousandth);
+    traffic.failed_per_s = rounded(failed_per_s, thousandth);
+  }
+  traffic.first_byte_s_p50 = rounded(recent.first_byte.quantile_s(0.5), microsecond);
+  traffic.first_byte_s_p99 = rounded(recent.first_byte.quantile_s(0.99), microsecond);
+  traffic.total_s_p50 = rounded(recent.total.quantile_s(0.5), microsecond);
+  traffic.total_s_p99 = rounded(recent.total.quantile_s(0.99), microsecond);
+  return traffic;
+}
+
+std::optional<fleet::Traffic> GatewayReports::of_deployment(std::string_view name, TimePoint now) const {
+  return traffic(&GatewayReport::deployments, name, now);
+}
+
+std::optional<fleet::Traffic> GatewayReports::of_replica(std::string_view name, TimePoint now) const {
+  return traffic(&GatewayReport::replicas, name, now);
+}
+
+std::vector<RequestRecord> GatewayReports::find(std::string_view id) const {
+  std::vector<RequestRecord> found;
+  for (auto record = records_.rbegin(); record != records_.rend() && found.size() < found_max; ++record) {
+    if (record->id != id) continue;
+    // A report whose answer was lost is sent again.
+    if (std::find(found.begin(), found.end(), *record) == found.end()) found.push_back(*record);
+  }
+  return found;
+}
+
+}  // namespace berth::server

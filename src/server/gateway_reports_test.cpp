@@ -1,0 +1,211 @@
+#include "server/gateway_reports.hpp"
+
+#include <gtest/gtest.h>
+
+#include "server/request_metrics.hpp"
+#include "server/route_view.hpp"
+#include "server/test_leader.hpp"
+
+namespace berth::server {
+namespace {
+
+const TimePoint reports_start = TimePoint() + 1h;
+
+// So many requests to "a" since the gateway started, each of 3 ms.
+fleet::GatewayReport counted(std::uint64_t requests, std::uint64_t started_ms = 1) {
+  fleet::GatewayReport report;
+  report.started_ms = started_ms;
+  fleet::RequestCounts row;
+  row.name = "a";
+  row.answered["2xx"] = requests;
+  row.rejected["full"] = requests / 10;
+  row.in_flight = 2;
+  for (std::uint64_t i = 0; i < requests; ++i) {
+    row.first_byte.add(3ms);
+    row.total.add(3ms);
+  }
+  report.deployments = {row};
+  row.name = "a/0#1";
+  report.replicas = {row};
+  return report;
+}
+
+fleet::RequestRecord request_of(const std::string& id, std::uint64_t at_ms) {
+  fleet::RequestRecord record;
+  record.id = id;
+  record.at_ms = at_ms;
+  return record;
+}
+
+TEST(GatewayReports, RatesAreThoseOfTheLastSecondsAndAbsentBeforeTheyAreKnown) {
+  GatewayReports reports;
+  TimePoint now = reports_start;
+  EXPECT_FALSE(reports.of_deployment("a", now));
+  reports.take("head", counted(1000), now);
+  EXPECT_FALSE(reports.of_deployment("a", now)->requests_per_s) << "what was before is not known";
+  EXPECT_FALSE(reports.of_deployment("a", now)->first_byte_s_p50) << "it is of another time";
+  EXPECT_EQ(reports.of_deployment("a", now)->in_flight, 2U);
+  for (std::uint64_t second = 1; second <= 60; ++second) {
+    now += 1s;
+    reports.take("head", counted(1000 + (second <= 30 ? 100 * second : 3000)), now);
+    const auto traffic = reports.of_deployment("a", now);
+    if (second <= 30) {
+      EXPECT_NEAR(*traffic->requests_per_s, 110, 2) << second;
+      EXPECT_NEAR(*traffic->rejected_per_s, 10, 2) << second;
+    } else if (second > 50) {
+      EXPECT_EQ(traffic->requests_per_s, 0) << "none came in the last 20 s, " << second;
+      EXPECT_FALSE(traffic->total_s_p50);
+    }
+  }
+  EXPECT_FALSE(reports.of_replica("a/1#2", now));
+  reports.take("head", counted(5, 2), now);
+  EXPECT_FALSE(reports.of_deployment("a", now)->requests_per_s) << "the gateway was started again";
+}
+
+TEST(GatewayReports, GatewaysAreSummedAndASilentOneCountsForFiveSeconds) {
+  GatewayReports reports;
+  reports.take("head", counted(0), reports_start);
+  reports.take("edge", counted(0), reports_start);
+  reports.take("head", counted(100), reports_start + 10s);
+  reports.take("edge", counted(300), reports_start + 10s);
+  const auto both = reports.of_replica("a/0#1", reports_start + 10s);
+  EXPECT_NEAR(*both->requests_per_s, 44, 0.1) << "10 % were rejected as well";
+  EXPECT_EQ(both->in_flight, 4U);
+  EXPECT_GT(*both->first_byte_s_p99, 0.002);
+  EXPECT_LE(*both->first_byte_s_p99, 0.004);
+  reports.take("head", counted(100), reports_start + 14s);
+  EXPECT_EQ(reports.current(reports_start + 15s).size(), 2U);
+  EXPECT_EQ(reports.current(reports_start + 15s + 1ms).size(), 1U);
+  EXPECT_EQ(reports.of_replica("a/0#1", reports_start + 16s)->in_flight, 2U);
+  EXPECT_FALSE(reports.of_replica("a/0#1", reports_start + 20s));
+}
+
+TEST(GatewayReports, TheLastRequestsAreKeptAndTheNewestOfAnIdComesFirst) {
+  GatewayReports reports;
+  fleet::GatewayReport report;
+  for (std::uint64_t i = 0; i < GatewayReports::records_max + 5; ++i)
+    report.requests.push_back(request_of("r" + std::to_string(i), i));
+  report.requests.push_back(request_of("twice", 1));
+  report.requests.push_back(request_of("twice", 2));
+  report.requests.push_back(request_of("twice", 2));
+  reports.take("head", std::move(report), reports_start);
+  EXPECT_EQ(reports.records(), GatewayReports::records_max);
+  EXPECT_TRUE(reports.find("r4").empty());
+  ASSERT_EQ(reports.find("r100").size(), 1U);
+  EXPECT_EQ(reports.find("r100")[0].gateway, "head");
+  const auto twice = reports.find("twice");
+  ASSERT_EQ(twice.size(), 2U) << "a report that came twice";
+  EXPECT_EQ(twice[0].at_ms, 2U);
+}
+
+TEST(GatewayReports, MetricsAreHistogramsOfPrometheusPerGateway) {
+  GatewayReports reports;
+  EXPECT_EQ(request_metrics_text(reports, reports_start).find("{"), std::string::npos) << "nothing is known";
+  fleet::GatewayReport report = counted(3);
+  report.deployments[0].first_byte.add(1h);
+  fleet::RequestCounts row;
+  row.name = "a\"b";
+  row.failed = 1;
+  report.callers = {row};
+  row = {};
+  row.rejected["no_route"] = 7;
+  report.deployments.push_back(row);
+  reports.take("head", std::move(report), reports_start);
+  const std::string text = request_metrics_text(reports, reports_start);
+  for (const char* line : {
+           "# TYPE berth_request_first_byte_seconds histogram\n",
+           "berth_requests_total{gateway=\"head\",deployment=\"a\",outcome=\"2xx\"} 3\n",
+           "berth_requests_total{gateway=\"head\",outcome=\"rejected\"} 7\n",
+           "berth_requests_rejected_total{gateway=\"head\",reason=\"no_route\"} 7\n",
+           "berth_requests_in_flight{gateway=\"head\",deployment=\"a\"} 2\n",
+           "berth_request_first_byte_seconds_bucket{gateway=\"head\",deployment=\"a\",le=\"0.002\"} 0\n",
+           "berth_request_first_byte_seconds_bucket{gateway=\"head\",deployment=\"a\",le=\"0.004\"} 3\n",
+           "berth_request_first_byte_seconds_bucket{gateway=\"head\",deployment=\"a\",le=\"262.144\"} 3\n",
+           "berth_request_first_byte_seconds_bucket{gateway=\"head\",deployment=\"a\",le=\"+Inf\"} 4\n",
+           "berth_request_first_byte_seconds_count{gateway=\"head\",deployment=\"a\"} 4\n",
+           "berth_request_seconds_sum{gateway=\"head\",deployment=\"a\"} 0.009\n",
+           "berth_replica_ejected{gateway=\"head\",replica=\"a/0#1\"} 0\n",
+           "berth_caller_requests_total{gateway=\"head\",caller=\"a\\\"b\",outcome=\"failed\"} 1\n",
+       })
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+  EXPECT_EQ(request_metrics_text(reports, reports_start + 6s).find("{"), std::string::npos) << "it is too old";
+}
+
+class RouteTest : public LeaderTest {
+ protected:
+  // Two replicas of "batch", below /batch.
+  void serve_two(std::uint32_t max_concurrent) {
+    DeploymentSpec spec;
+    spec.replicas = 2;
+    spec.environment["PORT"] = "{port}";
+    spec.serving.path = "/batch";
+    spec.serving.max_concurrent = max_concurrent;
+    spec.name = DeploymentId("batch");
+    spec.model = "llama-3.1-8b";
+    spec.command = {"serve"};
+    spec.cpu = true;
+    Project project;
+    project.cluster.name = "lab";
+    project.deployments.push_back(std::move(spec));
+    EXPECT_TRUE(report("a-1", 1, 100));
+    EXPECT_TRUE(leader_.apply(project, std::nullopt, "user:ann"));
+    EXPECT_TRUE(leader_.step());
+    std::vector<fleet::ReplicaReport> replicas;
+    for (const auto& order : leader_.orders(node_).orders) {
+      fleet::ReplicaReport ready;
+      ready.key = order.assigned.key();
+      ready.state = fleet::ReplicaState::ready;
+      replicas.push_back(ready);
+      names_.push_back(to_string(ready.key));
+    }
+    ASSERT_EQ(names_.size(), 2U);
+    EXPECT_TRUE(report("a-1", 2, 100, 0, replicas));
+  }
+  fleet::RouteAnswer ask(const RouteQuestion& question) { return route_view(leader_, reports_, question); }
+  void reported(std::uint64_t in_flight_first, bool is_ejected = false) {
+    fleet::GatewayReport told;
+    told.started_ms = 1;
+    fleet::RequestCounts row;
+    row.name = names_[0];
+    row.in_flight = in_flight_first;
+    row.is_ejected = is_ejected;
+    told.replicas = {row};
+    reports_.take("head", told, leader_.now());
+  }
+  GatewayReports reports_;
+  std::vector<std::string> names_;
+};
+
+TEST_F(RouteTest, ARequestIsFoundByNamePathAndModelAndGoesWhereThereIsLessToDo) {
+  serve_two(4);
+  EXPECT_EQ(ask({DeploymentId("batch"), "", "", ""}).matched_by, "deployment");
+  EXPECT_EQ(ask({{}, "", "/batch/x", ""}).matched_by, "address");
+  EXPECT_EQ(ask({{}, "", "/v1/chat", "llama-3.1-8b"}).matched_by, "model");
+  EXPECT_FALSE(ask({{}, "", "/v1/chat", "gpt"}).deployment);
+  EXPECT_FALSE(ask({DeploymentId("none"), "", "", ""}).deployment);
+  EXPECT_TRUE(ask({{}, "", "/batch", ""}).gateways.empty());
+  reported(3);
+  const fleet::RouteAnswer answer = ask({{}, "", "/batch", ""});
+  EXPECT_EQ(answer.replica, names_[1]);
+  EXPECT_EQ(answer.policy, "least_loaded");
+  EXPECT_EQ(answer.text, "the request is for batch and would go to " + names_[1]);
+  ASSERT_EQ(answer.candidates.size(), 2U);
+  EXPECT_EQ(answer.candidates[1].replica, names_[0]);
+  EXPECT_EQ(answer.candidates[1].verdict, fleet::CandidateVerdict::runner_up);
+  EXPECT_EQ(answer.candidates[1].in_flight, 3U);
+  EXPECT_EQ(answer.gateways, std::vector<std::string>{"head"});
+}
+
+TEST_F(RouteTest, WhatIsFullOrEjectedGetsNothing) {
+  serve_two(1);
+  reported(0, true);
+  const fleet::RouteAnswer other = ask({{}, "", "/batch", ""});
+  EXPECT_EQ(other.replica, names_[1]);
+  ASSERT_EQ(other.candidates.size(), 2U);
+  EXPECT_EQ(other.candidates[1].verdict, fleet::CandidateVerdict::ejected);
+  reported(1);
+  EXPECT_EQ(ask({{}, "", "/batch", ""}).candidates[1].verdict, fleet::CandidateVerdict::full);
+}
+
+}  // namespace
+}  // namespace berth::server

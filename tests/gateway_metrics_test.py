@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""What happens to requests is visible: ids, the log, metrics, rates, records of single requests and where one would go, through real processes."""
+import json
+import os
+import pathlib
+import re
+import signal
+import threading
+import time
+import unittest
+
+from berth_case import ROOT
+from gateway_case import Gateway
+from openapi_check import Document
+
+
+class Observed(Gateway):
+    gateway_more = ("--access-log", "all")
+
+    def metric(self, name, **labels):
+        """The sum of all lines that have these labels; None: there is none."""
+        values = []
+        for line in self.ask("GET", "/metrics")[2].splitlines():
+            found = re.fullmatch(rf"{name}{{(.*)}} (\S+)", line)
+            if found and all(f'{label}="{value}"' in found[1] for label, value in labels.items()):
+                values.append(float(found[2]))
+        return sum(values) if values else None
+
+    def deployment(self, name="app"):
+        return next(one for one in self.get("endpoints")["deployments"] if one["name"] == name)
+
+    def test_a_request_is_found_in_metrics_rates_the_log_and_by_its_id(self):
+        document = Document.read(ROOT / "docs" / "openapi.json")
+        self.add_nodes("a")
+        self.apply(self.app(serving={"open": False}), self.app("other", replicas=1))
+        token = json.loads(self.command("token", "add", "call", "--deployment", "app", "--name", "me", "--json").stdout)
+        key, caller = token["token"], token["id"]
+        bearer = {"authorization": f"Bearer {key}"}
+        self.until_answered("/app/x", 2, headers=bearer)
+        status, text, headers = self.ask_for("/app/x?secret=words", headers={**bearer, "x-request-id": "order-7", "cookie": "secret=words"})
+        self.assertEqual((status, headers["x-request-id"]), (200, "order-7"))
+        self.assertEqual({name.lower(): value for name, value in json.loads(text)["headers"].items()}["x-request-id"], "order-7")
+        self.assertEqual(self.ask_for("/app/x", headers={"x-request-id": "stranger"})[0], 401)
+        self.assertRegex(self.ask_for("/nowhere")[2]["x-request-id"], "^[0-9a-f]{16}$")
+
+        self.until(lambda: (self.metric("berth_requests_total", deployment="app", outcome="2xx") or 0) > 2, "the metrics")
+        self.until(lambda: self.metric("berth_requests_rejected_total", reason="no_key") == 1, "what was rejected")
+        self.assertGreater(self.metric("berth_request_seconds_bucket", deployment="app", le="+Inf"), 2)
+        self.assertGreater(self.metric("berth_caller_requests_total", caller=caller, outcome="2xx"), 2)
+
+        # Rates are absent until they are known, and soon are.
+        def has_rate():
+            self.ask_for("/app/x", headers=bearer)
+            traffic = self.deployment().get("traffic", {})
+            return traffic.get("requests_per_s", 0) > 0 and traffic.get("first_byte_s_p99", 0) > 0
+        self.until(has_rate, lambda: self.deployment())
+        self.assertRegex(self.command("endpoints").stdout, r"(?m)^app +[\d.]+ ")
+
+        shown = self.command("why", "request", "order-7")
+        self.assertRegex(shown.stdout, r"request order-7 was answered with 200 by app/[01]#\d+\n")
+        self.assertIn(f"from caller {caller}, for app", shown.stdout)
+        self.assertRegex(shown.stdout, r"app/[01]#\d+ +winner +\d+ +32\n")
+        record, = json.loads(self.command("why", "request", "order-7", "--json").stdout)["requests"]
+        self.assertEqual((record["outcome"], record["status"], record["caller"], len(record["candidates"])), ("answered", 200, caller, 2))
+        self.assertIn("was rejected with 401", self.command("why", "request", "stranger").stdout)
+        self.assertRefused(self.command("why", "request", "none"), 2, 'no record of a request "none"')
+        self.assertRefused(self.command("why", "request"), 2, "no request was named")
+        read = self.token("read")
+        self.assertEqual(self.ask("GET", "/api/v1/requests/order-7", token=read)[0], 403, "it needs the role operate")
+
+        going = self.command("why", "request", "--path", "/app/y")
+        self.assertRegex(going.stdout, r"the request is for app and would go to app/[01]#\d+\nit is found by its address\n")
+        self.assertIn("runner-up", going.stdout)
+        self.assertIn("would be answered with 404", self.command("why", "request", "--path", "/nowhere").stdout)
+        for method, path, body in (("GET", "requests/order-7", None), ("GET", "requests/none", None), ("GET", "endpoints", None),
+                                   ("POST", "route", {"path": "/app"}), ("POST", "route", {"deployment": "none"}), ("POST", "route", {})):
+            status, kind, text = self.ask(method, f"/api/v1/{path}", body)
+            self.assertEqual(document.check_answer(method, f"/api/v1/{path}", status, kind, text), [], path)
+
+        log = (self.folder / "server.log").read_text()
+        self.assertRegex(log, rf"request=order-7 caller={caller} deployment=app replica=app/[01]#\d+ status=200 wait_ms=")
+        for place, text in (("the log", log), ("the metrics", self.ask("GET", "/metrics")[2]), ("the record", json.dumps(record))):
+            self.assertNotIn(key, text, place)
+            self.assertNotIn("secret", text, place)
+
+    def test_a_replica_that_dies_is_shown_and_a_gateway_that_is_gone_counts_no_more(self):
+        self.add_nodes("a")
+        self.apply(self.app(replicas=1))
+        self.until_answered("/app/x", 1)
+        failed = {}
+
+        def ask():
+            failed["status"], _, failed["headers"] = self.ask_for("/app/exit", headers={"x-request-id": "broken"})
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+        self.assertEqual((failed["status"], failed["headers"]["x-request-id"]), (502, "broken"))
+        self.until(lambda: self.metric("berth_requests_total", deployment="app", outcome="failed") == 1, "the failure")
+        shown = self.command("why", "request", "broken").stdout
+        self.assertRegex(shown, r"request broken failed at app/0#\d+: .*; the client got 502")
+        self.assertIn("replicas tried", shown)
+        self.assertIn("traffic", self.deployment())
+        gateway, = [pid for pid, words in self.processes().items() if words.startswith("berth gateway ")]
+        os.kill(gateway, signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            self.until(lambda: "traffic" not in self.deployment(), "its report is too old")
+            self.assertLess(time.monotonic() - began, 10)
+            self.assertIsNone(self.metric("berth_requests_total", deployment="app"))
+            self.assertIn("no gateway has reported", self.command("why", "request", "--deployment", "app").stdout)
+        finally:
+            os.kill(gateway, signal.SIGCONT)
+        self.until(lambda: "traffic" in self.deployment(), "it reports again")
+
+
+    def test_a_report_is_bounded_and_taken_from_gateways_alone(self):
+        own = next(pathlib.Path(self.folder).rglob("gateway-*/*/credential")).read_text().strip()
+        empty = {"started_at_ms": 1, "deployments": [], "replicas": [], "callers": [], "requests": []}
+
+        def put(token, **more):
+            return self.ask("PUT", "/api/v1/gateway/report", {"report": {**empty, **more}}, token=token)[0]
+        for role in ("read", "operate", "deploy"):
+            self.assertEqual(put(self.token(role)), 403, role)
+        record = {"id": "forged", "at_ms": 1, "outcome": "failed", "reason": "x" * 100_000, "waited_us": 0, "total_us": 0, "tries": 0}
+        self.assertEqual(put(own, requests=[record]), 200)
+        self.assertLess(len(self.ask("GET", "/api/v1/requests/forged")[2]), 2000, "a reason is cut")
+        record["reason"] = "x"
+        for more in ({"requests": 201 * [record]}, {"requests": [{**record, "id": "x" * 65}]}, {"deployments": [{"name": "x" * 400}]},
+                     {"deployments": 1001 * [{"name": "x"}]}, {"replicas": [{"name": "x", "total": {"counts": 23 * [1], "sum_us": 1}}]},
+                     {"callers": [{"name": "x", "rejected": {f"r{i}": 1 for i in range(33)}}]}):
+            self.assertEqual(put(own, **more), 400, str(more)[:60])
+
+
+class Lines(Gateway):
+    def test_without_a_word_only_failures_are_in_the_log(self):
+        self.add_nodes("a")
+        self.apply(self.app(replicas=1))
+        self.until_answered("/app/x", 1)
+        self.ask_for("/app/exit", headers={"x-request-id": "broken"})
+        self.until(lambda: "request=broken" in (self.folder / "server.log").read_text(), "the line")
+        log = (self.folder / "server.log").read_text()
+        self.assertRegex(log, r'level=warning msg="the request failed" request=broken caller=local deployment=app replica=app/0#\d+ status=502')
+        self.assertNotIn("the request was answered", log)
+        self.assertRefused(self.command("gateway", "--join", "http://127.0.0.1:1", "--access-log", "some"), 2, "none, failed or all")
+        self.assertRefused(self.command("serve", "--access-log", "some"), 2, "none, failed or all")
+
+
+if __name__ == "__main__":
+    unittest.main()
