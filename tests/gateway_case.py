@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import shutil
+import ssl
 import subprocess
 import sys
 
@@ -114,6 +115,32 @@ class Gateway(Fleet):
             return self.ask_for(path)[0] == 200
         except OSError:
             return False
+
+    # A gateway of its own, with TLS.
+
+    def make_certificate(self):
+        """certificate.pem and key.pem, and what a client trusts then."""
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+                        "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", self.folder / "key.pem", "-out", self.folder / "certificate.pem"],
+                       check=True, capture_output=True)
+        return ssl.create_default_context(cafile=str(self.folder / "certificate.pem"))
+
+    def spawn(self, log, *command, **environment):
+        """A program that runs until the test ends."""
+        with (self.folder / log).open("w") as file:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=self.environment(**environment))
+        self.started.append(process)
+        return process
+
+    def start_edge(self):
+        """Its process and port."""
+        token, port = self.folder / "edge.token", free_port()
+        token.write_text(self.command("token", "add", "join", "--gateway").stdout)
+        token.chmod(0o600)
+        process = self.spawn("edge.log", BERTH, "gateway", "--join", f"http://127.0.0.1:{self.port}", "--token-file", str(token), "--name", "edge", "--listen",
+                             f"127.0.0.1:{port}", "--tls-certificate", str(self.folder / "certificate.pem"), "--tls-key", str(self.folder / "key.pem"),
+                             BERTH_RUNTIME_DIR=str(self.folder / "edge"))
+        return process, port
 
     def replica_processes(self, name="app"):
         """By replica, such as app/0."""

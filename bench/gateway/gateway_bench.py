@@ -18,7 +18,6 @@ import os
 import pathlib
 import re
 import resource
-import ssl
 import statistics
 import subprocess
 import sys
@@ -67,9 +66,9 @@ class Bench(Gateway):
         self.apply(requests, self.loaded("streams", serving=serving))
         self.keys = {name: self.command("token", "add", "call", "--deployment", name).stdout.strip() for name in ("requests", "streams")}
         ports = {one["deployment"]: one["port"] for one in self.get("replicas")["replicas"]}
-        self.make_certificate()
-        self.tls = ssl.create_default_context(cafile=str(self.folder / "certificate.pem"))
-        self.ours = self.start_gateway()
+        self.tls = self.make_certificate()
+        process, port = self.start_edge()
+        self.ours = Proxy(port, process.pid)
         self.relay = self.process_of("berth relay ")
         self.peer = self.start_nginx(ports)
         self.body = json.dumps({"model": "requests", "messages": [{"role": "user", "content": "Say hello. " * 20}]}).encode()
@@ -81,27 +80,6 @@ class Bench(Gateway):
         for word, value in {"FOLDER": self.folder, **words}.items():
             text = text.replace(f"@{word}@", str(value))
         path.write_text(text)
-
-    def make_certificate(self):
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=localhost",
-                        "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", self.folder / "key.pem", "-out", self.folder / "certificate.pem"],
-                       check=True, capture_output=True)
-
-    def spawn(self, log, *command, **environment):
-        with (self.folder / log).open("w") as file:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=self.environment(**environment))
-        self.started.append(process)
-        return process
-
-    def start_gateway(self):
-        """One of its own, with TLS."""
-        token, port = self.folder / "gateway.token", free_port()
-        token.write_text(self.command("token", "add", "join", "--gateway").stdout)
-        token.chmod(0o600)
-        process = self.spawn("edge.log", BERTH, "gateway", "--join", f"http://127.0.0.1:{self.port}", "--token-file", str(token), "--name", "edge", "--listen",
-                             f"127.0.0.1:{port}", "--tls-certificate", str(self.folder / "certificate.pem"), "--tls-key", str(self.folder / "key.pem"),
-                             BERTH_RUNTIME_DIR=str(self.folder / "edge"))
-        return Proxy(port, process.pid)
 
     def start_nginx(self, ports):
         port, conf = free_port(), self.folder / "nginx.conf"
@@ -263,7 +241,7 @@ def print_row(case, took_s):
 def main():
     cases = []
     if missing := [name for name in ("nginx", "wrk", "openssl") if not program(name)]:
-        print(f"note: the gateway was not measured, since {' and '.join(missing)} is not installed here; ./setup installs it")
+        print(f"note: the gateway was not measured, since this is not installed: {', '.join(missing)} (./setup installs it)")
     else:
         if not OPTIONS.json:
             print(COLUMNS.format("case", "gateway", "nginx", "unit", "ratio", "goal", "", "more"), flush=True)
@@ -280,7 +258,6 @@ def main():
 
 
 if __name__ == "__main__":
-    from berth_case import BERTH
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("case", nargs="?", default="")
     parser.add_argument("--rounds", type=int, default=5)

@@ -186,7 +186,8 @@ void Balance::settle(const std::string& name, Ending ending, Duration took, Time
   if (ending == Ending::answered) {
     replica.failures = 0;
     replica.learn(took, now);
-  } else if (ending == Ending::failed) {
+  } else if (ending == Ending::failed && now >= replica.ejected_until) {
+    // Requests that were under way with those for which it is left out tell nothing new.
     ++replica.failures;
     if (replica.failures >= failures_max) {
       const std::uint32_t doublings = std::min<std::uint32_t>(replica.failures - failures_max, 6);

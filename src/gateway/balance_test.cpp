@@ -169,6 +169,15 @@ TEST(Balance, AReplicaThatFailsAgainAndAgainIsLeftOutAndTriedOnceLater) {
   EXPECT_TRUE(balance.choose(others, 0, later + 2 * ejection_min)) << "back";
 }
 
+TEST(Balance, ManyRequestsThatFailAtOnceAreOneFailure) {
+  Balance balance = with(3, 100);
+  const std::set<std::string> others{"a/1#2", "a/2#3"};
+  for (Ticket i = 0; i < 40; ++i) ASSERT_TRUE(balance.choose(others, i, start));
+  for (int i = 0; i < 40; ++i) balance.settle("a/0#1", Ending::failed, 1ms, start);
+  EXPECT_FALSE(balance.choose(others, 0, start));
+  EXPECT_TRUE(balance.choose(others, 0, start + ejection_min)) << "not after a minute";
+}
+
 TEST(Balance, WhereMostFailNoneIsLeftOut) {
   Balance balance = with(3, 1000);
   for (Ticket i = 0; i < 60; ++i) {

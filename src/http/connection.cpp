@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <ctime>
 #include <utility>
@@ -92,11 +93,16 @@ Async<bool> Connection::shake_hands() {
   bool proves = false;
   if (!tls_ && serving_.proving && !peer_.unix_uid) {
     // The first byte tells a handshake of TLS, which is a proof here, from a request in plain text.
-    const ErrorValue error = co_await wire().wait_readable();
-    if (error) co_return false;
     constexpr char handshake_record = 0x16;
     char first = 0;
-    if (recv(wire().socket().native_handle(), &first, 1, MSG_PEEK | MSG_DONTWAIT) <= 0) co_return false;
+    ssize_t got = -1;
+    while (got < 0) {
+      const ErrorValue error = co_await wire().wait_readable();
+      if (error) co_return false;
+      got = recv(wire().socket().native_handle(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
+      // Asio may say so too early, by an event of a connection that was closed at the same moment.
+      if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) co_return false;
+    }
     proves = first == handshake_record;
   }
   if (tls_ || proves) wire().use_tls(proves ? serving_.proving : tls_);
