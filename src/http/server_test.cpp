@@ -324,6 +324,33 @@ TEST(Server, AShutdownEndsAtItsDeadline) {
   responder.reset();
 }
 
+TEST(Server, AShutdownThatIsAskedForAgainCanBeSooner) {
+  std::promise<Responder> held;
+  RunningServer server([&](const Request&, const Responder& responder) { held.set_value(responder); });
+  RawConnection connection(server.address());
+  connection.send(get("/"));
+  const Responder responder = held.get_future().get();
+  server->shutdown(1h);
+  server->shutdown(50ms);
+  server.join(2h);  // which is not later
+}
+
+TEST(Server, AShutdownAnswersClientsOfABurstOfWhichTheLastIsBeingAccepted) {
+  RunningServer server([](const Request&, const Responder& responder) { responder.send({200, {}, "here"}); });
+  std::vector<RawConnection> clients;
+  std::promise<void> asked;
+  // The loop takes the first; the second is accepted at once, and the shutdown is before what follows from it.
+  server->post([&] {
+    for (int i = 0; i < 2; ++i) clients.emplace_back(server.address()).send(get("/"));
+    server->post([&] {
+      server->shutdown(20s);
+      asked.set_value();
+    });
+  });
+  asked.get_future().get();
+  for (RawConnection& client : clients) EXPECT_NE(client.read_all().find("here"), std::string::npos);
+}
+
 TEST(Server, AResponderMayOutliveItsServer) {
   std::promise<Responder> held;
   std::optional<Responder> responder;
