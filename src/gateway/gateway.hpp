@@ -76,7 +76,8 @@ class Gateway {
   http::Async<std::optional<http::Response>> read_model(Call& call);
   http::Async<std::optional<http::Response>> read_key(Call& call);
   static http::Async<void> watch(http::Link& client, Waiter& waiter);
-  http::Async<std::optional<http::Response>> wait_for_room(Call& call);
+  // `may_connect`: no node with a replica is connected yet.
+  http::Async<std::optional<http::Response>> wait_for_room(Call& call, bool may_connect);
   http::Async<std::optional<http::Response>> try_once(Call& call, const Endpoint& endpoint);
   http::Async<std::optional<http::Response>> serve(Call& call);
   http::Async<bool> send(Call& call, http::Response response);
@@ -90,8 +91,9 @@ class Gateway {
   void note_try(Call& call, const Endpoint& endpoint, Ending ending, const std::string& why, TimePoint began);
   // It has ended; `answer`: the gateway's own.
   void finish(Call& call, const http::Response* answer);
-  // Somebody who waits in this line, or one in every line, may try again.
-  static void wake_next(Line& line);
+  // Somebody who waits in this line, or one in every line, may try again. `may_be_more`: room than for one, so that
+  // one that finds some wakes the next.
+  static void wake_next(Line& line, bool may_be_more = false);
   static void wake_all(Served& served);
   http::Async<void> wake_regularly();
 
