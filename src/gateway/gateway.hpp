@@ -46,10 +46,12 @@ class Gateway {
   // Connections of relays that have proven something else are closed.
   void keep_relays(const std::set<std::string>& credentials) { links_.keep_only(credentials); }
   http::Async<bool> handle(http::Link& client, http::Head& head, const http::Peer& peer);
-  // It takes no new connections: clients learn with the answers to their requests that theirs are closed.
-  void leave() { is_leaving_ = true; }
-  // Another one takes its place; the requests that it has go on.
-  void hand_over() { links_.hand_over(); }
+  // It takes no new connections, and the relays are for the one that takes its place. Clients learn with the answers to
+  // their requests that their connections are closed.
+  void leave() {
+    is_leaving_ = true;
+    links_.hand_over();
+  }
   // Connections of relays are closed as they become idle.
   void end();
 
@@ -57,6 +59,8 @@ class Gateway {
   std::size_t waiting() const;
   // Requests that are not answered yet.
   std::size_t calls() const { return calls_; }
+  // Connections of relays.
+  std::size_t relays() const { return links_.size(); }
   // What was counted, and the records of requests that have ended since the last report.
   fleet::GatewayReport report();
 
