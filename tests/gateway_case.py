@@ -5,9 +5,10 @@ import os
 import pathlib
 import re
 import shutil
+import subprocess
 import sys
 
-from berth_case import ROOT
+from berth_case import BERTH, ROOT
 from fleet_case import Fleet, free_port
 
 # Answers with what it is and got; /slow/N sends N events, one every 50 ms; /exit ends it.
@@ -93,6 +94,20 @@ class Gateway(Fleet):
             answers = [self.ask_for(path, **how) for _ in range(2 * count)]
             return all(one[0] == 200 for one in answers) and len({json.loads(one[1])["replica"] for one in answers}) == count
         self.until(answering, lambda: f"{self.ask_for(path, **how)} {self.situation()}")
+
+    def gateway_words(self):
+        """Of the command that the server has started its gateway with."""
+        return next(pathlib.Path(self.folder).rglob("gateway-*/*/arguments")).read_text().splitlines()[1:]
+
+    def replace_gateway(self):
+        """Another one takes the place of the one that runs."""
+        log = self.folder / f"gateway-{len(self.started)}.log"
+        with log.open("w") as output:
+            next_one = subprocess.Popen([BERTH, *self.gateway_words()], env=self.environment(BERTH_RUNTIME_DIR=str(self.folder / "server")),
+                                        stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        self.started.append(next_one)
+        self.until(lambda: "takes requests at" in log.read_text(), lambda: log.read_text() + self.situation())
+        return next_one
 
     def is_answered(self, path):
         try:

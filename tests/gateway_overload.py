@@ -18,7 +18,7 @@ SECONDS = int(sys.argv.pop(4)) if len(sys.argv) > 4 else 60
 
 from berth_case import QUIET  # noqa: E402  (reads the arguments)
 from gateway_case import Gateway, rss_bytes  # noqa: E402
-from http_load import Client, at_rate, for_seconds, percentile  # noqa: E402
+from http_load import Background, Client, at_rate, for_seconds, percentile  # noqa: E402
 
 MIB = 1 << 20
 REPLICAS, CONCURRENT, SERVICE_MS = 2, 8, 100
@@ -170,6 +170,7 @@ class Slow(Overload):
                     grown.append(self.grown_mib())
                     await asyncio.sleep(1)
             dripping = asyncio.ensure_future(drip())
+            await self.others(5)  # while what the sockets hold is filled
             p99_ms = await self.others(seconds)
             dripping.cancel()
             for connection in slow:
@@ -181,6 +182,27 @@ class Slow(Overload):
         asyncio.run(run())
         # They are forgotten, and so is what the replicas had of them.
         self.until(lambda: json.loads(self.ask_for("/other/echo")[1])["body"] == "", self.situation)
+
+    def test_large_answers_to_fast_readers(self):
+        self.begin()
+
+        async def download(ends):
+            client, count = Client(self.gateway), 0
+            while not ends():
+                count += len((await client.ask(f"/other/large/{64 * MIB}")).body)
+            client.close()
+            return count
+
+        async def run():
+            alone_ms = await self.others(5)
+            seconds = max(10, SECONDS // 6)
+            loads = [Background(download) for _ in range(4)]
+            p99_ms = await self.others(seconds)
+            count = sum(await asyncio.gather(*(asyncio.to_thread(load.stop) for load in loads)))
+            print(f"four clients that read {count / MIB / seconds:.0f} MiB per second: p99 of others {p99_ms:.1f} ms, {alone_ms:.1f} ms without them", flush=True)
+            self.assertLess(self.grown_mib(), 64)
+            self.assertLess(p99_ms, 200 + 2 * alone_ms if QUIET else 5000)
+        asyncio.run(run())
 
     def test_readers(self):
         self.beside("readers", f"GET /other/large/{4 * MIB} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode(), lambda connection: connection.recv(512))

@@ -7,12 +7,11 @@ import pathlib
 import re
 import signal
 import socket
-import subprocess
 import threading
 import time
 import unittest
 
-from berth_case import BERTH, ROOT, needs_sqlite
+from berth_case import ROOT, needs_sqlite
 from fleet_case import free_port
 from gateway_case import Gateway
 from openapi_check import Document
@@ -173,19 +172,14 @@ class Lasting(Gateway):
         self.until_answered("/app/x", 2)
         old = self.process_of("berth gateway ")
         stream, stop = self.stream(160), self.watch()
-        words = next(pathlib.Path(self.folder).rglob("gateway-*/*/arguments")).read_text().splitlines()[1:]
         # One that cannot serve changes nothing.
-        self.assertRefused(self.command(*words, "--listen", f"127.0.0.1:{self.port}"), 1, "in use")
-        with (self.folder / "second.log").open("w") as log:
-            second = subprocess.Popen([BERTH, *words], env=self.environment(BERTH_RUNTIME_DIR=str(self.folder / "server")), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        self.addCleanup(second.wait)
-        self.addCleanup(second.terminate)
-        self.until(lambda: "takes requests at" in (self.folder / "second.log").read_text(), lambda: (self.folder / "second.log").read_text() + self.situation())
+        self.assertRefused(self.command(*self.gateway_words(), "--listen", f"127.0.0.1:{self.port}"), 1, "in use")
+        second = self.replace_gateway()
         self.until_answered("/app/x", 2)
         self.assertIn(old, self.processes(), "the new one answers while the old one still has its stream")
         self.assertWhole(stream(), 160)
         self.until(lambda: old not in self.processes(), "the old one has ended")
-        self.assertIsNone(second.poll(), (self.folder / "second.log").read_text())
+        self.assertIsNone(second.poll())
         self.until_answered("/app/x", 2)
         answers = stop()
         self.assertEqual(set(answers), {200}, len(answers))

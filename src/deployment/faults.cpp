@@ -4,6 +4,7 @@
 #include <cctype>
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "deployment/command.hpp"
@@ -204,6 +205,21 @@ std::optional<Fault> find_fault(std::span<const DeploymentSpec> specs) {
       found = fault("name", "two deployments are named \"" + specs[i].name.text() + "\"", "rename one of them");
     if (!found) continue;
     found->deployment = i;
+    return found;
+  }
+  std::map<std::pair<std::string, std::string>, const DeploymentSpec*> addresses;  // host and path
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    const Serving& serving = specs[i].serving;
+    if (!serving.host && !serving.path) continue;
+    std::string path = serving.path.value_or("");
+    while (path.ends_with('/')) path.pop_back();
+    const auto [at, is_new] = addresses.try_emplace({serving.host.value_or(""), path}, &specs[i]);
+    if (is_new) continue;
+    Fault found = fault({},
+                        "deployments \"" + at->second->name.text() + "\" and \"" + specs[i].name.text() +
+                            "\" ask for the same requests",
+                        "change serving.host or serving.path of one of them");
+    found.deployment = i;
     return found;
   }
   for (std::size_t i = 0; i < specs.size(); ++i) {

@@ -134,6 +134,12 @@ TEST(ProjectFile, ContradictionsAndDuplicatesAreErrorsAtTheirDeployment) {
             "gpus to at least 1");
   EXPECT_EQ(project_error(one + "[[deployment]]\nname = \"d\"\nmodel = \"qwen\"\n"),
             "berth.toml:7:1: two deployments are named \"d\" | rename one of them");
+  const std::string second = "[[deployment]]\nname = \"e\"\ncpu = true\ncommand = [\"x\"]\n[deployment.serving]\n";
+  EXPECT_EQ(project_error(one + "[deployment.serving]\npath = \"/a\"\n" + second + "path = \"/a/\"\n"),
+            "berth.toml:8:1: deployments \"d\" and \"e\" ask for the same requests | change serving.host or "
+            "serving.path of one of them");
+  EXPECT_EQ(project_error(one + "[deployment.serving]\npath = \"/a\"\n" + second + "path = \"/a\"\nhost = \"h\"\n"),
+            "no error");
   EXPECT_EQ(project_error(one + "[deployment.serving]\non_capacity_exhausted = \"fallback\"\nfallback = \"x\"\n"),
             "berth.toml:3:1: deployment \"d\" falls back to \"x\", which is not in this project | name a deployment "
             "of this project");

@@ -174,6 +174,8 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
   } else {
     Headers headers = headers_for_replica(call);
     headers.set(relay::header_target, endpoint.name);
+    if (const std::size_t missing = links_.missing(endpoint.node); missing > 0)
+      headers.set(relay::header_more, std::to_string(missing));
     http::ForwardOptions options;
     options.first_byte_time = options_.first_byte_time;
     options.body_begin = call.body_begin;

@@ -154,6 +154,7 @@ Async<bool> Connection::exchange() {
     phase_ = Phase::proxying;
     wire().read_by(TimePoint::max());
     const bool goes_on = co_await serving_.proxy(link_, head_, peer_);
+    if (!goes_on && !link_.is_read() && wire().is_open()) co_await linger();
     co_return goes_on && !serving_.draining && phase_ != Phase::closed;
   }
   if (outcome == Link::Outcome::done && !refusal) refusal = co_await read_body();
@@ -307,8 +308,12 @@ Async<bool> Connection::refuse(Refusal refusal) {
       head_text(response.status, response.headers, "content-length: " + std::to_string(response.body.size()) + "\r\n");
   if (head_.method != "HEAD") out += response.body;
   const bool is_written = co_await write(out);
-  if (!is_written) co_return false;
-  // Reads what the client still sends, so that it gets our answer and not a reset.
+  if (is_written) co_await linger();
+  co_return false;
+}
+
+// Reads what the client still sends, so that it gets our answer and not a reset.
+Async<void> Connection::linger() {
   ErrorValue ignored;
   wire().socket().shutdown(Socket::shutdown_send, ignored);
   wire().read_by(real_clock().now() + linger_time);
@@ -317,7 +322,6 @@ Async<bool> Connection::refuse(Refusal refusal) {
     if (piece.outcome != Link::Outcome::done) break;
     discarded += piece.bytes.size();
   }
-  co_return false;
 }
 
 Async<bool> Connection::write_answer() {

@@ -80,6 +80,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Async<bool> write_answer();
   Async<bool> write_stream(StreamHead head);
   Async<bool> refuse(Refusal refusal);
+  Async<void> linger();
   std::string head_text(int status, const Headers& headers, std::string_view length_header) const;
   Async<bool> write(std::string_view bytes, bool reader_may_pause = false);
   std::string take_stream_data(bool& is_last);

@@ -140,6 +140,9 @@ Async<void> receive_answer(Forwarding& all, const Head& request) {
     all.is_wanted = true;
     all.go_on.notify();
   } while (answer.status / 100 == 1 && answer.status != 101);
+  const auto coding = answer.headers.get("transfer-encoding");
+  if (coding && lower_case(*coding) != "chunked")
+    co_return all.server_has_failed("its answer has a transfer encoding other than chunked");
   result.status = answer.status;
   if (all.options.on_answer && !all.options.on_answer(answer)) {
     result.end = Forwarded::End::withheld;

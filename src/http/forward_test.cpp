@@ -157,7 +157,9 @@ TEST(Forward, AClientThatGoesEndsTheRequestOfTheServer) {
 
 TEST(Forward, AServerThatFailsIsNoticed) {
   // It closes the connection, says something else, or stops in the middle of its answer.
-  for (const std::string_view answer : {"", "garbage\r\n\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf"}) {
+  for (const std::string_view answer :
+       {"", "garbage\r\n\r\n", "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf"}) {
     asio::io_context context;
     asio::ip::tcp::acceptor acceptor(context, {asio::ip::make_address("127.0.0.1"), 0});
     Forwarder proxy("http://127.0.0.1:" + std::to_string(acceptor.local_endpoint().port()));

@@ -62,5 +62,20 @@ TEST(Link, RequestsWithTwoReadingsAreNotPassedOn) {
   EXPECT_EQ(passed, 0);
 }
 
+TEST(Link, AClientThatIsStillSendingGetsTheAnswerOfAProxyThatDoesNotWantTheRest) {
+  RunningServer server(Server::Proxy([](Link& link, Head&, const Peer&) -> Async<bool> {
+                         co_await link.write("HTTP/1.1 413 Content Too Large\r\ncontent-length: 0\r\n\r\n");
+                         co_return false;
+                       }),
+                       {.serves_page = false});
+  RawConnection connection(server.address());
+  connection.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n");
+  EXPECT_EQ(connection.read_until("\r\n\r\n").substr(0, 12), "HTTP/1.1 413");
+  server.on_thread([] {});  // it knows that the answer is written
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(connection.send(std::string(10'000, 'x'))) << "no reset";
+  connection.send_until_full(5'000'000);
+  EXPECT_TRUE(eventually([&] { return server.connections() == 0; })) << "but not for ever";
+}
+
 }  // namespace
 }  // namespace berth::http::test

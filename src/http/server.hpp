@@ -162,7 +162,7 @@ class Server {
   void run();
 
   // Any thread. Closes the listeners and idle connections, ends the streams, waits until the requests in progress are
-  // answered, at most for `deadline`, and makes run() return. Called again, it can only shorten that time.
+  // answered, at most for `deadline`, and makes run() return. A second call may only shorten the time.
   void shutdown(std::chrono::milliseconds deadline);
 
   // Calls `function` on the server's thread, in the order of posting. Any thread. Dropped if run() has returned.

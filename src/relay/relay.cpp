@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <charconv>
 #include <optional>
 #include <utility>
 
@@ -25,11 +26,11 @@ constexpr std::string_view own_headers = "x-berth-";
 // A target may be a new incarnation of a replica under the same name: its address tells them apart.
 std::string pool_of(const Target& target) { return target.name + ' ' + target.address; }
 
-http::Headers for_replica(const http::Headers& headers) {
-  http::Headers passed;
-  for (const auto& [name, value] : http::end_to_end(headers))
-    if (!name.starts_with(own_headers)) passed.add(name, value);
-  return passed;
+http::Headers without_own(const http::Headers& headers) {
+  http::Headers others;
+  for (const auto& [name, value] : headers)
+    if (!name.starts_with(own_headers)) others.add(name, value);
+  return others;
 }
 
 http::Headers told(std::string_view header, std::string_view why) {
@@ -53,6 +54,7 @@ std::uint32_t user_behind(Link& link) {
 struct Relay::Connection {
   std::unique_ptr<Link> link;  // null: not connected yet, or over
   bool is_idle = true;
+  bool is_opening = true;
   std::optional<http::Running> running;
 };
 
@@ -62,6 +64,7 @@ struct Relay::Gateway {
   http::Dialer dialer;
   bool is_wanted = true;
   std::list<Connection> connections;
+  std::size_t wanted = 0;             // that it has asked for and that are not open yet
   std::chrono::milliseconds wait{0};  // after the last failure
   TimePoint again{};                  // not before
   http::Signal wake;                  // a connection is busy or over, or the gateway is not wanted any more
@@ -115,7 +118,11 @@ Async<void> Relay::keep_open(Gateway& gateway) {
     const auto idle = static_cast<std::size_t>(std::count_if(gateway.connections.begin(), gateway.connections.end(),
                                                              [](const Connection& c) { return c.is_idle; }));
     const std::size_t room = options_.connections_max - std::min(options_.connections_max, gateway.connections.size());
-    std::size_t missing = is_open && idle < options_.spare ? std::min(options_.spare - idle, room) : 0;
+    const auto opening = static_cast<std::size_t>(std::count_if(gateway.connections.begin(), gateway.connections.end(),
+                                                                [](const Connection& c) { return c.is_opening; }));
+    std::size_t missing = idle < options_.spare ? options_.spare - idle : 0;
+    missing = std::max(missing, gateway.wanted - std::min(gateway.wanted, opening));
+    missing = is_open ? std::min(missing, room) : 0;
     TimePoint until = TimePoint::max();
     if (missing > 0 && real_clock().now() < gateway.again) {
       until = gateway.again;
@@ -152,10 +159,21 @@ Async<bool> Relay::begin(Gateway& gateway, Connection& connection) {
   co_return true;
 }
 
+// An answer that was sent may still wait in the gateway for a client that reads slowly: what is idle here is busy
+// there.
+void Relay::open_more(Gateway& gateway, const Head& request) {
+  const std::string_view more = request.headers.get(header_more).value_or("");
+  if (more.empty()) return;
+  std::from_chars(more.data(), more.data() + more.size(), gateway.wanted);
+  gateway.wake.notify();
+}
+
 Async<void> Relay::serve(Gateway& gateway, Connection& connection) {
   bool goes_on = co_await begin(gateway, connection);
+  connection.is_opening = false;
   if (goes_on) {
     gateway.wait = std::chrono::milliseconds(0);
+    gateway.wanted -= std::min<std::size_t>(gateway.wanted, 1);
   } else {
     gateway.wait = std::clamp(2 * gateway.wait, options_.again_min, options_.again_max);
     gateway.again = real_clock().now() + gateway.wait;
@@ -175,6 +193,7 @@ Async<void> Relay::serve(Gateway& gateway, Connection& connection) {
     Head head;
     const Outcome read = co_await link.read_request(head, Link::head_bytes_max);
     if (read != Outcome::done) break;
+    open_more(gateway, head);
     const bool is_kept = co_await pass_on(link, head);
     goes_on = is_kept && gateway.is_wanted && !is_draining_;
   }
@@ -278,8 +297,9 @@ Async<bool> Relay::pass_on(Link& link, Head& head) {
     }
   }
   http::ForwardOptions options;
-  options.text = http::request_text(head, for_replica(head.headers), link.body());
+  options.text = http::request_text(head, without_own(http::end_to_end(head.headers)), link.body());
   options.on_answer = [&](Head& given) {
+    given.headers = without_own(given.headers);  // a replica speaks for itself alone
     given.headers.set(header_load, load_text(name));
     return true;
   };

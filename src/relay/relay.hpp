@@ -25,6 +25,7 @@ namespace berth::relay {
 inline constexpr std::string_view header_target = "x-berth-to",  // of a request: "chat/0#17"
     header_refused = "x-berth-refused",  // of an answer: it has not begun; unknown, draining, full or unreachable
     header_failed = "x-berth-failed",    // the replica did not answer, and why
+    header_more = "x-berth-more",        // of a request: how many connections more the gateway could use now
     header_load = "x-berth-load";        // "3/8": in flight, with this one, and at most
 
 struct RelayOptions {
@@ -68,6 +69,7 @@ class Relay {
   http::Async<void> keep_open(Gateway& gateway);
   http::Async<void> serve(Gateway& gateway, Connection& connection);
   http::Async<bool> begin(Gateway& gateway, Connection& connection);
+  static void open_more(Gateway& gateway, const http::Head& request);
   // One request. False: the connection cannot be used again.
   http::Async<bool> pass_on(http::Link& link, http::Head& head);
   http::Async<bool> refuse(http::Link& link, const http::Head& head, int status, http::Headers headers);

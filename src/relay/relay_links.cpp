@@ -13,6 +13,8 @@ namespace {
 // Of those that a burst has left behind, more than this many are closed after this time.
 constexpr std::size_t idle_many = 16;
 constexpr Duration idle_time = std::chrono::seconds(60);
+// Fewer than these are too few; a long line gets so many at a time.
+constexpr std::size_t idle_few = 4, missing_max = 64;
 
 }  // namespace
 
@@ -115,6 +117,12 @@ std::size_t RelayLinks::size() const {
   std::size_t all = 0;
   for (const auto& [node, of] : nodes_) all += of.all.size();
   return all;
+}
+
+std::size_t RelayLinks::missing(const NodeId& node) const {
+  const auto found = nodes_.find(node);
+  if (found == nodes_.end() || found->second.idle.size() >= idle_few) return 0;
+  return std::min(idle_few - found->second.idle.size() + found->second.waiters.size(), missing_max);
 }
 
 bool RelayLinks::has(const NodeId& node) const {

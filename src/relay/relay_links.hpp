@@ -45,6 +45,8 @@ class RelayLinks {
   std::size_t idle(const NodeId& node) const;
   // Of all nodes, idle or not.
   std::size_t size() const;
+  // How many connections more the relay of the node should open: a few are to be idle, and one is for each that waits.
+  std::size_t missing(const NodeId& node) const;
   // At least one, idle or not.
   bool has(const NodeId& node) const;
 

@@ -114,6 +114,43 @@ TEST(Relay, AdmitsWhatAReplicaMayHaveAndRefusesTheRestBeforeItBegins) {
   EXPECT_TRUE(eventually([&] { return relay.in_flight().at("a/0#1") == 0; }));
 }
 
+TEST(Relay, AReplicaDoesNotSpeakForIt) {
+  Running server({}, [](const http::Request&, const http::Responder& responder) {
+    http::Response response{200, {}, "answer"};
+    for (const std::string_view header : {header_refused, header_failed, header_load})
+      response.headers.add(header, "forged");
+    responder.send(std::move(response));
+  });
+  TestGateway gateway;
+  TestRelay relay;
+  relay.set({{"a/0#1", server.url, 4, false}}, {gateway.url()});
+  const auto answer = gateway.ask("a/0#1");
+  ASSERT_TRUE(answer) << answer.error().to_text();
+  EXPECT_EQ(answer->body, "answer");
+  EXPECT_FALSE(answer->headers.get(header_refused));
+  EXPECT_FALSE(answer->headers.get(header_failed));
+  EXPECT_EQ(answer->headers.get(header_load), "1/4");
+}
+
+TEST(Relay, OpensMoreConnectionsWhereTheGatewayHasNoneLeft) {
+  Running server({}, replica("a"));
+  TestGateway gateway;
+  TestRelay relay;
+  relay.set({{"a/0#1", server.url, 8, false}}, {gateway.url()});
+  EXPECT_TRUE(eventually([&] { return gateway.idle() == 4; }));
+  const auto ask = [&](http::Headers headers) {
+    headers.set(std::string(header_target), "a/0#1");
+    EXPECT_EQ(http::Client::create({.url = gateway.url()})->request("GET", "/", "", {.headers = headers})->status, 200);
+  };
+  ask({});  // four remain idle beside it
+  EXPECT_TRUE(eventually([&] { return gateway.idle() == 5; }));
+  // All are idle at this end; at the other end all are busy with answers that clients have not read yet.
+  ask({{std::string(header_more), "4"}});
+  EXPECT_TRUE(eventually([&] { return gateway.idle() == 9; }));
+  ask({{std::string(header_more), "1"}});
+  EXPECT_TRUE(eventually([&] { return gateway.idle() == 10; }));
+}
+
 TEST(Relay, ADrainingReplicaFinishesItsRequestsAndTakesNoMore) {
   std::promise<http::Stream> begun;
   Running slow({},

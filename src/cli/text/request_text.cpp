@@ -43,7 +43,7 @@ std::string origin_of(const Fields& request) {
   std::string text = "it came to the gateway " + request.text("gateway") + " at " + request.time("at_ms") + " UTC";
   const std::string caller = request.raw("caller");
   text += caller.empty()      ? ", without a valid key"
-          : caller == "local" ? ", without a key"
+          : caller == "local" ? ", without a caller's key"
                               : ", from caller " + request.text("caller");
   return text + (request.has("deployment") ? ", for " + request.text("deployment") : "");
 }

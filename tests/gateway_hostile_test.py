@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""What no honest client or replica sends, at a real gateway: a bad request is answered with an error or closed and never reaches a replica, and of a bad
+answer nothing reaches another client.
+"""
+import json
+import select
+import socket
+import threading
+import time
+import unittest
+
+from gateway_case import Gateway
+from gateway_hostile_corpus import ANSWERS, BODIES, PASSED, REQUESTS, TRICKS
+
+# Writes down all that it gets. Answers as the last part of the path says, from a file of answers, and else with what it got.
+REPLICA = """
+import json, os, socket, sys, threading
+answers = {name: bytes.fromhex(text) for name, text in json.load(open(sys.argv[3])).items()}
+journal = os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+def length_of(head):
+    return next((int(line.split(b":")[1]) for line in head.lower().split(b"\\r\\n") if line.startswith(b"content-length:")), 0)
+def serve(connection):
+    data = b""
+    while True:
+        while b"\\r\\n\\r\\n" not in data:
+            more = connection.recv(65536)
+            if not more:
+                return
+            os.write(journal, more)
+            data += more
+        head, _, data = data.partition(b"\\r\\n\\r\\n")
+        is_chunked = b"transfer-encoding: chunked" in head.lower()
+        while (b"0\\r\\n\\r\\n" not in data) if is_chunked else len(data) < length_of(head):
+            more = connection.recv(65536)
+            if not more:
+                return
+            os.write(journal, more)
+            data += more
+        data = b"" if is_chunked else data[length_of(head):]
+        name = head.split(b" ")[1].split(b"/")[-1].decode("latin-1")
+        if name == "silent":
+            connection.recv(1)
+            os.write(journal, b"[the silent one was left]")
+            return
+        if name in answers:
+            connection.sendall(answers[name])
+            if not name.startswith("kept"):
+                return
+            continue
+        connection.sendall(b"HTTP/1.1 200 OK\\r\\ncontent-length: %d\\r\\n\\r\\n%s" % (len(head), head))
+def run(connection):
+    try:
+        serve(connection)
+    except OSError:
+        pass
+    connection.close()
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])), backlog=100)
+while True:
+    threading.Thread(target=run, args=(listener.accept()[0],), daemon=True).start()
+"""
+
+
+class Hostile(Gateway):
+    def setUp(self):
+        super().setUp()
+        self.add_nodes("a")
+        program, answers, self.seen = (self.folder / name for name in ("recorder.py", "answers.json", "seen"))
+        program.write_text(REPLICA)
+        answers.write_text(json.dumps({name: data.hex() for name, (data, *_) in ANSWERS.items()}))
+        app = {**self.loaded(model="m", replicas=1), "command": ["python3", "-SE", str(program), "{port}", str(self.seen), str(answers)]}
+        self.apply(app)
+        self.until(lambda: self.is_answered("/app/first"), self.situation)
+
+    def exchange(self, data, seconds=10, close=False):
+        """All that comes back until the gateway closes the connection, or for so long. `close`: this side ends it where nothing comes."""
+        with socket.create_connection(("127.0.0.1", self.gateway), timeout=seconds) as connection:
+            got = b""
+            try:
+                connection.sendall(data)
+                if close and not select.select([connection], [], [], 0.3)[0]:
+                    connection.shutdown(socket.SHUT_WR)
+                while more := connection.recv(65536):
+                    got += more
+                    if close and not select.select([connection], [], [], 0.3)[0]:
+                        connection.shutdown(socket.SHUT_WR)
+            except TimeoutError:
+                got += b"[the connection is still open]"
+            except OSError:
+                pass  # reset, with what came before
+            return got
+
+
+class BadRequests(Hostile):
+    def assertRefused(self, data, marker):
+        answer = self.exchange(data, close=True)
+        self.assertTrue(not answer or answer.startswith((b"HTTP/1.1 4", b"HTTP/1.1 5")), (data[:300], answer[:300]))
+        self.assertEqual(answer.count(b"HTTP/1.1 "), 1 if answer else 0, (data[:300], answer[:600]))
+        self.assertNotIn(b"[the connection is still open]", answer, data[:300])
+        self.assertNotIn(marker, self.seen.read_bytes(), (data[:300], answer[:300]))
+
+    def test_are_refused_and_never_reach_a_replica(self):
+        for number, text in enumerate(REQUESTS):
+            with self.subTest(text=text[:200]):
+                marker = b"bad-%d-" % number
+                self.assertRefused(text.replace(b"MARK", marker), marker)
+        self.assertTrue(self.is_answered("/app/after"))
+        self.assertIn(b"/app/after", self.seen.read_bytes())
+
+    def test_bodies_that_name_no_model_clearly_are_refused(self):
+        for number, (body, status) in enumerate(BODIES):
+            with self.subTest(body=body[:100]):
+                marker = b"bad-%d-" % number
+                data = b"POST /v1/%s HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n%s" % (marker, len(body), body)
+                answer = self.exchange(data.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n", 1))
+                self.assertTrue(answer.startswith(b"HTTP/1.1 %d " % status), answer[:300])
+                self.assertNotIn(marker, self.seen.read_bytes())
+
+    def test_what_is_odd_and_valid_is_passed_on_once_and_plainly(self):
+        for number, (text, passed) in enumerate(PASSED):
+            with self.subTest(text=text[:200]):
+                marker = b"odd-%d-" % number
+                answer = self.exchange(text.replace(b"MARK", marker))
+                self.assertTrue(answer.startswith(b"HTTP/1.1 200 "), answer[:300])
+                self.assertEqual(self.seen.read_bytes().count(marker), passed, answer)
+
+    def test_headers_of_others_and_of_berth_do_not_reach_a_replica(self):
+        for header, inside in TRICKS:
+            with self.subTest(header=header):
+                answer = self.exchange(b"GET /app/trick HTTP/1.1\r\nhost: localhost\r\n" + header + b"\r\nconnection: close\r\n\r\n")
+                self.assertTrue(answer.startswith(b"HTTP/1.1 200 "), answer[:300])
+                passed = answer.partition(b"\r\n\r\n")[2].lower()
+                self.assertNotIn(b"planted", passed)
+                self.assertIn(inside, passed)
+
+    def test_a_relay_that_proves_nothing_is_refused(self):
+        answer = self.exchange(b"POST /.berth/relay HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: berth-relay-1\r\nx-berth-node: a\r\ncontent-length: 0\r\n\r\n")
+        self.assertTrue(answer.startswith(b"HTTP/1.1 403 "), answer)
+
+    def test_slow_headers_and_bodies_are_ended(self):
+        begun = {"nothing": b"", "a line": b"GET /app/slow HT", "a header": b"GET /app/slow HTTP/1.1\r\nhost: localhost\r\nx: ",
+                 "a body": b"POST /app/slow HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\nabc",
+                 "a model": b"POST /v1/slow HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n{\"mod",
+                 "a chunk": b"POST /v1/slow HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n5\r\n{\"m"}
+        got, began = {}, time.monotonic()
+        threads = [threading.Thread(target=lambda name=name, data=data: got.update({name: self.exchange(data, seconds=90)})) for name, data in begun.items()]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for name, answer in got.items():
+            self.assertNotIn(b"still open", answer, name)
+            self.assertTrue(not answer or answer.startswith(b"HTTP/1.1 408 "), (name, answer))
+        self.assertQuick(time.monotonic() - began, 65)
+        self.assertNotIn(b"/slow", self.seen.read_bytes())
+
+
+class BadReplicas(Hostile):
+    def test_of_a_bad_answer_the_client_gets_a_sentence_and_others_get_nothing(self):
+        for name, (_, status, words) in ANSWERS.items():
+            with self.subTest(name=name):
+                answer = self.exchange(b"GET /app/%s HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n" % name.encode())
+                head, _, body = answer.partition(b"\r\n\r\n")
+                self.assertEqual(head.split(b" ")[1:2], [b"%d" % status], answer[:300])
+                self.assertNotIn(b"planted", answer)
+                self.assertNotIn(b"still open", answer)
+                if status == 502:
+                    message = json.loads(body)["error"]["message"]
+                    self.assertRegex(message, r"^the replica app/0#\d+ did not answer: ")
+                    self.assertIn(words, message)
+                    self.assertNotIn("\n", message)
+                # The next ones are answered with their own.
+                for other in (b"next-1", b"next-2"):
+                    after = self.exchange(b"GET /app/%s HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n" % other)
+                    self.assertTrue(after.startswith(b"HTTP/1.1 200 ") and b"GET /app/" + other in after, (name, after[:300]))
+
+    def test_a_replica_that_does_not_answer_is_left_when_its_client_goes(self):
+        with socket.create_connection(("127.0.0.1", self.gateway)) as connection:
+            connection.sendall(b"GET /app/silent HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            self.until(lambda: b"/app/silent" in self.seen.read_bytes(), self.situation)
+        self.until(lambda: b"[the silent one was left]" in self.seen.read_bytes(), self.situation)
+        self.assertTrue(self.is_answered("/app/after"))
+
+
+if __name__ == "__main__":
+    unittest.main()
