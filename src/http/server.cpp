@@ -44,6 +44,7 @@ struct Server::State {
   Serving serving;
   asio::executor_work_guard<asio::io_context::executor_type> work;
   asio::steady_timer drain_timer;
+  TimePoint drain_until{};
   std::vector<std::shared_ptr<Listener>> listeners;
   std::vector<std::unique_ptr<asio::signal_set>> signal_sets;
   std::set<std::shared_ptr<Connection>> connections;
@@ -136,7 +137,9 @@ struct Server::State {
 
   void drain(std::chrono::milliseconds deadline) {
     // Asked again, it ends earlier, never later.
-    if (serving.draining && drain_timer.expiry() <= std::chrono::steady_clock::now() + deadline) return;
+    const TimePoint until = real_clock().now() + deadline;
+    if (serving.draining && drain_until <= until) return;
+    drain_until = until;
     if (!std::exchange(serving.draining, true)) {
       for (const auto& listener : std::exchange(listeners, {})) close(*listener);
       for (const auto& connection : std::vector(connections.begin(), connections.end())) connection->drain();
