@@ -6,11 +6,13 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import threading
 import time
 import unittest
 
 from berth_case import ROOT, needs_sqlite
+from fleet_case import free_port
 from gateway_case import Gateway
 from openapi_check import Document
 
@@ -182,6 +184,46 @@ class Lasting(Gateway):
         answers = stop()
         self.assertEqual(set(answers), {200}, len(answers))
         self.assertIsNone(second.poll())
+
+    def test_a_client_that_is_about_to_ask_is_answered_by_a_gateway_that_leaves(self):
+        self.add_nodes("a")
+        self.apply(self.app())
+        self.until_answered("/app/x", 2)
+        with socket.create_connection(("127.0.0.1", self.gateway), timeout=60) as client:
+            client.sendall(b"GET /app/x HTTP/1.1\r\n")
+            self.until_answered("/app/x", 2)  # after the gateway has read that
+            os.kill(self.process_of("berth gateway "), signal.SIGTERM)
+            self.until(lambda: not self.is_taken(self.gateway), "the gateway takes no connections")
+            client.sendall(b"host: localhost\r\n\r\n")
+            self.assertTrue(client.recv(1000).startswith(b"HTTP/1.1 200 "))
+
+    @staticmethod
+    def is_taken(port):
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    @needs_sqlite
+    def test_a_restarted_server_has_a_gateway_that_answers_at_another_address_while_the_old_one_has_a_stream(self):
+        self.add_nodes("a")
+        self.apply(self.app())
+        self.until_answered("/app/x", 2)
+        old, stream = self.process_of("berth gateway "), self.stream(400)
+        self.until(lambda: json.loads(self.command("endpoints", "--json").stdout)["deployments"][0].get("traffic", {}).get("in_flight"), "the stream")
+        self.server.terminate()
+        self.server.wait()
+        port = free_port()
+        self.gateway_options = ("--gateway", f"127.0.0.1:{port}")
+        self.serve()
+        self.until(lambda: self.find_gateway() == port, "the new gateway")
+        self.until_answered("/app/x", 2)
+        self.assertIn(old, self.processes(), "the old one still has its stream")
+        # What the old one would tell the server when it hears it again.
+        self.until(lambda: "hears its server" in (self.folder / "server.log").read_text(), "the old one hears the server")
+        self.assertIn(f"at 127.0.0.1:{port}", self.command("endpoints").stdout)
+        self.assertWhole(stream(), 400)
+        self.until(lambda: old not in self.processes(), "the old one has ended")
+        self.assertIn(f"at 127.0.0.1:{port}", self.command("endpoints").stdout)
+        self.until_answered("/app/x", 2)
 
 
 if __name__ == "__main__":

@@ -74,16 +74,16 @@ std::optional<fleet::CandidateVerdict> Balance::why_not(const Replica& replica, 
   return std::nullopt;
 }
 
-std::vector<const Balance::Replica*> Balance::candidates(const std::set<std::string>& tried, TimePoint now) const {
-  const bool breaks = has_breaker(now);
+std::vector<const Balance::Replica*> Balance::candidates(const std::set<std::string>& tried, TimePoint now,
+                                                         bool has_breaker) const {
   std::vector<const Replica*> able;
   for (const auto& [name, replica] : replicas_)
-    if (replica.is_listed && !why_not(replica, tried, now, breaks)) able.push_back(&replica);
+    if (replica.is_listed && !why_not(replica, tried, now, has_breaker)) able.push_back(&replica);
   return able;
 }
 
 void Balance::tell(Seen& seen, const std::vector<const Replica*>& ranked, const std::set<std::string>& tried,
-                   TimePoint now) const {
+                   TimePoint now, bool has_breaker) const {
   using Verdict = fleet::CandidateVerdict;
   seen.clear();
   const auto note = [&](const Replica& replica, Verdict verdict) {
@@ -92,9 +92,8 @@ void Balance::tell(Seen& seen, const std::vector<const Replica*>& ranked, const 
   };
   for (std::size_t i = 0; i < ranked.size(); ++i)
     note(*ranked[i], i == 0 ? Verdict::winner : i == 1 ? Verdict::runner_up : Verdict::eligible);
-  const bool breaks = has_breaker(now);
   for (const auto& [name, replica] : replicas_) {
-    const auto why = replica.is_listed ? why_not(replica, tried, now, breaks) : std::nullopt;
+    const auto why = replica.is_listed ? why_not(replica, tried, now, has_breaker) : std::nullopt;
     if (why) note(replica, *why);
   }
 }
@@ -111,7 +110,8 @@ std::optional<Endpoint> Balance::take(const Replica* found) {
 std::optional<Endpoint> Balance::choose_first(std::span<const DeviceId> replicas, const std::set<std::string>& tried,
                                               TimePoint now, Seen* seen) {
   std::map<std::string_view, const Replica*> newest;  // by the name of the replica
-  for (const Replica* const one : candidates(tried, now)) {
+  const bool breaks = replicas.size() > 1 && has_breaker(now);
+  for (const Replica* const one : candidates(tried, now, breaks)) {
     const Replica*& best = newest[replica_of(one->endpoint)];
     // Of two numbers the longer is the larger.
     const auto rank = [](const Replica* of) { return std::pair(of->endpoint.name.size(), of->endpoint.name); };
@@ -120,15 +120,16 @@ std::optional<Endpoint> Balance::choose_first(std::span<const DeviceId> replicas
   std::vector<const Replica*> ranked;
   for (const DeviceId& replica : replicas)
     if (const auto found = newest.find(replica.text()); found != newest.end()) ranked.push_back(found->second);
-  if (seen) tell(*seen, ranked, tried, now);
+  if (seen) tell(*seen, ranked, tried, now, breaks);
   return take(ranked.empty() ? nullptr : ranked.front());
 }
 
 const Balance::Replica* Balance::pick(const std::set<std::string>& tried, Ticket ticket, TimePoint now,
                                       Seen* seen) const {
-  const std::vector<const Replica*> candidates = this->candidates(tried, now);
+  const bool breaks = has_breaker(now);
+  const std::vector<const Replica*> candidates = this->candidates(tried, now, breaks);
   if (candidates.empty()) {
-    if (seen) tell(*seen, {}, tried, now);
+    if (seen) tell(*seen, {}, tried, now, breaks);
     return nullptr;
   }
 
@@ -163,7 +164,7 @@ const Balance::Replica* Balance::pick(const std::set<std::string>& tried, Ticket
   if (next) ranked.push_back(candidates[*next]);
   for (std::size_t i = 0; i < candidates.size(); ++i)
     if (i != winner && i != next) ranked.push_back(candidates[i]);
-  tell(*seen, ranked, tried, now);
+  tell(*seen, ranked, tried, now, breaks);
   return candidates[*winner];
 }
 

@@ -42,7 +42,8 @@ class Balance {
   using Seen = std::vector<fleet::RequestCandidate>;
   std::optional<Endpoint> choose(const std::set<std::string>& tried, Ticket ticket, TimePoint now,
                                  Seen* seen = nullptr);
-  // The first of these replicas ("chat/0") that can take it, in its newest incarnation; counts it too.
+  // The first of these replicas ("chat/0") that can take it, in its newest incarnation; counts it too. A single one is
+  // not left out after failures, since no other can take its place.
   std::optional<Endpoint> choose_first(std::span<const DeviceId> replicas, const std::set<std::string>& tried,
                                        TimePoint now, Seen* seen = nullptr);
   // Which one choose() would take, without counting a request.
@@ -93,12 +94,12 @@ class Balance {
   static std::optional<fleet::CandidateVerdict> why_not(const Replica& replica, const std::set<std::string>& tried,
                                                         TimePoint now, bool has_breaker);
   bool has_breaker(TimePoint now) const;
-  std::vector<const Replica*> candidates(const std::set<std::string>& tried, TimePoint now) const;
+  std::vector<const Replica*> candidates(const std::set<std::string>& tried, TimePoint now, bool has_breaker) const;
   // Null: none.
   const Replica* pick(const std::set<std::string>& tried, Ticket ticket, TimePoint now, Seen* seen) const;
   // `ranked`: those that could take it, the winner first.
-  void tell(Seen& seen, const std::vector<const Replica*>& ranked, const std::set<std::string>& tried,
-            TimePoint now) const;
+  void tell(Seen& seen, const std::vector<const Replica*>& ranked, const std::set<std::string>& tried, TimePoint now,
+            bool has_breaker) const;
   std::optional<Endpoint> take(const Replica* found);
 
   const Policy* policy_;

@@ -129,6 +129,21 @@ TEST(Balance, TheFirstInAnOrderThatHasRoomTakesARequestInItsNewestIncarnation) {
   EXPECT_EQ(next(), "a/1#3");
 }
 
+TEST(Balance, AReplicaThatFailedIsNotLeftOutWhereNoOtherMayTakeItsPlace) {
+  Balance balance = with(3, 1);
+  const std::vector<DeviceId> strict{DeviceId("a/0")}, bounded{DeviceId("a/0"), DeviceId("a/2"), DeviceId("a/1")};
+  for (std::uint32_t i = 0; i < failures_max; ++i) {
+    ASSERT_EQ(balance.choose_first(strict, {}, start)->name, "a/0#1");
+    balance.settle("a/0#1", Ending::failed, 1ms, start);
+  }
+  EXPECT_EQ(balance.choose_first(bounded, {}, start)->name, "a/2#3");
+  Balance::Seen seen;
+  const auto chosen = balance.choose_first(strict, {}, start, &seen);
+  ASSERT_TRUE(chosen);
+  EXPECT_EQ(chosen->name, "a/0#1");
+  EXPECT_EQ(seen.front(), (fleet::RequestCandidate{"a/0#1", fleet::CandidateVerdict::winner, 0, 1}));
+}
+
 TEST(Balance, TheRequestsOfOtherGatewaysCountForAWhile) {
   Balance balance = with(2, 4);
   const Endpoint first = *balance.choose({}, 0, start);

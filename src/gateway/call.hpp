@@ -54,7 +54,8 @@ struct Gateway::Served {
 struct Gateway::Waiter {
   http::Signal signal;
   bool is_next = false;
-  bool is_gone = false;  // its client
+  bool may_be_more = false;  // room than for this one
+  bool is_gone = false;      // its client
 };
 
 // One request.
@@ -75,9 +76,10 @@ struct Gateway::Call {
   std::map<std::string, std::string> unreachable = {};  // those of them where it did not begin, and why
   std::set<std::string> failed = {};                    // those of them that died with it, or had no connection
   Duration waited{};
-  bool is_over = false;    // answered, or its client is gone
-  bool is_kept = false;    // the client's connection
-  std::size_t peeked = 0;  // bytes of the budget
+  bool wakes_next = false;  // where it finds room
+  bool is_over = false;     // answered, or its client is gone
+  bool is_kept = false;     // the client's connection
+  std::size_t peeked = 0;   // bytes of the budget
   fleet::RequestRecord record = {};
   TraceParent trace = {};
   TimePoint first_byte{};  // of the answer

@@ -109,9 +109,10 @@ Async<void> Gateway::permit_body(Call& call) {
     co_await call.client.write("HTTP/1.1 100 Continue\r\n\r\n");
 }
 
-// Into memory: all of it, or more than `bytes_max` where it is longer.
+// Into memory: all of it, or more than `bytes_max` where it is longer, or a part where the bodies of all requests are
+// too long together.
 Async<std::optional<Response>> Gateway::read_body(Call& call, std::size_t bytes_max) {
-  while (!call.client.is_read() && call.body_begin.size() <= bytes_max) {
+  while (!call.client.is_read() && call.body_begin.size() <= bytes_max && peeked_bytes_ <= options_.peek_bytes_all) {
     call.client.wire().read_by(real_clock().now() + body_time);
     const Link::Piece piece = co_await call.client.read_piece();
     if (piece.outcome == Link::Outcome::timed_out)

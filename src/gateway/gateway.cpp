@@ -78,17 +78,18 @@ std::size_t Gateway::waiting() const {
   return all;
 }
 
-void Gateway::wake_next(Line& line) {
+void Gateway::wake_next(Line& line, bool may_be_more) {
   Waiter* const next = line.queue.pop();
   if (next == nullptr) return;
   next->is_next = true;
+  next->may_be_more = may_be_more;
   ++line.woken;
   next->signal.notify();
 }
 
 void Gateway::wake_all(Served& served) {
   for (auto& [name, line] : served.lines)
-    if (line.woken == 0) wake_next(line);
+    if (line.woken == 0) wake_next(line, true);
 }
 
 // Replicas that other gateways have used become free without a word.

@@ -46,10 +46,12 @@ class Gateway {
   // Connections of relays that have proven something else are closed.
   void keep_relays(const std::set<std::string>& credentials) { links_.keep_only(credentials); }
   http::Async<bool> handle(http::Link& client, http::Head& head, const http::Peer& peer);
-  // It takes no new connections: clients learn with the answers to their requests that theirs are closed.
-  void leave() { is_leaving_ = true; }
-  // Another one takes its place; the requests that it has go on.
-  void hand_over() { links_.hand_over(); }
+  // It takes no new connections, and the relays are for the one that takes its place. Clients learn with the answers to
+  // their requests that their connections are closed.
+  void leave() {
+    is_leaving_ = true;
+    links_.hand_over();
+  }
   // Connections of relays are closed as they become idle.
   void end();
 
@@ -57,6 +59,8 @@ class Gateway {
   std::size_t waiting() const;
   // Requests that are not answered yet.
   std::size_t calls() const { return calls_; }
+  // Connections of relays.
+  std::size_t relays() const { return links_.size(); }
   // What was counted, and the records of requests that have ended since the last report.
   fleet::GatewayReport report();
 
@@ -76,7 +80,8 @@ class Gateway {
   http::Async<std::optional<http::Response>> read_model(Call& call);
   http::Async<std::optional<http::Response>> read_key(Call& call);
   static http::Async<void> watch(http::Link& client, Waiter& waiter);
-  http::Async<std::optional<http::Response>> wait_for_room(Call& call);
+  // `may_connect`: no node with a replica is connected yet.
+  http::Async<std::optional<http::Response>> wait_for_room(Call& call, bool may_connect);
   http::Async<std::optional<http::Response>> try_once(Call& call, const Endpoint& endpoint);
   http::Async<std::optional<http::Response>> serve(Call& call);
   http::Async<bool> send(Call& call, http::Response response);
@@ -90,8 +95,9 @@ class Gateway {
   void note_try(Call& call, const Endpoint& endpoint, Ending ending, const std::string& why, TimePoint began);
   // It has ended; `answer`: the gateway's own.
   void finish(Call& call, const http::Response* answer);
-  // Somebody who waits in this line, or one in every line, may try again.
-  static void wake_next(Line& line);
+  // Somebody who waits in this line, or one in every line, may try again. `may_be_more`: room than for one, so that
+  // one that finds some wakes the next.
+  static void wake_next(Line& line, bool may_be_more = false);
   static void wake_all(Served& served);
   http::Async<void> wake_regularly();
 

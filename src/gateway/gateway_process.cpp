@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <boost/json.hpp>
 #include <csignal>
 #include <future>
@@ -32,6 +33,7 @@ constexpr std::chrono::milliseconds last_streams_time{3'600'000};
 // For the server to tell a gateway that takes over what there is.
 constexpr std::chrono::milliseconds first_view_time{20'000};
 constexpr std::chrono::seconds answer_time{2};
+constexpr std::chrono::milliseconds look_every{20};
 
 // As many as this process may have files, with some for itself.
 http::Limits limits() {
@@ -48,13 +50,17 @@ http::Limits limits() {
   return limits;
 }
 
+// At the address of the gateway.
+enum class Place : std::uint8_t { of_another, taken, left };
+
 // What the server says, on a thread of its own: it may be slow or gone, and the gateway goes on with what it knows.
 class ServerFeed {
  public:
-  ServerFeed(const GatewayProcessOptions& options, http::ListenAddress listening,
+  ServerFeed(const GatewayProcessOptions& options, http::ListenAddress listening, const std::atomic<Place>& place,
              std::function<void(fleet::GatewayView)> take)
       : options_(options),
         listening_(std::move(listening)),
+        place_(place),
         take_(std::move(take)),
         thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
@@ -91,28 +97,37 @@ class ServerFeed {
                  answer->status == 401 ? "join again with a token of berth token add join --gateway" : ""};
   }
 
+  Result<void> tell_address(http::Client& client, const std::stop_token& stop) const {
+    json::object here{{"port", listening_.port}};
+    if (listening_.host != "0.0.0.0" && listening_.host != "::") here["host"] = listening_.host;
+    BERTH_TRY(body_of(client.request(
+        "PUT", "/api/v1/gateway/address", format::document(here),
+        {.headers = {{"content-type", "application/json"}}, .timeout = std::chrono::seconds(10), .stop = stop})));
+    return {};
+  }
+
   // Until an error.
   Result<void> follow(const std::stop_token& stop, std::chrono::milliseconds& pause) {
     const http::ClientOptions server = BERTH_TRY(options_.server());
     // Another credential may be of another server, whose epochs are its own.
     if (std::exchange(token_, server.token) != server.token) epoch_seen_ = 0;
     http::Client client = BERTH_TRY(http::Client::create(server));
-    json::object here{{"port", listening_.port}};
-    if (listening_.host != "0.0.0.0" && listening_.host != "::") here["host"] = listening_.host;
-    BERTH_TRY(body_of(client.request(
-        "PUT", "/api/v1/gateway/address", format::document(here),
-        {.headers = {{"content-type", "application/json"}}, .timeout = std::chrono::seconds(10), .stop = stop})));
     std::uint64_t epoch = 0, number = 0;
+    bool is_address_told = false;
     while (true) {
+      const Place place = place_;
+      // Of two with the same name it is the address of the one that takes connections.
+      if (place == Place::taken && !std::exchange(is_address_told, true)) BERTH_TRY(tell_address(client, stop));
+      if (place == Place::of_another && epoch != 0) real_clock().sleep_for(look_every);
       if (options_.renew) {
         const bool is_new = BERTH_TRY(options_.renew(client, server));
         if (is_new) return {};  // with it from now on
       }
-      const std::string body =
-          BERTH_TRY(body_of(client.request("GET",
-                                           "/api/v1/gateway/endpoints?epoch=" + std::to_string(epoch) + "&revision=" +
-                                               std::to_string(number) + "&wait_s=" + std::to_string(poll_wait_s),
-                                           {}, {.timeout = std::chrono::seconds(poll_wait_s + 5), .stop = stop})));
+      const std::string body = BERTH_TRY(body_of(client.request(
+          "GET",
+          "/api/v1/gateway/endpoints?epoch=" + std::to_string(epoch) + "&revision=" + std::to_string(number) +
+              "&wait_s=" + std::to_string(place == Place::of_another ? 0 : poll_wait_s),
+          {}, {.timeout = std::chrono::seconds(poll_wait_s + 5), .stop = stop})));
       fleet::GatewayView view = BERTH_TRY(format::read_document(body, "the endpoints", format::gateway_view_of));
       tell("");
       pause = pause_min;
@@ -129,6 +144,7 @@ class ServerFeed {
 
   const GatewayProcessOptions& options_;
   const http::ListenAddress listening_;
+  const std::atomic<Place>& place_;
   const std::function<void(fleet::GatewayView)> take_;
   std::string token_;
   std::uint64_t epoch_seen_ = 0;
@@ -199,23 +215,27 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
   gateway_options.on_ended = [&](const fleet::RequestRecord& record) { access_log.ended(record, real_clock().now()); };
   gateway.emplace(server.loop(), std::move(gateway_options));
   const http::ListenAddress first = BERTH_TRY(http::parse_listen_address(addresses.front()));
+  std::atomic<Place> place = options.take_over ? Place::of_another : Place::taken;
   std::optional<ServerFeed> feed;
   std::optional<ReportSender> sender;
-  bool is_replaced = false;  // the new one reports from then on
   const auto report = [&](const ReportSender::Promised& promised) {
     server.post([&, promised] {
-      if (!is_replaced) promised->set_value(gateway->report());
+      // The next one with this name reports from then on.
+      if (place != Place::left) promised->set_value(gateway->report());
     });
   };
   std::unique_ptr<TakeOverOffer> offer;
   std::optional<Error> failure;
+  bool is_waiting = options.take_over != nullptr;  // for the first view
 
-  // The relays stay until the last request is answered.
+  // The relays stay until the last request is answered. A client that has just connected is about to send one.
   const std::function<void()> end_when_idle = [&] {
-    if (gateway->calls() == 0) return gateway->end();
+    if (gateway->calls() == 0 && server.connections() <= gateway->relays()) return gateway->end();
     server.after(std::chrono::milliseconds(20), end_when_idle);
   };
   const auto begin_end = [&](std::chrono::milliseconds time) {
+    place = Place::left;
+    is_waiting = false;
     gateway->leave();
     server.shutdown(time);
     if (options.ending) options.ending();
@@ -236,8 +256,6 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
         [&] {
           on_server([&] {
             options.log({LogLevel::info, "another gateway takes over; this one finishes its requests"});
-            is_replaced = true;
-            gateway->hand_over();
             begin_end(last_streams_time);
             return true;
           });
@@ -249,12 +267,14 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
     std::vector<std::string> urls;
     for (std::size_t i = 0; i < addresses.size(); ++i)
       urls.push_back((options.listeners[i].tls ? "https://" : "http://") + addresses[i]);
+    sender.emplace(options.server, report, options.log);
     started(urls);
   };
   const auto take_place = [&]() -> Result<void> {
     addresses = BERTH_TRY(server.listen_only(listeners));
     BERTH_TRY(options.take_over->finish());
     if (options.taken_over) BERTH_TRY(options.taken_over());
+    place = Place::taken;
     serve();
     return {};
   };
@@ -263,8 +283,7 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
     server.shutdown(std::chrono::milliseconds(0));
     gateway->end();
   };
-  bool is_waiting = options.take_over != nullptr;  // for the first view
-  std::vector<std::string> conflicts;              // as they were told
+  std::vector<std::string> conflicts;  // as they were told
   const auto take = [&](fleet::GatewayView view) {
     server.post([&, view = std::move(view)] {
       keys.set(view.relays);
@@ -282,6 +301,7 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
   BERTH_TRY(server.on_signal({SIGINT, SIGTERM}, [&](int) { begin_end(drain_time); }));
   // Certificates are renewed in their files.
   const auto read_again = [&] {
+    if (place != Place::taken) return;  // the sockets are those of another one
     if (const auto again = server.listen_only(options.listeners); !again)
       options.log({LogLevel::error,
                    "the gateway cannot use its certificate and keeps the old one",
@@ -295,8 +315,7 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
   server.after(std::chrono::hours(1), read_regularly);
   server.post([&] {
     if (!options.take_over) serve();
-    feed.emplace(options, first, take);
-    sender.emplace(options.server, report, options.log);
+    feed.emplace(options, first, place, take);
   });
   if (options.take_over)
     server.after(first_view_time, [&] {

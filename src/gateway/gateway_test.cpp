@@ -336,5 +336,60 @@ TEST(Gateway, CallersShareWhatThereIsFairly) {
   EXPECT_GT(of_modest, 90) << "of 200, where both ask for more than they get";
 }
 
+TEST(Gateway, RoomForManyIsUsedAtOnceByThoseThatWait) {
+  constexpr std::size_t all = 120;  // one every 100 ms would take longer than the test waits
+  Replica replica("a", true);
+  Fleet fleet;
+  fleet.add("a", {replica.url()}, 1).serving.path = "/a";
+  fleet.apply();
+  std::vector<int> clients;
+  for (std::size_t i = 0; i < all; ++i)
+    clients.push_back(sent(fleet.url(), "GET /a HTTP/1.1\r\nhost: localhost\r\n\r\n"));
+  EXPECT_TRUE(eventually([&] { return replica.held() == 1 && fleet.waiting() == all - 1; }));
+  fleet.set_concurrent_max(all);
+  fleet.apply();
+  EXPECT_TRUE(eventually([&] { return replica.held() == all; })) << replica.held();
+  for (const int client : clients) ::close(client);
+}
+
+TEST(Gateway, NodesThatAreNotConnectedYetAreNoReasonToReject) {
+  Replica replica("a");
+  Fleet fleet;
+  Deployment& deployment = fleet.add("a", {replica.url()});
+  deployment.serving.path = "/a";
+  deployment.serving.on_capacity_exhausted = OnCapacityExhausted::reject;
+  fleet.apply_to_gateway();
+  EXPECT_EQ(fleet.ask("/a").status, 503) << "after the time that a node has to connect";
+  std::future<int> status = std::async(std::launch::async, [&] { return fleet.ask("/a").status; });
+  EXPECT_TRUE(eventually([&] { return fleet.waiting() == 1 || status.wait_for(0s) == std::future_status::ready; }));
+  fleet.apply_to_relay();
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(fleet.ask("/a").status, 200) << "also where the first still waits";
+  EXPECT_EQ(status.get(), 200);
+}
+
+TEST(Gateway, BodiesThatAreSearchedAreBoundedTogether) {
+  GatewayOptions options;
+  options.peek_bytes_all = options.peek_bytes + 1;
+  Fleet fleet(std::move(options));
+  fleet.add("a", {});
+  fleet.apply();
+  // Each alone is short enough, and both begin before there is much of the other.
+  std::vector<pollfd> clients;
+  for (int i = 0; i < 2; ++i)
+    clients.push_back(
+        {sent(fleet.url(), "POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 250000\r\n\r\n{"), POLLIN, 0});
+  EXPECT_TRUE(eventually([&] {
+    const auto callers = fleet.report().callers;
+    return callers.size() == 1 && callers.front().in_flight == 2;
+  }));
+  const std::string most(200'000, ' ');
+  for (const pollfd& client : clients) ::send(client.fd, most.data(), most.size(), MSG_NOSIGNAL);
+  ASSERT_GT(::poll(clients.data(), clients.size(), 10'000), 0) << "one is refused";
+  std::string answer(20, ' ');
+  ::recv(clients[clients[0].revents == 0].fd, answer.data(), answer.size(), 0);
+  EXPECT_TRUE(answer.starts_with("HTTP/1.1 413 ")) << answer;
+  for (const pollfd& client : clients) ::close(client.fd);
+}
+
 }  // namespace
 }  // namespace berth::gateway

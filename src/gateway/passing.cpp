@@ -1,5 +1,6 @@
 // Which replica gets a request, what happens where it fails, and how long a request waits for one.
 #include <charconv>
+#include <utility>
 
 #include "gateway/call.hpp"
 #include "http/forward.hpp"
@@ -121,14 +122,15 @@ Async<void> Gateway::watch(Link& client, Waiter& waiter) {
 }
 
 // Absent: there may be room now, or the client is gone.
-Async<std::optional<Response>> Gateway::wait_for_room(Call& call) {
+Async<std::optional<Response>> Gateway::wait_for_room(Call& call, bool may_connect) {
   Served& served = *served_.at(call.deployment);
   const Deployment& spec = view_.deployments.at(call.deployment);
-  const TimePoint until = call.waits_since + spec.serving.queue_timeout;
+  const bool queues = spec.serving.on_capacity_exhausted == OnCapacityExhausted::queue;
+  const TimePoint until = call.waits_since + (queues ? spec.serving.queue_timeout : Duration(options_.relay_time));
   const std::string name = served.line_of(call, spec);
   const std::string who =
       name.empty() ? "all replicas of " + call.deployment.text() + " are" : "the replica of this key, " + name + ", is";
-  if (spec.serving.on_capacity_exhausted != OnCapacityExhausted::queue) co_return full(who, "");
+  if (!queues && !may_connect) co_return full(who, "");
   if (served.waiting() >= spec.serving.queue_max) co_return full(who, ", and as many requests as may wait do");
   Waiter waiter{http::Signal(loop_)};
   Line& line = served.lines[name];
@@ -147,10 +149,12 @@ Async<std::optional<Response>> Gateway::wait_for_room(Call& call) {
     --line.woken;
   else
     line.queue.remove(call.caller, waiter);
-  if (waiter.is_gone) {
-    call.is_over = true;
-    if (waiter.is_next) wake_next(line);
-  }
+  call.wakes_next = waiter.may_be_more;
+  call.is_over = waiter.is_gone;
+  // Where keys have moved or the deployment is gone, those behind it need not wait in this line either.
+  const auto known = view_.deployments.find(call.deployment);
+  const bool has_left = known == view_.deployments.end() || served.line_of(call, known->second) != name;
+  if (waiter.is_next && (waiter.is_gone || has_left)) wake_next(line, waiter.may_be_more);
   if (line.size() == 0) served.lines.erase(name);
   if (!waiter.is_gone && !is_woken && !waiter.is_next)
     co_return full(who, name.empty() ? ", and none became free in time" : " and did not become free in time");
@@ -240,15 +244,16 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
 }
 
 Async<std::optional<Response>> Gateway::serve(Call& call) {
-  bool has_fallen_back = false;
+  bool has_fallen_back = false, has_waited_for_nodes = false;
   while (!call.is_over) {
     const auto known = view_.deployments.find(call.deployment);
     if (known == view_.deployments.end())
       co_return error_response(404, "no_route", "the deployment " + call.deployment.text() + " was deleted");
     Served& served = *served_.at(call.deployment);
     const std::string line = served.line_of(call, known->second);
+    const bool queues = known->second.serving.on_capacity_exhausted == OnCapacityExhausted::queue;
     const bool is_first_in_line =
-        call.waited > Duration::zero() || !call.failed.empty() || !served.lines.contains(line);
+        !queues || call.waited > Duration::zero() || !call.failed.empty() || !served.lines.contains(line);
     std::optional<Endpoint> chosen;
     std::set<std::string> left_out = call.tried;
     const bool has_replicas = !known->second.endpoints.empty();
@@ -266,6 +271,9 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
           !is_draining(endpoint) && !call.failed.contains(endpoint.name) && !call.unreachable.contains(endpoint.name);
     }
     if (is_first_in_line) chosen = choose(call, served, left_out);
+    const auto others = served.lines.find(line);
+    if (chosen && std::exchange(call.wakes_next, false) && others != served.lines.end())
+      wake_next(others->second, true);
     if (chosen) {
       auto refused = co_await try_once(call, *chosen);
       if (refused) co_return refused;
@@ -278,7 +286,9 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
       co_return error_response(
           502, "failed",
           "no replica of " + call.deployment.text() + " can be reached: " + call.unreachable.begin()->second);
-    if (!has_failed && known->second.serving.on_capacity_exhausted == OnCapacityExhausted::fallback &&
+    // Where this gateway has just started, its nodes connect within a moment: that is no want of room.
+    const bool may_connect = has_replicas && !is_connected && !has_waited_for_nodes;
+    if (!has_failed && !may_connect && known->second.serving.on_capacity_exhausted == OnCapacityExhausted::fallback &&
         known->second.serving.fallback && !has_fallen_back &&
         view_.deployments.contains(*known->second.serving.fallback)) {
       has_fallen_back = true;
@@ -290,7 +300,11 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
     }
     call.tried = call.failed;  // what refused it may have room later
     call.unreachable.clear();
-    auto refused = co_await wait_for_room(call);
+    auto refused = co_await wait_for_room(call, may_connect);
+    if (refused && may_connect && !queues) {
+      has_waited_for_nodes = true;
+      continue;
+    }
     if (refused && has_failed) co_return no_other(call.deployment.text());
     if (refused && !is_connected)
       co_return error_response(

@@ -2,6 +2,7 @@
 #pragma once
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -109,13 +110,12 @@ class Replica {
 
 class Fleet {
  public:
-  Fleet()
+  explicit Fleet(GatewayOptions options = {})
       : on_({.serves_page = false},
             http::Server::Proxy([this](http::Link& link, http::Head& head, const http::Peer& peer) {
               return gateway_->handle(link, head, peer);
             })),
         relay_on_({}, http::Server::Handler()) {
-    GatewayOptions options;
     options.relay_of = [](const http::Head& head, const http::Peer&) {
       return std::optional(NodeId(std::string(head.headers.get("x-berth-node").value_or(""))));
     };
@@ -152,8 +152,20 @@ class Fleet {
     view_.callers[caller.sha256] = caller;
     return key;
   }
+  // Of all replicas.
+  void set_concurrent_max(std::uint32_t concurrent_max) {
+    for (auto& [name, deployment] : view_.deployments)
+      for (Endpoint& endpoint : deployment.endpoints) endpoint.concurrent_max = concurrent_max;
+    for (relay::Target& target : targets_) target.concurrent_max = concurrent_max;
+  }
   void apply() {
+    apply_to_gateway();
+    apply_to_relay();
+  }
+  void apply_to_gateway() {
     on_.on_thread([&] { return gateway_->set(view_), 0; });
+  }
+  void apply_to_relay() {
     relay_on_.on_thread([&] {
       relay_->set_targets(targets_);
       relay_->set_gateways({{.url = on_.url}});

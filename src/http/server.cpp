@@ -44,6 +44,7 @@ struct Server::State {
   Serving serving;
   asio::executor_work_guard<asio::io_context::executor_type> work;
   asio::steady_timer drain_timer;
+  TimePoint drain_until{};
   std::vector<std::shared_ptr<Listener>> listeners;
   std::vector<std::unique_ptr<asio::signal_set>> signal_sets;
   std::set<std::shared_ptr<Connection>> connections;
@@ -62,11 +63,10 @@ struct Server::State {
 
   void accept(const std::shared_ptr<Listener>& listener) {
     listener->acceptor.async_accept([this, listener](ErrorValue error, Socket socket) {
+      // One that was accepted just before the listener was closed has a client that waits.
+      if (!error) take(*listener, std::move(socket));
       if (error == asio::error::operation_aborted || !listener->acceptor.is_open()) return;
-      if (!error) {
-        take(*listener, std::move(socket));
-        return accept(listener);
-      }
+      if (!error) return accept(listener);
       listener->retry.expires_after(accept_again);
       listener->retry.async_wait([this, listener](ErrorValue cancelled) {
         if (!cancelled && listener->acceptor.is_open()) accept(listener);
@@ -107,6 +107,7 @@ struct Server::State {
                                      std::move(peer), std::move(local));
     connections.insert(connection);
     connection->start();
+    if (serving.draining) connection->drain();
   }
 
   // Says why, if that goes without waiting.
@@ -135,12 +136,18 @@ struct Server::State {
   }
 
   void drain(std::chrono::milliseconds deadline) {
-    const bool is_first = !std::exchange(serving.draining, true);
-    if (!is_first && drain_timer.expiry() <= std::chrono::steady_clock::now() + deadline) return;
-    for (const auto& listener : std::exchange(listeners, {})) close(*listener);
-    if (is_first)
+    // Asked again, it ends earlier, never later.
+    const TimePoint until = real_clock().now() + deadline;
+    if (serving.draining && drain_until <= until) return;
+    drain_until = until;
+    if (!std::exchange(serving.draining, true)) {
+      for (const auto& listener : std::exchange(listeners, {})) close(*listener);
       for (const auto& connection : std::vector(connections.begin(), connections.end())) connection->drain();
-    if (connections.empty()) return context().stop();
+      // After the connections that were accepted before.
+      asio::post(context(), [this] {
+        if (connections.empty()) context().stop();
+      });
+    }
     drain_timer.expires_after(deadline);
     drain_timer.async_wait([this](ErrorValue error) {
       if (!error) context().stop();

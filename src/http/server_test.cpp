@@ -337,6 +337,22 @@ TEST(Server, ASecondShutdownMayOnlyShortenTheFirst) {
   responder.reset();
 }
 
+TEST(Server, AShutdownAnswersClientsOfABurstOfWhichTheLastIsBeingAccepted) {
+  RunningServer server([](const Request&, const Responder& responder) { responder.send({200, {}, "here"}); });
+  std::vector<RawConnection> clients;
+  std::promise<void> asked;
+  // The loop takes the first; the second is accepted at once, and the shutdown is before what follows from it.
+  server->post([&] {
+    for (int i = 0; i < 2; ++i) clients.emplace_back(server.address()).send(get("/"));
+    server->post([&] {
+      server->shutdown(20s);
+      asked.set_value();
+    });
+  });
+  asked.get_future().get();
+  for (RawConnection& client : clients) EXPECT_NE(client.read_all().find("here"), std::string::npos);
+}
+
 TEST(Server, AResponderMayOutliveItsServer) {
   std::promise<Responder> held;
   std::optional<Responder> responder;

@@ -113,6 +113,12 @@ std::size_t RelayLinks::idle(const NodeId& node) const {
   return found == nodes_.end() ? 0 : found->second.idle.size();
 }
 
+std::size_t RelayLinks::size() const {
+  std::size_t all = 0;
+  for (const auto& [node, of] : nodes_) all += of.all.size();
+  return all;
+}
+
 std::size_t RelayLinks::missing(const NodeId& node) const {
   const auto found = nodes_.find(node);
   if (found == nodes_.end() || found->second.idle.size() >= idle_few) return 0;

@@ -36,13 +36,15 @@ class RelayLinks {
   // `is_usable`: it can carry another request.
   void give_back(const NodeId& node, http::Link& link, bool is_usable);
 
-  // Another gateway takes the place of this one, and needs connections of the relays: this one keeps one idle
-  // connection per node, for requests that it still has.
+  // Another gateway takes the place of this one, now or later, and needs connections of the relays: this one keeps one
+  // idle connection per node, for requests that it still has.
   void hand_over();
   // The gateway ends: idle connections are closed now, others when they are given back.
   void end();
 
   std::size_t idle(const NodeId& node) const;
+  // Of all nodes, idle or not.
+  std::size_t size() const;
   // How many connections more the relay of the node should open: a few are to be idle, and one is for each that waits.
   std::size_t missing(const NodeId& node) const;
   // At least one, idle or not.
