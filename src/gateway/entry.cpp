@@ -150,9 +150,9 @@ Async<std::optional<Response>> Gateway::read_model(Call& call) {
     case Peeked::Outcome::not_json:
       co_return error_response(400, "invalid_argument", "the body is not a JSON object", advice);
     case Peeked::Outcome::too_long:
-      co_return error_response(400, "invalid_argument",
-                               "the model that the body names has more than " + std::to_string(peeked_bytes_max) +
-                                   " bytes");
+      co_return error_response(
+          400, "invalid_argument",
+          "the model that the body names has more than " + std::to_string(peeked_bytes_max) + " bytes");
     case Peeked::Outcome::absent: co_return error_response(404, "no_route", "the body names no model", advice);
     case Peeked::Outcome::found: break;
   }

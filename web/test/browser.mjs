@@ -39,11 +39,12 @@ export async function go(page, url, view) {
   await page.waitForTimeout(100); // what follows from the answer is drawn
 }
 
-// What reaches over the right edge of the window.
+// What reaches over the right edge of the window. On a phone `innerWidth` grows with what is too wide; the width of the root element does not.
 export const too_wide = (page) =>
   page.evaluate(() => {
-    const over = document.documentElement.scrollWidth - innerWidth;
-    return over <= 0 ? [] : [over, ...[...document.querySelectorAll('body *')].filter((element) => element.getBoundingClientRect().right > innerWidth + 1).slice(0, 3).map((element) => element.outerHTML.slice(0, 120))];
+    const { scrollWidth, clientWidth } = document.documentElement;
+    const over = scrollWidth - clientWidth;
+    return over <= 0 ? [] : [over, ...[...document.querySelectorAll('body *')].filter((element) => element.getBoundingClientRect().right > clientWidth + 1).slice(0, 3).map((element) => element.outerHTML.slice(0, 120))];
   });
 
 export const nameless_controls = (page) =>

@@ -57,6 +57,20 @@ function replica(deployment, index, where, devices, more = {}) {
   };
 }
 
+// What the gateways count, for a deployment or a replica. The times are in milliseconds: p50 and p99 to the first byte, and in all.
+function traffic(requests_per_s, in_flight, [first_p50, first_p99, total_p50, total_p99] = [], more = {}) {
+  const times = { first_byte_s_p50: first_p50, first_byte_s_p99: first_p99, total_s_p50: total_p50, total_s_p99: total_p99 };
+  for (const key of Object.keys(times)) times[key] = times[key] && times[key] / 1000;
+  return { requests_per_s, rejected_per_s: 0, failed_per_s: 0, ...times, waiting: 0, in_flight, ejected_by: [], ...more };
+}
+
+function served(name, replicas, serving, counted, each = []) {
+  const endpoints = replicas
+    .filter((one) => one.deployment === name)
+    .map((one, i) => ({ name: `${one.name}#${one.generation}`, node: one.node, max_concurrent: 32, state: one.state === 'ready' ? 'ready' : 'gone', devices: one.devices, ...(each[i] && { traffic: each[i] }) }));
+  return { name, model: '', serving, idempotent: false, endpoints, ...(counted && { traffic: counted }) };
+}
+
 function deployment(name, replicas, ready, state, more = {}, spec = {}) {
   return {
     name, revision: 4, replicas, ready, updated: replicas, state, ...more, spec: { name, model: 'meta-llama/Llama-3.1-8B', runtime: 'vllm', replicas, ...spec },
@@ -118,7 +132,7 @@ export function small_fleet() {
     nodes: [plain, big, two, lost],
     replicas,
     deployments: [
-      deployment('chat', 4, 2, 'updating', { revision: 5, updated: 3, reason: '1 of 4 replicas has no place; 1 is starting' }, { gpus: 1, memory_bytes: 60 * gib, sharing: 'memory', command: ['vllm', 'serve', '--port', '{port}'] }),
+      deployment('chat', 4, 2, 'updating', { revision: 5, updated: 3, reason: '1 of 4 replicas has no place; 1 is starting' }, { gpus: 1, memory_bytes: 60 * gib, sharing: 'memory', command: ['vllm', 'serve', '--port', '{port}'], serving: { path: '/chat', key: 'header:x-session' } }),
       deployment('embed', 3, 2, 'degraded', { reason: 'embed/2: no report of gpu-3 for 74 s' }, { model: 'BAAI/bge-m3', gpus: 1, memory_bytes: 8 * gib, sharing: 'memory' }),
       deployment('large', 2, 1, 'degraded', { reason: 'large/1 is pending: no node has 2 GPUs with 120.0 GiB free' }, { gpus: 2, memory_bytes: 120 * gib, model: 'meta-llama/Llama-3.3-70B' }),
       deployment('render', 1, 0, 'paused', { reason: 'render/0 failed 3 times: ended with status 127', rollout: { paused: true, reason: 'render/0 failed 3 times: ended with status 127' } }, { runtime: 'process', gpus: 1 }),
@@ -165,6 +179,21 @@ export function small_fleet() {
       ['assigned', 'controller', 'chat/2', 'goes to gpu-1'],
       ['ready', 'node:gpu-1', 'chat/1', 'is ready on gpu-1'],
     ].map(([kind, actor, subject, text], i) => ({ id: 100 + i, at_ms: begin_ms - (10 - i) * 37_000, kind, actor, subject, text })),
+    gateways: [{ name: 'edge', address: '10.0.0.7:8081' }, { name: 'head', address: '127.0.0.1:8081' }],
+    served: [
+      served('chat', replicas, { path: '/chat', key: 'header:x-session' }, traffic(312.4, 41, [84.2, 391, 1320, 4870], { waiting: 3, rejected_per_s: 0.05 }), [
+        traffic(234.3, 32, [81.3, 402, 1290, 4910]),
+        traffic(78.1, 9, [90.4, 350, 1410, 4700], { failed_per_s: 1.5, ejected_by: ['edge'] }),
+      ]),
+      served('embed', replicas, { host: 'embed.example' }, traffic(0, 0), [traffic(0, 0), traffic(0, 0), traffic(0, 0)]),
+      served('tokens', replicas, { path: '/tokens' }),
+    ],
+    shards: [
+      {
+        name: 'chat', key: 'header:x-session', affinity: 'bounded_load', epoch: 3, shards: 4096, shards_moved: 1024,
+        owners: [{ replica: 'chat/0', shards: 1366, state: 'ready' }, { replica: 'chat/1', shards: 1365, state: 'ready' }, { replica: 'chat/2', shards: 1365, state: 'gone' }],
+      },
+    ],
     project: { name: 'studio', version: 42 },
     revision: 1207,
   };
@@ -173,7 +202,7 @@ export function small_fleet() {
 // 200 nodes of eight GPUs, 2,000 replicas.
 export function large_fleet(count = 200) {
   const random = random_from(11);
-  const fleet = { nodes: [], replicas: [], deployments: [], pending: [], why: {}, jobs: [], events: [], project: { name: 'hall-2', version: 9 }, revision: 1 };
+  const fleet = { ...empty_fleet(), project: { name: 'hall-2', version: 9 } };
   const names = ['chat', 'embed', 'rerank', 'vision', 'speech'];
   const counts = Object.fromEntries(names.map((name) => [name, 0]));
   for (let n = 0; n < count; n += 1) {
@@ -196,11 +225,12 @@ export function large_fleet(count = 200) {
     fleet.nodes.push(one);
   }
   fleet.deployments = names.map((name) => deployment(name, counts[name], counts[name], 'serving', {}, { gpus: 1, memory_bytes: 24 * gib, sharing: 'memory' }));
+  fleet.served = names.map((name) => served(name, fleet.replicas, { path: `/${name}` }));
   return fleet;
 }
 
 export function empty_fleet() {
-  return { nodes: [], replicas: [], deployments: [], pending: [], why: {}, jobs: [], events: [], project: { name: 'studio', version: 0 }, revision: 1 };
+  return { nodes: [], replicas: [], deployments: [], pending: [], why: {}, jobs: [], events: [], served: [], shards: [], gateways: [], project: { name: 'studio', version: 0 }, revision: 1 };
 }
 
 // What time does to a fleet: load moves, memory follows.

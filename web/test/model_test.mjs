@@ -2,11 +2,12 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import { reconcile } from '../src/live/reconcile.js';
-import { matcher, describe_device } from '../src/model/filter.js';
+import { matcher, describe_device, describe_endpoint } from '../src/model/filter.js';
 import { kind_of, words } from '../src/model/states.js';
-import { bytes, bytes_of, duration, percent, short_id } from '../src/model/format.js';
+import { bytes, bytes_of, duration, percent, rate, seconds, short_id } from '../src/model/format.js';
 import { add_memory, memory_of } from '../src/model/memory.js';
 import { valid_rows } from '../src/model/rows.js';
+import { endpoint_state, is_quiet, replica_of, shares_of } from '../src/model/traffic.js';
 import { large_fleet } from './fleet.mjs';
 
 const copy = (value) => JSON.parse(JSON.stringify(value));
@@ -90,6 +91,40 @@ test('the parts of a memory bar add up to the whole', () => {
   }
   // More in use than anyone was promised.
   assert.equal(memory_of({ memory_bytes_total: 100, memory_bytes_free: 20, holders: [{ kind: 'job', memory_bytes: 50 }] }).other, 30);
+});
+
+test('requests that are not known are not none, and few are not none', () => {
+  assert.equal(rate(undefined), '–');
+  assert.equal(rate(0), '0');
+  assert.equal(rate(0.05), '< 0.1');
+  assert.deepEqual([0.1, 50.922, 101.156, 12345.6].map(rate), ['0.1', '50.9', '101', '12346']);
+  assert.equal(seconds(undefined), '–');
+  assert.deepEqual([0, 0.00042, 0.001456, 0.0124, 0.108, 0.9996, 12.06, 262].map(seconds), ['0.00 ms', '0.42 ms', '1.46 ms', '12.4 ms', '108 ms', '1.00 s', '12.1 s', '262 s']);
+});
+
+test('a deployment is quiet only where its gateways say so', () => {
+  const none = { requests_per_s: 0, waiting: 0, in_flight: 0 };
+  assert.ok(is_quiet(none));
+  assert.ok(!is_quiet(undefined), 'no gateway has reported');
+  assert.ok(!is_quiet({ waiting: 0, in_flight: 0 }), 'a gateway has just started and has no rates yet');
+  for (const more of [{ requests_per_s: 0.05 }, { in_flight: 1 }, { waiting: 1 }]) assert.ok(!is_quiet({ ...none, ...more }));
+});
+
+test('shares of replicas add up to one, and those that are not known have none', () => {
+  const endpoint = (name, requests_per_s) => ({ name, ...(requests_per_s !== undefined && { traffic: { requests_per_s } }) });
+  assert.deepEqual([...shares_of([endpoint('a/0#1', 30), endpoint('a/1#2', 10), endpoint('a/2#3'), endpoint('a/3#4', 0)])], [['a/0#1', 0.75], ['a/1#2', 0.25], ['a/3#4', 0]]);
+  assert.equal(shares_of([endpoint('a/0#1', 0), endpoint('a/1#2')]).size, 0);
+  assert.equal(shares_of([]).size, 0);
+});
+
+test('an endpoint is a replica with an incarnation, and one that a gateway leaves out is not ready', () => {
+  assert.deepEqual(replica_of({ name: 'chat/12#170' }), ['chat', '12']);
+  const left_out = { name: 'chat/0#1', node: 'gpu-1', state: 'ready', devices: ['GPU-1'], traffic: { ejected_by: ['edge'] } };
+  assert.equal(endpoint_state(left_out), 'ejected');
+  assert.equal(kind_of('ejected'), 'bad');
+  assert.equal(endpoint_state({ state: 'draining', traffic: { ejected_by: [] } }), 'draining');
+  const matches = (text) => matcher(text).matches(left_out, describe_endpoint, 'chat /v1/chat');
+  assert.ok(matches('gpu-1 ejected') && matches('GPU-1 /v1') && !matches('gpu-2'));
 });
 
 test('text', () => {

@@ -8,8 +8,11 @@ export async function take_pictures(folder, browser, url, log_in, device) {
   const pictures = [
     ['device-light', `fleet/gpu-1/${device}`, {}],
     ['device-dark', `fleet/gpu-1/${device}`, { scheme: 'dark' }],
+    ['requests-light', 'requests', {}],
+    ['requests-dark', 'requests', { scheme: 'dark' }],
     ['pending-light', 'pending', {}],
     ['phone-fleet', 'fleet', { phone: true }],
+    ['phone-requests', 'requests', { phone: true }],
     ['phone-pending', 'pending', { phone: true, scheme: 'dark' }],
   ];
   for (const [name, view, { scheme: colorScheme = 'light', phone: small }] of pictures) {

@@ -9,13 +9,15 @@ import { promisify } from 'node:util';
 const run = promisify(execFile);
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-// Serves on its port; its process is the one that the driver lists on its GPU.
+// Serves on its port, a request for work within some milliseconds; its process is the one that the driver lists on its GPU.
 const replica_program = `
-import http.server, os, sys
+import http.server, os, random, sys, time
 for gpu in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(","):
     if gpu: open(os.path.join(sys.argv[2], gpu + ".pid"), "w").write(str(os.getpid()))
 class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self): self.send_response(200); self.end_headers()
+    def do_GET(self):
+        if self.path != "/": time.sleep(random.uniform(0.01, 0.06))
+        self.send_response(200); self.end_headers()
     def log_message(self, *words): pass
 http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 `;
@@ -61,7 +63,7 @@ export class RunningFleet {
   // The server, with the agent of its own machine.
   async serve() {
     const before = existsSync(join(this.folder, 'head.log')) ? this.log('head').length : 0;
-    this.server = this.#start('head', ['serve', '--listen', `127.0.0.1:${this.port}`, '--name', 'head', '--agent-file', join(this.folder, 'agent.toml')]);
+    this.server = this.#start('head', ['serve', '--listen', `127.0.0.1:${this.port}`, '--name', 'head', '--gateway', '127.0.0.1:0', '--agent-file', join(this.folder, 'agent.toml')]);
     const said = await this.until(() => /serves http:\/\/127\.0\.0\.1:(\d+)[^]*yours is in ([^\s"]+)/.exec(this.log('head').slice(before)), 'the server starts');
     this.port = Number(said[1]);
     this.url = `http://127.0.0.1:${this.port}/`;
@@ -100,6 +102,26 @@ export class RunningFleet {
     const file = join(this.folder, 'project.toml');
     writeFileSync(file, `[cluster]\nname = "studio"\n${deployments.join('')}`);
     return this.berth('apply', file, ...words);
+  }
+
+  // Clients that ask the gateway for this path, each as soon as it has its last answer, every request with another key. Ends them, and returns
+  // the statuses of the answers.
+  async ask(path, clients = 4) {
+    const { gateways } = await this.until(async () => {
+      const answer = await this.get('endpoints');
+      return answer.gateways.length > 0 && answer;
+    }, 'the gateway is known');
+    const statuses = [];
+    let stopped = false;
+    const client = async (number) => {
+      for (let i = 0; !stopped; i += 1) {
+        const answer = await fetch(`http://${gateways[0].address}${path}`, { headers: { 'x-session': `${number}-${i}` } });
+        await answer.arrayBuffer();
+        statuses.push(answer.status);
+      }
+    };
+    const ended = Promise.all(Array.from({ length: clients }, (_, number) => client(number)));
+    return { gateway: gateways[0], stop: async () => ((stopped = true), await ended, statuses) };
   }
 
   async until(condition, what, seconds = 90) {

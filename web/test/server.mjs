@@ -96,6 +96,10 @@ export class Server {
       }
       case 'jobs':
         return { jobs: fleet.jobs };
+      case 'endpoints':
+        return { deployments: fleet.served, gateways: fleet.gateways };
+      case 'shards':
+        return { deployments: fleet.shards };
       case 'events':
         return { events: fleet.events, last: fleet.events.at(-1)?.id ?? 0 };
     }

@@ -24,7 +24,7 @@ const gpus = {
     [h100, 'GPU-8d64b1e0-c7f5-4a23-8e90-35a2f07b9c65', '80GiB', 92],
   ],
 };
-const chat = (replicas) => fleet.serving('chat', `gpus = 1\nmemory = "20GiB"\nsharing = "memory"\nreplicas = ${replicas}`);
+const chat = (replicas) => fleet.serving('chat', `gpus = 1\nmemory = "20GiB"\nsharing = "memory"\nreplicas = ${replicas}\nserving = { path = "/chat", open = true, key = "header:x-session" }`);
 const large = () => fleet.serving('large', 'gpus = 2\nmemory = "70GiB"\nsharing = "memory"\nreplicas = 2\non_shortage = "best_effort"');
 const render = '\n[[deployment]]\nname = "render"\ngpus = 1\nmemory = "4GiB"\nsharing = "memory"\ncommand = ["sh", "-c", "echo render-worker is not installed; exit 127"]\n';
 const outside = '\n[[deployment]]\nname = "outside"\nmodel = "gpt-4o"\n';
@@ -122,7 +122,42 @@ step('shows what is pending: the reason, what each condition left, the smallest 
   assert.ok((await fleet.berth('status')).replaceAll(/\s+/g, ' ').includes(`would fit: ${why.changes[0].text}`));
 });
 
-if (options.pictures) step('pictures', () => take_pictures(options.pictures, browser, fleet.url, log_in, gpus['gpu-1'][0][1]));
+step('shows what passes through the gateway and who computes it, and says where there is nothing', async () => {
+  await go(page, fleet.url, 'requests');
+  const row = (name) => page.locator('tr', { has: page.locator(`[data-item]:text-is("${name}")`) });
+  const clients = await fleet.ask('/chat');
+  try {
+    await page.locator('.gateways', { hasText: `${clients.gateway.name} at ${clients.gateway.address}` }).waitFor();
+    await row('chat').locator('dl').waitFor();
+    const counted = await fleet.until(async () => {
+      const one = (await fleet.get('endpoints')).deployments.find(({ name }) => name === 'chat');
+      return one.endpoints.length === 3 && one.endpoints.every(({ traffic }) => traffic?.total_s_p99) && one;
+    }, 'every replica has answered');
+    for (const one of counted.endpoints) {
+      const [name] = one.name.split('#');
+      await page.waitForFunction((label) => /ready[^]*[1-9]\d? %[^]*ms/.test([...document.querySelectorAll('main tr')].find((line) => line.innerText.startsWith(label))?.innerText ?? ''), one.name);
+      const text = await row(name).innerText();
+      for (const part of [one.node, one.devices[0].slice(0, 12), `/ ${one.max_concurrent}`]) assert.ok(text.includes(part), `${part} in ${text}`);
+    }
+    const figures = await row('chat').locator('dl').innerText();
+    assert.match(figures, /Requests\/s\s+[1-9][\d.]*\s+First byte p50\s+[\d.]+ ms\s+First byte p99\s+[\d.]+ m?s\s+Total p50\s+[\d.]+ ms\s+Total p99\s+[\d.]+ m?s\s+In flight\s+\d+\s+Waiting\s+\d+\s+Rejected\/s\s+0\s+Failed\/s\s+0/);
+  } finally {
+    const statuses = await clients.stop();
+    assert.ok(statuses.length > 3 && statuses.every((status) => status === 200), `${statuses}`);
+  }
+  await row('chat').getByText('No requests in the last 10 to 20 seconds').waitFor();
+  await row('chat').getByRole('link', { name: 'chat', exact: true }).click();
+  const { deployments } = await fleet.get('shards');
+  assert.equal(deployments[0].owners.length, 3);
+  const panel = (await page.locator('aside', { hasText: 'by key header:x-session, bounded load' }).innerText()).replaceAll(/\s+/g, ' ');
+  for (const owner of deployments[0].owners) assert.ok(panel.includes(`ready ${owner.replica} ${owner.shards} `), `${owner.replica} in ${panel}`);
+});
+
+if (options.pictures) step('pictures', async () => {
+  const clients = await fleet.ask('/chat', 8);
+  await take_pictures(options.pictures, browser, fleet.url, log_in, gpus['gpu-1'][0][1]);
+  await clients.stop();
+});
 
 step('a change of the project is shown without a reload', async () => {
   await go(page, fleet.url, 'replicas');
@@ -148,12 +183,15 @@ for (const [name, context] of [['light', { colorScheme: 'light' }], ['dark', { c
     await log_in(other.page);
     await other.page.locator('main [data-item]').first().waitFor();
     const replica = (await fleet.get('replicas')).replicas.find((one) => one.name === 'chat/0');
-    for (const view of ['fleet', 'deployments', 'replicas', 'jobs', 'pending', 'events', 'fleet/gpu-1', `fleet/gpu-1/${gpus['gpu-1'][0][1]}`, 'deployments/large', 'replicas/large/1', `replicas/${replica.name}`]) {
+    const clients = await fleet.ask('/chat', 1);
+    for (const view of ['fleet', 'requests', 'requests/chat', 'deployments', 'replicas', 'jobs', 'pending', 'events', 'fleet/gpu-1', `fleet/gpu-1/${gpus['gpu-1'][0][1]}`, 'deployments/large', 'replicas/large/1', `replicas/${replica.name}`]) {
       await go(other.page, fleet.url, view);
+      if (view === 'requests') await other.page.locator('main dl').waitFor();
       assert.deepEqual(await other.page.evaluate(contrast_failures), [], view);
       assert.deepEqual(await nameless_controls(other.page), [], view);
       assert.deepEqual(await too_wide(other.page), [], view);
     }
+    await clients.stop();
     if (context.colorScheme) assert.equal(await other.page.evaluate(() => getComputedStyle(document.body).backgroundColor), name === 'dark' ? 'rgb(15, 19, 24)' : 'rgb(246, 247, 249)');
     other.innocent();
     await other.page.close();

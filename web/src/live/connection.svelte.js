@@ -9,8 +9,10 @@ import { ApiError, request } from './api.js';
 import { valid_rows } from '../model/rows.js';
 import { reconcile } from './reconcile.js';
 
-// Load and temperature change without a change of the fleet's state, so the page also looks on its own.
+// Load and temperature change without a change of the fleet's state, so the page also looks on its own; more often at requests, which
+// gateways report once a second.
 const poll_ms = 5000;
+const poll_requests_ms = 2000;
 const pause_min_ms = 1000;
 const pause_max_ms = 15_000;
 
@@ -87,6 +89,11 @@ export function watch(path_of) {
       return current.problem;
     },
   };
+}
+
+// How long what is on screen may stay without a look.
+function poll_due_ms() {
+  return resources.get('endpoints')?.watchers > 0 ? poll_requests_ms : poll_ms;
 }
 
 let stream;
@@ -181,8 +188,10 @@ export async function login(token) {
 
 export function start() {
   connect();
-  setInterval(() => (clock.now = Date.now()), 1000);
-  setInterval(() => live.phase === 'live' && Date.now() - refreshed_at >= poll_ms - 500 && soon(), poll_ms);
+  setInterval(() => {
+    clock.now = Date.now();
+    if (live.phase === 'live' && clock.now - refreshed_at >= poll_due_ms() - 500) soon();
+  }, 1000);
   document.addEventListener('visibilitychange', () => {
     if (document.hidden) return;
     clock.now = Date.now();

@@ -1,7 +1,7 @@
 // Where the reader is, as the part of the address after #: `#/fleet/gpu-1/GPU-ea3b?q=chat`. The first part is the view, the others name
 // what is open beside it, `q` is the filter. An address can be kept and sent to others.
 
-export const views = ['fleet', 'deployments', 'replicas', 'jobs', 'pending', 'events'];
+export const views = ['fleet', 'requests', 'deployments', 'replicas', 'jobs', 'pending', 'events'];
 
 export const route = $state({ view: 'fleet', open: [], filter: '' });
 

@@ -1,4 +1,5 @@
 // The text filter: all words must occur somewhere in what describes the thing, in any case of letters.
+import { endpoint_state } from './traffic.js';
 
 const texts = new WeakMap();
 
@@ -36,5 +37,7 @@ export const describe_device = (device) => [
 export const describe_deployment = (one) => [one.name, one.state, one.reason ?? '', one.spec?.model ?? '', one.spec?.runtime ?? ''];
 export const describe_replica = (one) => [one.name, one.state, one.node ?? '', one.reason ?? '', ...(one.devices ?? [])];
 export const describe_job = (one) => [one.kind, one.name, one.id ?? '', one.user ?? '', one.node, one.state, one.command ?? '', ...(one.devices ?? [])];
+export const describe_served = (one) => [one.name, one.model ?? '', one.serving?.host ?? '', one.serving?.path ?? ''];
+export const describe_endpoint = (one) => [one.name, one.node, endpoint_state(one), ...(one.devices ?? [])];
 export const describe_event = (one) => [one.kind, one.actor, one.subject ?? '', one.text];
 export const describe_pending = (one) => [one.deployment, one.reason?.kind ?? '', one.reason?.text ?? '', one.reason?.best_node ?? ''];

@@ -32,6 +32,20 @@ export function watts(value) {
   return value === undefined || value === null ? '–' : `${Math.round(value)} W`;
 }
 
+// Of requests per second. One in a minute is not none.
+export function rate(value) {
+  if (value === undefined || value === null) return '–';
+  if (value > 0 && value < 0.1) return '< 0.1';
+  return value === 0 ? '0' : value.toFixed(value < 99.95 ? 1 : 0);
+}
+
+// "1.33 ms", "104 ms", "12.1 s": three digits.
+export function seconds(value) {
+  if (value === undefined || value === null) return '–';
+  const [number, unit] = value < 0.9995 ? [1000 * value, 'ms'] : [value, 's'];
+  return `${number.toFixed(number < 9.995 ? 2 : number < 99.95 ? 1 : 0)} ${unit}`;
+}
+
 // "12 s", "4 min", "3 h", "5 d".
 export function duration(ms) {
   const s = Math.max(0, ms / 1000);

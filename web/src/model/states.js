@@ -4,7 +4,7 @@ const kinds = {
   healthy: 'ok', ready: 'ok', serving: 'ok', running: 'ok', in_service: 'ok',
   starting: 'busy', updating: 'busy', stopping: 'busy', waiting: 'busy', probation: 'busy', draining: 'busy',
   suspect: 'warn', degraded: 'warn', unready: 'warn', backing_off: 'warn', pending: 'warn',
-  lost: 'bad', failed: 'bad', quarantined: 'bad', refused: 'bad',
+  lost: 'bad', failed: 'bad', quarantined: 'bad', refused: 'bad', ejected: 'bad',
   paused: 'paused', cordoned: 'paused',
   gone: 'off', ended: 'off',
 };

@@ -1,0 +1,24 @@
+// What passes through the gateways, from the answer of /api/v1/endpoints. Rates and times are of the last ten to twenty seconds.
+
+// Whether there was nothing to count. Requests that still run, such as streams, are requests; and what is not known is not nothing.
+export function is_quiet(traffic) {
+  return traffic?.requests_per_s === 0 && !traffic.waiting && !traffic.in_flight;
+}
+
+// Which part of a deployment's requests each of its replicas computes, by the name of the endpoint. Without those of which it is not known;
+// empty where there were no requests.
+export function shares_of(endpoints) {
+  const known = endpoints.filter((one) => one.traffic?.requests_per_s !== undefined);
+  const sum = known.reduce((total, one) => total + one.traffic.requests_per_s, 0);
+  return new Map(sum > 0 ? known.map((one) => [one.name, one.traffic.requests_per_s / sum]) : []);
+}
+
+// "chat/0#17" is the incarnation 17 of replica 0 of chat.
+export function replica_of(endpoint) {
+  return endpoint.name.replace(/#.*/, '').split('/');
+}
+
+// A replica that takes requests may be left out by gateways for a while.
+export function endpoint_state(endpoint) {
+  return endpoint.traffic?.ejected_by?.length ? 'ejected' : endpoint.state;
+}
