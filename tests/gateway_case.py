@@ -8,6 +8,8 @@ import shutil
 import ssl
 import subprocess
 import sys
+import threading
+import time
 
 from berth_case import BERTH, ROOT
 from fleet_case import Fleet, free_port
@@ -47,7 +49,8 @@ class Server(http.server.ThreadingHTTPServer):
             self.server_name, self.server_port = "replica", 0
         def get_request(self):
             return self.socket.accept()[0], ("replica", 0)
-Server(sys.argv[1] if sys.argv[1].startswith("/") else ("127.0.0.1", int(sys.argv[1])), Answer).serve_forever()
+host, _, port = sys.argv[1].rpartition(":")
+Server(sys.argv[1] if sys.argv[1].startswith("/") else (host or "127.0.0.1", int(port)), Answer).serve_forever()
 """
 
 
@@ -74,9 +77,9 @@ class Gateway(Fleet):
         return {"name": name, "cpu": True, "replicas": 2, "command": ["python3", str(program), where, text], "stop_grace": "20s",
                 "readiness": {"tcp": True, "every": "100ms"}, "serving": {"path": f"/{name}", "open": True, **(serving or {})}, **more}
 
-    def loaded(self, name="app", version="v1", journal=None, serving=None, **more):
+    def loaded(self, name="app", version="v1", journal=None, serving=None, where="{port}", **more):
         """A deployment of tests/gateway_replica.py."""
-        command = [sys.executable, "-SE", str(ROOT / "tests" / "gateway_replica.py"), "{port}", version, *([str(journal)] if journal else [])]
+        command = [sys.executable, "-SE", str(ROOT / "tests" / "gateway_replica.py"), where, version, *([str(journal)] if journal else [])]
         return {"name": name, "cpu": True, "command": command, "stop_grace": "20s", "readiness": {"tcp": True, "every": "100ms"},
                 "serving": {"path": f"/{name}", "open": True, **(serving or {})}, **more}
 
@@ -115,6 +118,43 @@ class Gateway(Fleet):
             return self.ask_for(path)[0] == 200
         except OSError:
             return False
+
+    def watch(self, path="/app/x"):
+        """Requests one after another, until the function that this returns is called; it returns their statuses."""
+        answers, ends = [], threading.Event()
+
+        def ask():
+            while not ends.is_set():
+                try:
+                    answers.append(self.ask_for(path)[0])
+                except (OSError, http.client.HTTPException) as error:
+                    answers.append(repr(error))
+                time.sleep(0.01)
+        threads = [threading.Thread(target=ask) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+
+        def stop():
+            ends.set()
+            for thread in threads:
+                thread.join()
+            return answers
+        self.addCleanup(ends.set)
+        return stop
+
+    def stream(self, events):
+        """A function that waits for the end of a stream of that many events."""
+        got = {}
+
+        def read():
+            got["status"], got["text"], _ = self.ask_for(f"/app/slow/{events}")
+        thread = threading.Thread(target=read)
+        thread.start()
+        return lambda: (thread.join(), got)[1]
+
+    def assertWhole(self, got, events):
+        self.assertEqual(got["status"], 200)
+        self.assertEqual(got["text"], "".join(f"data: {i}\n\n" for i in range(events)))
 
     # A gateway of its own, with TLS.
 

@@ -8,7 +8,7 @@
 
 With a folder for its journal it notes the body of each request there, before it answers.
 
-usage: tests/gateway_replica.py PORT VERSION [JOURNAL]"""
+usage: tests/gateway_replica.py [ADDRESS:]PORT VERSION [JOURNAL]"""
 import asyncio
 import json
 import os
@@ -75,7 +75,8 @@ async def serve(reader, writer):
 
 
 async def main():
-    server = await asyncio.start_server(serve, "127.0.0.1", int(sys.argv[1]), backlog=4096)
+    host, _, port = sys.argv[1].rpartition(":")
+    server = await asyncio.start_server(serve, host or "127.0.0.1", int(port), backlog=4096)
     await server.serve_forever()
 
 

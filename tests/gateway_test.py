@@ -7,7 +7,6 @@ import pathlib
 import re
 import signal
 import socket
-import threading
 import time
 import unittest
 
@@ -95,41 +94,6 @@ class Credentials(Gateway):
 
 class Lasting(Gateway):
     """Requests one after another, and a stream, while something happens."""
-
-    def watch(self, path="/app/x"):
-        answers, ends = [], threading.Event()
-
-        def ask():
-            while not ends.is_set():
-                try:
-                    answers.append(self.ask_for(path)[0])
-                except OSError as error:
-                    answers.append(repr(error))
-                time.sleep(0.01)
-        threads = [threading.Thread(target=ask) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-
-        def stop():
-            ends.set()
-            for thread in threads:
-                thread.join()
-            return answers
-        self.addCleanup(ends.set)
-        return stop
-
-    def stream(self, events):
-        got = {}
-
-        def read():
-            got["status"], got["text"], _ = self.ask_for(f"/app/slow/{events}")
-        thread = threading.Thread(target=read)
-        thread.start()
-        return lambda: (thread.join(), got)[1]
-
-    def assertWhole(self, got, events):
-        self.assertEqual(got["status"], 200)
-        self.assertEqual(got["text"], "".join(f"data: {i}\n\n" for i in range(events)))
 
     def test_an_update_loses_no_request_and_cuts_no_stream(self):
         self.add_nodes("a", "b")

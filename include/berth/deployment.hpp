@@ -115,11 +115,15 @@ enum class OnCapacityExhausted : std::uint8_t { queue, reject, fallback };
 // Where a request goes whose key has a replica that is full or cannot serve. bounded_load: to the next one in an order
 // that is fixed for the key. strict: nowhere else; it waits, or is rejected.
 enum class Affinity : std::uint8_t { bounded_load, strict };
+// How gateways reach a replica. relay: through the relay of its node, which needs no open port. direct: at a port of
+// its node.
+enum class Reach : std::uint8_t { relay, direct };
 std::string_view to_string(Sharing sharing) noexcept;
 std::string_view to_string(Spread spread) noexcept;
 std::string_view to_string(OnShortage on_shortage) noexcept;
 std::string_view to_string(OnCapacityExhausted on_capacity_exhausted) noexcept;
 std::string_view to_string(Affinity affinity) noexcept;
+std::string_view to_string(Reach reach) noexcept;
 
 // Fields that a newer version of Berth wrote, by name, as JSON. They are kept, so that nothing is lost when an older
 // version writes the record again, and have no other use.
@@ -140,6 +144,7 @@ struct Serving {
   std::optional<std::string> key = {};
   Affinity affinity = Affinity::bounded_load;
   UnknownFields unknown = {};
+  Reach reach = Reach::relay;
   friend bool operator==(const Serving&, const Serving&) = default;
 };
 

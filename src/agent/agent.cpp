@@ -36,6 +36,8 @@ constexpr Duration port_rests = std::chrono::minutes(10);
 constexpr Duration replicas_known_within = std::chrono::seconds(10);
 // For a relay of which it is not known yet whether it runs.
 constexpr Duration relay_answers_within = std::chrono::seconds(2);
+// For all gateways to hear that a replica which they reach directly is to end: the server tells them at once.
+constexpr Duration gateways_hear_within = std::chrono::seconds(2);
 constexpr Duration supervisor_grace = std::chrono::seconds(10), kill_again = std::chrono::seconds(1);
 
 class Agent {
@@ -92,7 +94,7 @@ class Agent {
     for (const FoundJob& job : here.found)
       if (job.is_live()) kill_when_late(here.by_id.at(job.id), now);
     for (const std::string& id : next.remove) remove(here, id);
-    for (const Start& one : next.start) start(one, here.found);
+    for (const Start& one : next.start) start(one, here.found, received.address);
     watch_probes(prober, here, received.orders);
     link.share(std::move(next.reports), std::move(here.leases), received.orders);
     return next.look_again.value_or(now + longest_sleep);
@@ -156,7 +158,9 @@ class Agent {
     found->is_draining = one.drains && found->state == FoundState::running && !address_of(*found).empty();
     const machine::Job& job = here.by_id.at(one.job);
     if (found->is_draining) {
-      draining_[one.job] = {to_string(found->key), now, now + job.request.stop_grace, 0};
+      const Duration wait = found->direct.empty() ? Duration::max() : gateways_hear_within;
+      draining_[one.job] = {to_string(found->key), now, now + std::min(job.request.stop_grace, wait),
+                            !found->direct.empty()};
     } else {
       ask_to_end(job, now);
     }
@@ -189,7 +193,9 @@ class Agent {
     for (const auto& [job, drain] : draining_) {
       const bool is_alone = seen.state == RelayWatch::State::down ||
                             (seen.state == RelayWatch::State::unknown && now >= drain.since + relay_answers_within);
-      if (is_alone || now >= drain.until || seen.is_drained(drain.target, drain.told)) over.push_back(job);
+      // Only the program knows of requests that came to it directly; it ends them after SIGTERM.
+      const bool is_drained = !drain.is_direct && (is_alone || seen.is_drained(drain.target, drain.told));
+      if (now >= drain.until || is_drained) over.push_back(job);
     }
     for (const std::string& job : over) ask_to_end(here.by_id.at(job), now);
   }
@@ -210,7 +216,8 @@ class Agent {
     machine::kill_job(job);
   }
 
-  void start(const Start& next, const std::vector<FoundJob>& found) {
+  // `node_address`: as the server knows it.
+  void start(const Start& next, const std::vector<FoundJob>& found, const std::string& node_address) {
     const fleet::ReplicaKey key = next.order.assigned.key();
     const auto fail = [&](const std::string& reason) {
       log(LogLevel::warning, "cannot start a replica", {{"replica", to_string(key)}, {"reason", reason}});
@@ -232,12 +239,13 @@ class Agent {
       ports_[*port] = real_clock().now();
     }
     const NodeView node = watch_->observe({}).node;
-    const Result<machine::JobOrder> job = job_order(next, {port}, node, options_.file, options_.backends);
+    ReplicaAddress address{port, {}, direct_address(next.order.spec, node_address)};
+    const Result<machine::JobOrder> job = job_order(next, address, node, options_.file, options_.backends);
     if (!job) return fail(job.error().to_text());
     const auto add_socket = [&](machine::JobOrder& order, const std::string& folder) -> Result<void> {
       if (!next.needs_socket) return {};
-      const std::string socket = BERTH_TRY(make_socket_folder(folder, order.user));
-      order = BERTH_TRY(job_order(next, {port, socket}, node, options_.file, options_.backends));
+      address.socket = BERTH_TRY(make_socket_folder(folder, order.user));
+      order = BERTH_TRY(job_order(next, address, node, options_.file, options_.backends));
       return {};
     };
     const Result<machine::Job> started = machine::start_job(jobs_, *job, add_socket);
@@ -277,6 +285,7 @@ class Agent {
   struct Drain {
     std::string target;  // at the relay
     TimePoint since{}, until{};
+    bool is_direct = false;  // the relay knows nothing of it
     std::uint64_t told = 0;  // the state of the relay that says so; 0: none yet
   };
   std::map<std::string, Drain> draining_;     // jobs that end their requests before they are told to end

@@ -1,5 +1,6 @@
 #include "agent/prober.hpp"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -56,13 +57,19 @@ std::optional<std::string> ask_connection(const sockaddr* address, socklen_t add
   return failed == 0 ? std::nullopt : std::optional(where + ": " + std::strerror(failed));
 }
 
-std::optional<std::string> ask_tcp(std::uint16_t port, Duration timeout) {
+std::optional<std::string> ask_tcp(const std::string& host, std::uint16_t port, Duration timeout) {
+  const std::string where = "port " + std::to_string(port);
+  sockaddr_in6 v6{};
+  if (::inet_pton(AF_INET6, host.c_str(), &v6.sin6_addr) == 1) {
+    v6.sin6_family = AF_INET6;
+    v6.sin6_port = htons(port);
+    return ask_connection(reinterpret_cast<const sockaddr*>(&v6), sizeof v6, where, timeout);
+  }
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  return ask_connection(reinterpret_cast<const sockaddr*>(&address), sizeof address, "port " + std::to_string(port),
-                        timeout);
+  ::inet_pton(AF_INET, host.c_str(), &address.sin_addr);
+  return ask_connection(reinterpret_cast<const sockaddr*>(&address), sizeof address, where, timeout);
 }
 
 std::optional<std::string> ask_socket(const std::string& path, Duration timeout) {
@@ -140,9 +147,11 @@ ProbeAnswer ask_command(const std::vector<std::string>& command, const Probing& 
 ProbeAnswer ask(const Probe& probe, const Probing& probing) {
   if (!probe.command.empty()) return ask_command(probe.command, probing, probe.timeout);
   const std::optional<std::uint16_t> port = probe.port ? probe.port : probing.port;
+  const std::string host = probe.port ? "127.0.0.1" : probing.host;
+  const std::string url = "http://" + (host.find(':') == host.npos ? host : "[" + host + "]") + ":";
   if (port)
-    return {probe.http ? ask_http(*probe.http, "http://127.0.0.1:" + std::to_string(*port), probe.timeout)
-                       : ask_tcp(*port, probe.timeout)};
+    return {probe.http ? ask_http(*probe.http, url + std::to_string(*port), probe.timeout)
+                       : ask_tcp(host, *port, probe.timeout)};
   if (probing.socket.empty()) return {"the replica has neither a port nor a socket"};
   return {probe.http ? ask_http(*probe.http, "unix:" + probing.socket, probe.timeout)
                      : ask_socket(probing.socket, probe.timeout)};

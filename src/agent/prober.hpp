@@ -21,10 +21,11 @@ struct Probing {
   std::optional<std::uint16_t> port;
   std::string socket;  // the path of its Unix socket, which is asked where it has no port; empty: none
   // For probes that run a command.
-  machine::Launch launch;  // but for the program and its arguments
-  std::string folder;      // to run in
-  std::string user;        // empty: the agent's own
-  std::string problem;     // why such a probe cannot be asked; empty: it can
+  machine::Launch launch;          // but for the program and its arguments
+  std::string folder;              // to run in
+  std::string user;                // empty: the agent's own
+  std::string problem;             // why such a probe cannot be asked; empty: it can
+  std::string host = "127.0.0.1";  // of the port
 };
 
 struct ProbeAnswer {

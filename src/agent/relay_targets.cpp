@@ -24,7 +24,8 @@ std::vector<relay::Target> relay_targets(std::span<const FoundJob> jobs, std::sp
   std::vector<relay::Target> targets;
   for (const FoundJob& job : jobs) {
     const auto state = states.find(job.id);
-    if (job.state != FoundState::running || job.is_leftover || address_of(job).empty() || state == states.end())
+    if (job.state != FoundState::running || job.is_leftover || address_of(job).empty() || !job.direct.empty() ||
+        state == states.end())
       continue;
     const bool is_ready = state->second == ReplicaState::ready;
     // It may have requests from the time when it was ready.

@@ -17,8 +17,8 @@ namespace berth::agent {
 // Where requests for the replica go: "http://127.0.0.1:40001" or "unix:/path"; empty: it cannot be called.
 std::string address_of(const FoundJob& job);
 
-// One target for each replica that runs and can be called, by name. Only those that the reports call ready take
-// requests; others that did are drained. `folder_of` gives the folder of a job.
+// One target for each replica that runs and that gateways call through the relay, by name. Only those that the reports
+// call ready take requests; others that did are drained. `folder_of` gives the folder of a job.
 std::vector<relay::Target> relay_targets(std::span<const FoundJob> jobs, std::span<const fleet::ReplicaReport> reports,
                                          const fleet::NodeOrders& orders,
                                          const std::function<std::string(const std::string& job)>& folder_of);

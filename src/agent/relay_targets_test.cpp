@@ -62,6 +62,12 @@ TEST_F(RelayTargetsTest, AReplicaWithoutAPortAndASocketIsNone) {
   EXPECT_EQ(targets_at(3s).at(0).address, "unix:/jobs/j1/run/socket");
 }
 
+TEST_F(RelayTargetsTest, AReplicaThatGatewaysReachDirectlyIsNone) {
+  jobs = {callable(add(order("chat", 0, 17)), "j1")};
+  jobs[0].direct = "0.0.0.0";
+  EXPECT_TRUE(targets_at(3s).empty());
+}
+
 TEST_F(RelayTargetsTest, OfTwoJobsOfAReplicaTheFirstIsTheTarget) {
   const ReplicaOrder& chat = add(order("chat", 0, 17));
   jobs = {callable(chat, "j1"), callable(chat, "j2")};

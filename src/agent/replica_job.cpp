@@ -30,7 +30,8 @@ namespace {
 
 // Labels of a job.
 constexpr const char *label_deployment = "deployment", *label_replica = "replica", *label_generation = "generation",
-                     *label_port = "port", *label_socket = "socket", *label_stop_after = "stop_after_ms";
+                     *label_port = "port", *label_socket = "socket", *label_direct = "direct",
+                     *label_stop_after = "stop_after_ms";
 
 std::optional<std::uint64_t> number(const std::map<std::string, std::string>& labels, const char* name) {
   const auto found = labels.find(name);
@@ -56,6 +57,7 @@ deployment::Placeholders placeholders(const fleet::Assigned& assigned, const Rep
   deployment::Placeholders values;
   values.port = address.port.value_or(0);
   values.socket = address.socket;
+  if (!address.direct.empty()) values.address = address.direct;
   values.gpus = static_cast<std::uint32_t>(place.devices.size());
   values.memory_bytes = place.memory_bytes;
   values.name = place.deployment.text();
@@ -92,6 +94,8 @@ ReplicaAddress address_of(const machine::Job& job) {
   if (const auto port = number(job.request.labels, label_port)) address.port = static_cast<std::uint16_t>(*port);
   const auto socket = job.request.labels.find(label_socket);
   if (socket != job.request.labels.end()) address.socket = socket->second;
+  const auto direct = job.request.labels.find(label_direct);
+  if (direct != job.request.labels.end()) address.direct = direct->second;
   return address;
 }
 
@@ -100,6 +104,13 @@ std::string folder_of(const DeploymentSpec& spec) {
 }
 
 }  // namespace
+
+// Not the address itself: behind NAT no interface of the node has it.
+std::string direct_address(const DeploymentSpec& spec, const std::string& node) {
+  if (spec.serving.reach != Reach::direct) return {};
+  if (node.starts_with("127.") || node == "::1") return node;
+  return node.find(':') == std::string::npos ? "0.0.0.0" : "::";
+}
 
 Result<machine::JobOrder> job_order(const Start& start, const ReplicaAddress& address, const NodeView& node,
                                     const AgentFile& file, const BackendOptions& backends) {
@@ -120,6 +131,7 @@ Result<machine::JobOrder> job_order(const Start& start, const ReplicaAddress& ad
                   {label_generation, std::to_string(assigned.generation)}};
   if (address.port) order.labels[label_port] = std::to_string(*address.port);
   if (!address.socket.empty()) order.labels[label_socket] = address.socket;
+  if (!address.direct.empty()) order.labels[label_direct] = address.direct;
   order.devices.count = place.devices.size();
   for (const DeviceId& id : place.devices) order.devices.only.push_back(id.text());
   order.devices.requirements.memory_bytes_min = place.devices.empty() ? 0 : place.memory_bytes;
@@ -164,6 +176,7 @@ std::optional<FoundJob> found_job(const machine::Job& job, TimePoint now) {
   const ReplicaAddress address = address_of(job);
   found.port = address.port;
   found.socket = address.socket;
+  found.direct = address.direct;
   if (progress.started_us) found.started_ms = *progress.started_us / 1000;
   found.memory_bytes_peak = progress.memory_bytes_peak;
   const std::uint64_t since_us = progress.ended_us && found.state == FoundState::ended ? *progress.ended_us
@@ -191,6 +204,10 @@ Probing probing_of(const fleet::ReplicaOrder& order, const machine::Job& job, co
   const ReplicaAddress address = address_of(job);
   probing.port = address.port;
   probing.socket = address.socket;
+  if (address.direct == "::")
+    probing.host = "::1";
+  else if (!address.direct.empty() && address.direct != "0.0.0.0")
+    probing.host = address.direct;
   std::vector<std::string>*const readiness = spec.readiness ? &probing.readiness->command : nullptr,
                                  *const liveness = spec.liveness ? &probing.liveness->command : nullptr;
   if ((!readiness || readiness->empty()) && (!liveness || liveness->empty())) return probing;
@@ -253,7 +270,7 @@ std::optional<std::uint16_t> free_port() {
   if (socket < 0) return std::nullopt;
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
   socklen_t size = sizeof address;
   const bool bound = ::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
                      ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) == 0;

@@ -17,7 +17,11 @@ namespace berth::agent {
 struct ReplicaAddress {
   std::optional<std::uint16_t> port;
   std::string socket = {};  // the path of a Unix socket; empty: none
+  std::string direct = {};  // the address to listen on for gateways; empty: they reach it through the relay
 };
+
+// ReplicaAddress::direct. `node`: the address of this node, as the server knows it.
+std::string direct_address(const DeploymentSpec& spec, const std::string& node);
 
 // `node`: this machine, for the share of its devices' memory. Secrets are read here. `address` is chosen by the caller.
 Result<machine::JobOrder> job_order(const Start& start, const ReplicaAddress& address, const NodeView& node,
@@ -37,7 +41,7 @@ std::optional<FoundJob> found_job(const machine::Job& job, TimePoint now);
 Probing probing_of(const fleet::ReplicaOrder& order, const machine::Job& job, const NodeView& node,
                    const AgentFile& file, const BackendOptions& backends);
 
-// A port of the loopback address that no process listens on at this moment.
+// A port that no process listens on at this moment, at any address.
 std::optional<std::uint16_t> free_port();
 
 }  // namespace berth::agent

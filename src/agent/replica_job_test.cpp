@@ -32,6 +32,25 @@ TEST(ReplicaJob, IsToldItsSocketAndIsFoundByIt) {
   EXPECT_EQ(probing_of(chat, job, {}, {}, {}).socket, "/jobs/j1/run/socket");
 }
 
+TEST(ReplicaJob, IsToldWhichAddressToListenOnAndIsFoundByIt) {
+  ReplicaOrder chat = order("chat", 0, 17);
+  chat.spec.command = {"serve", "{address}", "{port}"};
+  EXPECT_EQ(direct_address(chat.spec, "10.0.0.5"), "") << "gateways reach it through the relay";
+  EXPECT_EQ(job_order({chat, true, false, {}}, {40001}, {}, {}, {})->command, (Words{"serve", "127.0.0.1", "40001"}));
+  chat.spec.serving.reach = Reach::direct;
+  for (const std::string here : {"127.0.0.1", "127.0.0.2", "::1"}) EXPECT_EQ(direct_address(chat.spec, here), here);
+  EXPECT_EQ(direct_address(chat.spec, "10.0.0.5"), "0.0.0.0");
+  EXPECT_EQ(direct_address(chat.spec, ""), "0.0.0.0");
+  EXPECT_EQ(direct_address(chat.spec, "2001:db8::5"), "::");
+  const Result<machine::JobOrder> made = job_order({chat, true, false, {}}, {40001, "", "::"}, {}, {}, {});
+  ASSERT_TRUE(made) << made.error().to_text();
+  EXPECT_EQ(made->command, (Words{"serve", "::", "40001"}));
+  machine::Job job;
+  job.request.labels = made->labels;
+  EXPECT_EQ(found_job(job, TimePoint{})->direct, "::");
+  EXPECT_EQ(probing_of(chat, job, {}, {}, {}).host, "::1") << "some programs take no connections of IPv4 there";
+}
+
 TEST(ReplicaJob, ItsSocketIsInAPrivateFolderWhosePathIsShortEnough) {
   const ledger::TestFolder folder;
   const std::string near = make_socket_folder(folder.path, "").value();

@@ -27,13 +27,19 @@ constexpr std::chrono::milliseconds report_timeout{4'000};
 constexpr std::uint64_t poll_wait_s = 20;
 constexpr Duration retry_max = std::chrono::seconds(5);
 
-// Epoch and number of the server's newest orders.
-std::optional<std::pair<std::uint64_t, std::uint64_t>> newest_in(const std::string& body) {
+// Epoch and number of the server's newest orders, and the address by which it knows this node.
+struct ReportAnswer {
+  std::pair<std::uint64_t, std::uint64_t> newest{};
+  std::string address;
+};
+std::optional<ReportAnswer> report_answer_in(const std::string& body) {
   const auto read = format::read_document(body, "the answer", [](const json::value& value, const std::string& where) {
     const auto number = [&](const char* key) {
       return format::whole_of(format::member(format::object_of(value, where), key, where), where + "." + key);
     };
-    return std::pair(number("epoch"), number("revision"));
+    return ReportAnswer{
+        {number("epoch"), number("revision")},
+        format::optional_member(format::object_of(value, where), "address", where, format::text_of).value_or("")};
   });
   return read ? std::optional(*read) : std::nullopt;
 }
@@ -177,16 +183,17 @@ std::string ServerLink::report_once(http::Client& client, const std::stop_token&
   if (!answer) return answer.error().to_text();
   if (answer->status == 401) reconnect(client);  // the certificate of this connection may have expired
   if (answer->status != 200) return refusal_of(*answer, "the server does not take the report").to_text();
-  const auto newest = newest_in(answer->body);
-  if (!newest) return "";
-  if (!is_newest(newest->first))
-    return "the server has epoch " + std::to_string(newest->first) +
+  const auto taken = report_answer_in(answer->body);
+  if (!taken) return "";
+  if (!is_newest(taken->newest.first))
+    return "the server has epoch " + std::to_string(taken->newest.first) +
            ", and this node has obeyed a server with a later epoch: the store is older than that server; berth status "
            "on "
            "the server's machine shows what to do";
   const std::lock_guard lock(mutex_);
   received_.heard = sent;
-  received_.newest = *newest;
+  received_.newest = taken->newest;
+  received_.address = taken->address;
   return "";
 }
 

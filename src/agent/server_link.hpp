@@ -35,6 +35,7 @@ class ServerLink {
     std::optional<fleet::NodeOrders> orders;
     std::optional<TimePoint> heard;
     std::pair<std::uint64_t, std::uint64_t> newest{};
+    std::string address = {};  // of this node, as the server knows it; empty: it does not
   };
   Received received() const;
 

@@ -45,6 +45,7 @@ struct FoundJob {
     TimePoint renewed{};
   };
   std::optional<Single> single;
+  std::string direct = {};  // the address on which it listens for gateways; empty: they reach it through the relay
 
   bool is_live() const { return state == FoundState::waiting || state == FoundState::running; }
 };

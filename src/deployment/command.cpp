@@ -8,12 +8,13 @@
 namespace berth::deployment {
 namespace {
 
-constexpr std::array<std::string_view, 7> words{"port", "socket", "gpus", "memory_bytes", "memory_fraction",
-                                                "name", "replica"};
+constexpr std::array<std::string_view, 8> words{"port",         "socket",          "address", "gpus",
+                                                "memory_bytes", "memory_fraction", "name",    "replica"};
 
 std::string value_of(std::string_view word, const Placeholders& values) {
   if (word == "port") return std::to_string(values.port);
   if (word == "socket") return values.socket;
+  if (word == "address") return values.address;
   if (word == "gpus") return std::to_string(values.gpus);
   if (word == "memory_bytes") return std::to_string(values.memory_bytes);
   if (word == "name") return values.name;

@@ -1,6 +1,7 @@
 // Placeholders in the command and the environment of a deployment and in the commands of its probes: {port}, {socket},
-// {gpus}, {memory_bytes}, {memory_fraction}, {name}, {replica}. A placeholder is a word of lower-case letters in
-// braces; any other brace is left as it is, so that JSON and shell variables can be arguments. "{{" gives "{".
+// {address}, {gpus}, {memory_bytes}, {memory_fraction}, {name}, {replica}. A placeholder is a word of lower-case
+// letters in braces; any other brace is left as it is, so that JSON and shell variables can be arguments. "{{" gives
+// "{".
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,8 @@ struct Placeholders {
   double memory_fraction = 1;      // of the memory of the smallest of them; rounded down, as BERTH_MEMORY_FRACTION
   std::string name;                // of the deployment
   std::uint32_t replica = 0;
-  std::string socket = {};  // the path of a Unix socket in the folder of its job
+  std::string socket = {};            // the path of a Unix socket in the folder of its job
+  std::string address = "127.0.0.1";  // to listen on, with the port
 };
 
 std::vector<std::string> expand(std::span<const std::string> command, const Placeholders& values);

@@ -13,6 +13,7 @@ std::string expanded(const std::string& argument) {
 TEST(Command, EveryPlaceholderIsReplaced) {
   EXPECT_EQ(expanded("--port={port}"), "--port=8123");
   EXPECT_EQ(expanded("unix:{socket}"), "unix:/run/s");
+  EXPECT_EQ(expanded("--host={address}"), "--host=127.0.0.1");
   EXPECT_EQ(expanded("{gpus}"), "2");
   EXPECT_EQ(expanded("{memory_bytes}"), "21474836480");
   EXPECT_EQ(expanded("{memory_fraction}"), "0.1418") << "rounded down: never more than was promised";

@@ -156,6 +156,15 @@ std::optional<Fault> fault_in_what_runs(const DeploymentSpec& spec, const std::s
   return std::nullopt;
 }
 
+// A program that is not told where to listen would listen where gateways do not ask, or on every address unasked.
+std::optional<Fault> fault_in_reach(const DeploymentSpec& spec, const std::string& of) {
+  if (spec.serving.reach != Reach::direct) return std::nullopt;
+  if (uses_placeholder(spec, "port") && uses_placeholder(spec, "address")) return std::nullopt;
+  return fault("serving.reach",
+               "reach = \"direct\"" + of + " needs {address} and {port} in its command or its environment",
+               "let the command listen on {address}, such as --host {address} --port {port}, or remove reach");
+}
+
 std::optional<Fault> fault_in_limits(const DeploymentSpec& spec, const std::string& of) {
   if (spec.stop_grace < Duration::zero())
     return fault("stop_grace", "stop_grace" + of + " is negative", "give a length of time, such as \"10s\"");
@@ -194,6 +203,7 @@ std::optional<Fault> find_fault(const DeploymentSpec& spec) {
   if (auto checked = check_needs(spec); !checked) return Fault{{}, std::move(checked).error(), 0};
   const std::string of = " of deployment \"" + spec.name.text() + "\"";
   if (auto found = fault_in_what_runs(spec, of)) return found;
+  if (auto found = fault_in_reach(spec, of)) return found;
   return fault_in_limits(spec, of);
 }
 

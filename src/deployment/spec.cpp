@@ -175,6 +175,8 @@ std::string_view to_string(Affinity affinity) noexcept {
   return affinity == Affinity::strict ? "strict" : "bounded_load";
 }
 
+std::string_view to_string(Reach reach) noexcept { return reach == Reach::direct ? "direct" : "relay"; }
+
 std::string_view to_string(ReasonKind kind) noexcept {
   switch (kind) {
     case ReasonKind::no_gpu_nodes: return "no_gpu_nodes";

@@ -24,6 +24,8 @@ inline constexpr std::array words<OnCapacityExhausted>{OnCapacityExhausted::queu
 template <>
 inline constexpr std::array words<Affinity>{Affinity::bounded_load, Affinity::strict};
 template <>
+inline constexpr std::array words<Reach>{Reach::relay, Reach::direct};
+template <>
 inline constexpr std::array words<Provider>{Provider::open_ai, Provider::anthropic, Provider::gemini,
                                             Provider::lite_llm, Provider::http};
 
@@ -41,7 +43,8 @@ inline constexpr auto fields<Serving> =
                Field{"queue_timeout_s", &Serving::queue_timeout}.in_files("queue_timeout").on_change(Effect::nothing),
                Field{"queue_max", &Serving::queue_max}.between(0, 1'000'000).on_change(Effect::nothing),
                Field{"key", &Serving::key}.on_change(Effect::nothing),
-               Field{"affinity", &Serving::affinity}.on_change(Effect::nothing)};
+               Field{"affinity", &Serving::affinity}.on_change(Effect::nothing),
+               Field{"reach", &Serving::reach}};
 
 template <>
 inline constexpr bool is_sparse<Probe> = true;

@@ -117,7 +117,8 @@ TEST(WhatRuns, AnUnknownPlaceholderIsNamedWithTheNearestOne) {
   EXPECT_EQ(
       project_error(start + "command = [\"awk\", \"{something}\"]\n"),
       "berth.toml:6:1: the placeholder {something} in the command of deployment \"d\" is not known | known are "
-      "{port}, {socket}, {gpus}, {memory_bytes}, {memory_fraction}, {name}, {replica}; write {{ for a brace itself");
+      "{port}, {socket}, {address}, {gpus}, {memory_bytes}, {memory_fraction}, {name}, {replica}; write {{ for a brace "
+      "itself");
   EXPECT_EQ(project_error(start + "command = [\"awk\", \"{{something}\", \"${HOME}\"]\n"), "no error");
   EXPECT_EQ(project_error(start + "command = [\"a\"]\nenvironment = { A = \"{name}\", B = \"{prt}\" }\n"),
             "berth.toml:7:31: the placeholder {prt} in B in the environment of deployment \"d\" is not known | did you "
@@ -181,6 +182,19 @@ TEST(WhatRuns, AProbeNeedsAPortThatTheCommandKnows) {
   EXPECT_EQ(project_error(fixed + "readiness = { tcp = true, port = 80 }\n"), "no error");
   EXPECT_EQ(project_error(fixed + "environment = { PORT = \"{port}\" }\nreadiness = { tcp = true }\n"), "no error");
   EXPECT_EQ(project_error(fixed + "readiness = { command = [\"check\"] }\n"), "no error");
+}
+
+TEST(WhatRuns, OneThatIsReachedDirectlyIsToldWhereToListen) {
+  const std::string start = head + "[[deployment]]\nname = \"d\"\ncpu = true\nserving = { reach = \"direct\" }\n";
+  const std::string error =
+      "berth.toml:6:13: reach = \"direct\" of deployment \"d\" needs {address} and {port} in its command or its "
+      "environment | let the command listen on {address}, such as --host {address} --port {port}, or remove reach";
+  EXPECT_EQ(project_error(start + "command = [\"serve\", \"{port}\"]\n"), error);
+  EXPECT_EQ(project_error(start + "command = [\"serve\", \"{address}\", \"{socket}\"]\n"), error);
+  EXPECT_EQ(project_error(start + "command = [\"serve\", \"{address}:{port}\"]\n"), "no error");
+  EXPECT_EQ(project_error(start + "command = [\"serve\", \"{port}\"]\nenvironment = { HOST = \"{address}\" }\n"),
+            "no error");
+  EXPECT_EQ(project_error(served + "serving = { reach = \"relay\" }\n"), "no error");
 }
 
 TEST(WhatRuns, VariablesAreValidAndNotThoseOfBerth) {

@@ -39,6 +39,9 @@ struct Endpoint {
   EndpointState state = EndpointState::ready;
   std::vector<DeviceId> devices = {};
   std::optional<Traffic> traffic = {};  // for people; gateways are not told
+  // "10.0.0.5:41001", where gateways connect to it. Absent: they reach it through the relay of its node. Empty: not
+  // known, or not to be reached from the machine of this gateway.
+  std::optional<std::string> address = {};
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
 

@@ -33,7 +33,8 @@ inline constexpr auto fields<fleet::Endpoint> =
                Field{"max_concurrent", &fleet::Endpoint::concurrent_max}.required(),
                Field{"state", &fleet::Endpoint::state}.required(),
                Field{"devices", &fleet::Endpoint::devices},
-               Field{"traffic", &fleet::Endpoint::traffic}};
+               Field{"traffic", &fleet::Endpoint::traffic},
+               Field{"address", &fleet::Endpoint::address}};
 
 template <>
 inline constexpr auto fields<fleet::ServedDeployment> = std::tuple{

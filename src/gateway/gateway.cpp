@@ -37,6 +37,16 @@ Gateway::Gateway(http::Loop& loop, GatewayOptions options)
 Gateway::~Gateway() = default;
 
 void Gateway::set(FleetView view) {
+  // A server that was restarted has not heard the nodes yet, and a replica keeps its port as long as it runs.
+  for (auto& [name, deployment] : view.deployments) {
+    const auto before = view_.deployments.find(name);
+    if (before == view_.deployments.end()) continue;
+    for (Endpoint& endpoint : deployment.endpoints) {
+      if (endpoint.address != "") continue;
+      for (const Endpoint& known : before->second.endpoints)
+        if (known.name == endpoint.name) endpoint.address = known.address;
+    }
+  }
   view_ = std::move(view);
   has_view_ = true;
   routes_ = Routes(view_.deployments);
@@ -69,6 +79,7 @@ void Gateway::set(FleetView view) {
 void Gateway::end() {
   is_ending_ = true;
   links_.end();
+  direct_.clear();
   tick_.notify();
 }
 
@@ -97,6 +108,7 @@ Async<void> Gateway::wake_regularly() {
   while (!is_ending_) {
     co_await tick_.wait(real_clock().now() + wake_every);
     for (const auto& [name, served] : served_) wake_all(*served);
+    direct_.close_old(real_clock().now());
   }
 }
 

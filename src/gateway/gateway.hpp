@@ -1,6 +1,7 @@
 // The gateway: takes requests at one address, finds out who calls and which deployment is meant, chooses a replica, and
-// passes the request on through the relay of its node. It keeps nothing but connections and counts; what it knows of
-// the fleet is told by the server. On the thread of its server; its answers are described in docs/gateway.md.
+// passes the request on, through the relay of its node or directly. It keeps nothing but connections and counts; what
+// it knows of the fleet is told by the server. On the thread of its server; its answers are described in
+// docs/gateway.md.
 #pragma once
 
 #include <chrono>
@@ -18,6 +19,7 @@
 #include "gateway/routes.hpp"
 #include "gateway/traffic.hpp"
 #include "http/async.hpp"
+#include "http/idle_links.hpp"
 #include "http/link.hpp"
 #include "http/server.hpp"
 #include "relay/relay_links.hpp"
@@ -29,7 +31,7 @@ struct GatewayOptions {
   std::function<std::optional<NodeId>(const http::Head& head, const http::Peer& peer)> relay_of;
   std::size_t peek_bytes = 256 * 1024;            // of one body
   std::size_t peek_bytes_all = 64 * 1024 * 1024;  // of all bodies at a time
-  std::chrono::milliseconds relay_time{2'000};    // for a connection to a node
+  std::chrono::milliseconds relay_time{2'000};    // for a connection to a node or a replica
   std::chrono::milliseconds first_byte_time{600'000};
   std::function<void(const fleet::RequestRecord&)> on_ended = nullptr;  // called for each request
 };
@@ -82,6 +84,9 @@ class Gateway {
   static http::Async<void> watch(http::Link& client, Waiter& waiter);
   // `may_connect`: no node with a replica is connected yet.
   http::Async<std::optional<http::Response>> wait_for_room(Call& call, bool may_connect);
+  // A connection to a replica that is reached directly. Null: there is none, and why.
+  http::Async<std::unique_ptr<http::Link>> connect(const Endpoint& endpoint, std::string& problem);
+  bool can_reach(const Endpoint& endpoint) const;
   http::Async<std::optional<http::Response>> try_once(Call& call, const Endpoint& endpoint);
   http::Async<std::optional<http::Response>> serve(Call& call);
   http::Async<bool> send(Call& call, http::Response response);
@@ -107,6 +112,7 @@ class Gateway {
   bool has_view_ = false;  // before the first, nobody can be told what is wrong with a request
   Routes routes_;
   relay::RelayLinks links_;
+  http::IdleLinks direct_;  // to replicas, by address
   std::map<DeploymentId, std::unique_ptr<Served>> served_;
   std::map<std::string, std::uint32_t> in_flight_;  // by caller
   struct Turns {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "gateway/call.hpp"
+#include "http/dialer.hpp"
 #include "http/forward.hpp"
 #include "http/request_checks.hpp"
 #include "relay/relay.hpp"
@@ -44,6 +45,9 @@ std::string listed(const std::vector<DeviceId>& devices) {
   for (const DeviceId& device : devices) text.append(text.empty() ? "" : ",").append(device.text());
   return text;
 }
+
+// A replica that was started again listens on another port.
+std::string pool_of(const Endpoint& endpoint) { return endpoint.name + ' ' + *endpoint.address; }
 
 std::optional<std::uint32_t> in_flight_of(std::string_view load) {
   std::uint32_t value = 0;
@@ -161,33 +165,69 @@ Async<std::optional<Response>> Gateway::wait_for_room(Call& call, bool may_conne
   co_return std::nullopt;
 }
 
+bool Gateway::can_reach(const Endpoint& endpoint) const {
+  return endpoint.address ? !endpoint.address->empty() : links_.has(endpoint.node);
+}
+
+Async<std::unique_ptr<Link>> Gateway::connect(const Endpoint& endpoint, std::string& problem) {
+  std::unique_ptr<Link> idle = direct_.take(pool_of(endpoint));
+  if (idle) co_return std::move(idle);
+  Result<http::Dialer> dialer = http::Dialer::create({.url = "http://" + *endpoint.address});
+  if (!dialer) {
+    problem = dialer.error().message;
+    co_return nullptr;
+  }
+  auto connected = co_await dialer->connect(loop_, real_clock().now() + options_.relay_time);
+  if (!connected) {
+    problem = connected.error().message;
+    co_return nullptr;
+  }
+  co_return *std::move(connected);
+}
+
 // Absent: the call is over, or another replica may be tried.
 Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& endpoint) {
   Served& served = *served_.at(call.deployment);
   const TimePoint began = real_clock().now();
-  Link* const relay = co_await links_.take(endpoint.node, began + options_.relay_time);
   http::Forwarded forwarded;
   std::optional<std::string> refused, failed;
-  const bool is_whole = call.client.is_read();  // the body is in memory, or there is none
-  if (relay == nullptr) {
-    failed = "node " + endpoint.node.text() + " has no connection to this gateway";
+  const bool is_direct = endpoint.address.has_value();
+  std::unique_ptr<Link> own;
+  Link* replica = nullptr;  // or the relay of its node
+  if (is_direct) {
+    std::string problem;
+    own = co_await connect(endpoint, problem);
+    replica = own.get();
+    if (!own) {  // as a relay says it: nothing has begun
+      refused = "unreachable";
+      failed = problem;
+    }
   } else {
+    replica = co_await links_.take(endpoint.node, began + options_.relay_time);
+    if (!replica) failed = "node " + endpoint.node.text() + " has no connection to this gateway";
+  }
+  const bool is_whole = call.client.is_read();  // the body is in memory, or there is none
+  if (replica) {
     Headers headers = headers_for_replica(call);
-    headers.set(relay::header_target, endpoint.name);
-    if (const std::size_t missing = links_.missing(endpoint.node); missing > 0)
-      headers.set(relay::header_more, std::to_string(missing));
+    if (!is_direct) {
+      headers.set(relay::header_target, endpoint.name);
+      if (const std::size_t missing = links_.missing(endpoint.node); missing > 0)
+        headers.set(relay::header_more, std::to_string(missing));
+    }
     http::ForwardOptions options;
     options.first_byte_time = options_.first_byte_time;
     options.body_begin = call.body_begin;
-    options.waits_for_continue = !is_whole;
+    options.waits_for_continue = !is_whole && !is_direct;
     if (options.waits_for_continue) headers.set("expect", "100-continue");
     options.text = http::request_text(call.head, headers, call.client.body());
     const bool is_explained = call.head.headers.get("x-berth-explain") == "1";
     options.on_answer = [&](Head& answer) {
-      if (const auto load = answer.headers.get(relay::header_load))
-        if (const auto count = in_flight_of(*load)) served.balance.report(endpoint.name, *count, real_clock().now());
-      if (const auto why = answer.headers.get(relay::header_refused)) refused = std::string(*why);
-      if (const auto why = answer.headers.get(relay::header_failed)) failed = std::string(*why);
+      if (!is_direct) {  // a replica does not speak for a relay
+        if (const auto load = answer.headers.get(relay::header_load))
+          if (const auto count = in_flight_of(*load)) served.balance.report(endpoint.name, *count, real_clock().now());
+        if (const auto why = answer.headers.get(relay::header_refused)) refused = std::string(*why);
+        if (const auto why = answer.headers.get(relay::header_failed)) failed = std::string(*why);
+      }
       if (refused || failed) return false;
       options.keeps_client = !is_leaving_;
       note_first_byte(call, answer.status);
@@ -205,13 +245,17 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
       answer.headers = std::move(given);
       return true;
     };
-    forwarded = co_await http::forward(call.client, call.head, *relay, options);
+    forwarded = co_await http::forward(call.client, call.head, *replica, options);
     const bool is_usable =
-        forwarded.is_server_kept || (forwarded.end == http::Forwarded::End::withheld && relay->is_read() &&
-                                     relay->body().keeps_connection && relay->wire().is_open());
-    links_.give_back(endpoint.node, *relay, is_usable);
+        forwarded.is_server_kept || (forwarded.end == http::Forwarded::End::withheld && replica->is_read() &&
+                                     replica->body().keeps_connection && replica->wire().is_open());
+    if (!is_direct)
+      links_.give_back(endpoint.node, *replica, is_usable);
+    else if (is_usable)
+      direct_.put(pool_of(endpoint), std::move(own));
     if (forwarded.end == http::Forwarded::End::server_failed && !failed)
-      failed = "the relay of node " + endpoint.node.text() + " failed: " + forwarded.problem;
+      failed =
+          is_direct ? forwarded.problem : "the relay of node " + endpoint.node.text() + " failed: " + forwarded.problem;
   }
   const bool is_bad_answer = forwarded.status >= 502 && forwarded.status <= 504;
   Ending ending = is_bad_answer ? Ending::failed : Ending::answered;
@@ -235,8 +279,8 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
   call.failed.insert(endpoint.name);
   call.waits_since = real_clock().now();
   const bool may_repeat = !forwarded.reached_client && is_whole && call.failed.size() < 2 &&
-                          (relay == nullptr || (view_.deployments.contains(call.deployment) &&
-                                                view_.deployments.at(call.deployment).idempotent));
+                          (replica == nullptr || (view_.deployments.contains(call.deployment) &&
+                                                  view_.deployments.at(call.deployment).idempotent));
   if (may_repeat) co_return std::nullopt;
   call.is_over = forwarded.reached_client;
   if (call.is_over) co_return std::nullopt;
@@ -258,10 +302,12 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
     std::set<std::string> left_out = call.tried;
     const bool has_replicas = !known->second.endpoints.empty();
     bool is_connected = false;  // at least one of their nodes
+    bool is_direct = false;     // at least one of them
     bool has_other = false;     // that may have room later
     bool has_own = line.empty();
     for (const Endpoint& endpoint : known->second.endpoints) {
-      if (!links_.has(endpoint.node)) {
+      is_direct |= endpoint.address.has_value();
+      if (!can_reach(endpoint)) {
         left_out.insert(endpoint.name);
         continue;
       }
@@ -310,6 +356,7 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
       co_return error_response(
           503, "unavailable",
           !has_replicas ? "the deployment " + call.deployment.text() + " has no replica that is ready"
+          : is_direct   ? "this gateway does not know where the replicas of " + call.deployment.text() + " are"
                         : "no node with a replica of " + call.deployment.text() + " is connected to this gateway");
     if (refused && !has_own)
       co_return error_response(503, "unavailable", "the replica of this key, " + line + ", is not ready");

@@ -71,12 +71,6 @@ struct Relay::Gateway {
   std::optional<http::Running> running;
 };
 
-// An idle connection to a replica.
-struct Relay::Upstream {
-  std::unique_ptr<Link> link;
-  TimePoint since{};
-};
-
 Relay::Relay(http::Loop& loop, RelayOptions options) : loop_(loop), options_(std::move(options)), idle_closed_(loop) {
   closing_.emplace(close_idle());
 }
@@ -237,12 +231,8 @@ std::string Relay::load_text(std::string_view name) const {
 }
 
 Async<std::unique_ptr<Link>> Relay::connect(const Target& target, std::string& problem) {
-  std::vector<Upstream>& idle = idle_[pool_of(target)];
-  while (!idle.empty()) {
-    Upstream last = std::move(idle.back());
-    idle.pop_back();
-    if (!last.link->is_stale()) co_return std::move(last.link);
-  }
+  std::unique_ptr<Link> idle = idle_.take(pool_of(target));
+  if (idle) co_return std::move(idle);
   if (options_.check) {
     if (const auto checked = options_.check(target); !checked) {
       problem = checked.error().message;
@@ -315,17 +305,14 @@ Async<bool> Relay::pass_on(Link& link, Head& head) {
 
 void Relay::keep(const Target& target, std::unique_ptr<Link> link) {
   if (admission_.find(target.name) == nullptr) return;
-  idle_[pool_of(target)].push_back({std::move(link), real_clock().now()});
+  idle_.put(pool_of(target), std::move(link));
 }
 
 // Every second, those that are idle for too long.
 Async<void> Relay::close_idle() {
   while (!is_draining_) {
     co_await idle_closed_.wait(real_clock().now() + std::chrono::seconds(1));
-    const TimePoint before = real_clock().now() - options_.keep_alive + std::chrono::seconds(1);
-    for (auto& [name, links] : idle_)
-      std::erase_if(links, [&](const Upstream& upstream) { return upstream.since < before; });
-    std::erase_if(idle_, [](const auto& item) { return item.second.empty(); });
+    idle_.close_old(real_clock().now());
   }
 }
 

@@ -15,6 +15,7 @@
 
 #include "http/async.hpp"
 #include "http/client.hpp"
+#include "http/idle_links.hpp"
 #include "http/link.hpp"
 #include "http/loop.hpp"
 #include "relay/admission.hpp"
@@ -38,8 +39,6 @@ struct RelayOptions {
   // Connections to each gateway on which no request is; a burst of more waits for the next one.
   std::size_t spare = 4;
   std::size_t connections_max = 1024;  // to each gateway
-  // Shorter than that of common engines (uvicorn: 5 s), so that no request meets a connection that is being closed.
-  std::chrono::milliseconds keep_alive{4'000};
   std::chrono::milliseconds connect_time{5'000};
   // At the end of a connection: for the gateway to close it after a request that was on its way.
   std::chrono::milliseconds end_time{1'000};
@@ -64,7 +63,6 @@ class Relay {
  private:
   struct Gateway;
   struct Connection;
-  struct Upstream;
 
   http::Async<void> keep_open(Gateway& gateway);
   http::Async<void> serve(Gateway& gateway, Connection& connection);
@@ -84,7 +82,7 @@ class Relay {
   Admission admission_;
   bool is_draining_ = false;
   std::list<Gateway> gateways_;
-  std::map<std::string, std::vector<Upstream>> idle_;  // to replicas, by target
+  http::IdleLinks idle_;  // to replicas, by target
   http::Signal idle_closed_;
   std::optional<http::Running> closing_;
 };

@@ -145,6 +145,7 @@ class Api {
     std::string credential;
     std::uint64_t known = 0;
     http::Responder responder;
+    bool is_here = false;  // on this machine
   };
   const fleet::GatewayView& show_gateway(const std::string& credential);
   void answer_gateway(std::uint64_t number, bool is_late);

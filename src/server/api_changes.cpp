@@ -100,6 +100,16 @@ void Api::post_rollout(const Call& call) {
   send(call.responder, out);
 }
 
+namespace {
+
+// Of IP; the machine itself for a Unix socket. A link-local address means another machine on another link.
+std::string came_from(const http::Peer& peer) {
+  if (peer.is_loopback) return "127.0.0.1";
+  return peer.address.starts_with("fe80:") ? std::string() : peer.address;
+}
+
+}  // namespace
+
 void Api::post_report(const Call& call) {
   auto heard = read_body(call.request, [](const json::object& object, const std::string& where) {
     Heard read;
@@ -115,13 +125,15 @@ void Api::post_report(const Call& call) {
     leader_.refuse_report(node, "it is about " + heard->report.node.id.text());
     return call.responder.send(http::error_response(403, "forbidden", "a node reports about itself alone"));
   }
+  heard->address = came_from(call.request.peer);
   if (const auto taken = leader_.take_report(*std::move(heard)); !taken) return send(call.responder, taken.error());
   if (const Heard* const last = leader_.heard(node))
     history_.add(last->report.node, last->report.devices, world::wall_time_ms());
   hooks_.wake();
   send(call.responder, json::object{{"epoch", leader_.epoch()},
                                     {"revision", leader_.orders_number(node)},
-                                    {"now_at_ms", world::wall_time_ms()}});
+                                    {"now_at_ms", world::wall_time_ms()},
+                                    {"address", leader_.address_of(node)}});
 }
 
 void Api::send_orders(const NodeId& node, const http::Responder& responder) {

@@ -17,9 +17,6 @@ namespace {
 
 constexpr std::chrono::milliseconds gateways_every{100};
 
-// An address of IPv6, before a port.
-std::string in_brackets(const std::string& host) { return host.find(':') == host.npos ? host : "[" + host + "]"; }
-
 std::uint64_t number_in(const http::Request& request, const char* name) {
   const auto found = request.query.find(name);
   return found == request.query.end() ? 0 : read_number(found->second, UINT64_MAX).value_or(0);
@@ -122,9 +119,9 @@ void Api::get_gateway_endpoints(const Call& call) {
   const std::uint64_t wait_s = std::min(number_in(call.request, "wait_s"), wait_max_s);
   const std::uint64_t known = number_in(call.request, "revision");
   if (wait_s == 0 || view.epoch != number_in(call.request, "epoch") || view.number != known)
-    return send(call.responder, format::to_json(view));
+    return send(call.responder, format::to_json(as_seen_from(view, call.request.peer.is_loopback)));
   const std::uint64_t number = next_number_++;
-  gateway_polls_.emplace(number, GatewayPoll{credential, known, call.responder});
+  gateway_polls_.emplace(number, GatewayPoll{credential, known, call.responder, call.request.peer.is_loopback});
   call.responder.on_gone([this, number] { gateway_polls_.erase(number); });
   hooks_.after(std::chrono::seconds(wait_s), [this, number] { answer_gateway(number, true); });
 }
@@ -140,7 +137,7 @@ void Api::answer_gateway(std::uint64_t number, bool is_late) {
   } else {
     const fleet::GatewayView& view = show_gateway(poll.credential);
     if (view.number == poll.known && !is_late) return;
-    send(poll.responder, format::to_json(view));
+    send(poll.responder, format::to_json(as_seen_from(view, poll.is_here)));
   }
   gateway_polls_.erase(number);
 }

@@ -42,6 +42,20 @@ std::optional<EndpointState> state_of(const Leader& leader, const fleet::Assigne
   return std::nullopt;
 }
 
+// Absent: gateways reach it through the relay of its node. By the revision that it runs: the deployment may want
+// another way by now.
+std::optional<std::string> direct_address_of(const Leader& leader, const fleet::Wanted& wanted,
+                                             const fleet::Assigned& assigned) {
+  const DeploymentSpec* const spec = controller::spec_of(wanted, assigned.revision);
+  if (!spec || spec->serving.reach != Reach::direct) return std::nullopt;
+  const std::string host = leader.address_of(assigned.place.node);
+  const Heard* const heard = leader.heard(assigned.place.node);
+  if (host.empty() || !heard) return "";
+  for (const fleet::ReplicaReport& report : heard->report.replicas)
+    if (report.key == assigned.key() && report.port) return in_brackets(host) + ":" + std::to_string(*report.port);
+  return "";
+}
+
 }  // namespace
 
 std::vector<fleet::ServedDeployment> served_deployments(const Leader& leader, bool with_gone) {
@@ -61,7 +75,13 @@ std::vector<fleet::ServedDeployment> served_deployments(const Leader& leader, bo
       const auto state = state_of(leader, one);
       if (!state || (*state == EndpointState::gone && !with_gone)) continue;
       deployment.endpoints.push_back(
-          {to_string(one.key()), node, deployment.serving.max_concurrent, *state, one.place.devices});
+          {to_string(one.key()),
+           node,
+           deployment.serving.max_concurrent,
+           *state,
+           one.place.devices,
+           {},
+           direct_address_of(leader, leader.state().desired.deployments.at(one.place.deployment), one)});
     }
   }
   for (fleet::ServedDeployment& deployment : served) {
@@ -69,6 +89,15 @@ std::vector<fleet::ServedDeployment> served_deployments(const Leader& leader, bo
               [](const fleet::Endpoint& a, const fleet::Endpoint& b) { return a.name < b.name; });
   }
   return served;
+}
+
+fleet::GatewayView as_seen_from(fleet::GatewayView view, bool is_here) {
+  if (is_here) return view;
+  for (fleet::ServedDeployment& deployment : view.deployments)
+    for (fleet::Endpoint& endpoint : deployment.endpoints)
+      if (endpoint.address && (endpoint.address->starts_with("127.") || endpoint.address->starts_with("[::1]")))
+        endpoint.address = "";
+  return view;
 }
 
 fleet::GatewayView gateway_view(const Leader& leader, const fleet::Credential& gateway) {

@@ -26,6 +26,7 @@ struct Heard {
   fleet::NodeReport report;
   TimePoint at{};
   double clock_offset_s = 0;  // of its wall clock to ours
+  std::string address = {};   // that it came from, of IP; empty: not known
 };
 
 enum class RolloutAction : std::uint8_t { pause, resume, undo };
@@ -97,6 +98,10 @@ class Leader {
   Result<void> add_gateway(const fleet::Credential& credential, const std::string& used_up, const std::string& actor);
   // Where relays reach the gateway that has this credential.
   Result<void> set_gateway_address(const std::string& credential, const std::string& address);
+  // Where gateways find ports of the node: as set_node_addresses() says, else where its last report came from. Empty:
+  // not known. What a node says about itself does not count.
+  std::string address_of(const NodeId& node) const;
+  void set_node_addresses(std::map<NodeId, std::string> addresses);
   // The gateways that the relay of the node connects to.
   std::vector<fleet::GatewayOrder> gateways_of(const NodeId& node) const;
   Result<void> add_credential(const fleet::Credential& credential, const std::string& actor);
@@ -168,7 +173,8 @@ class Leader {
   std::uint64_t change_count_ = 1;
   std::map<NodeId, std::uint64_t> orders_numbers_;
   std::map<NodeId, Heard> heard_;
-  std::map<NodeId, Heard> stored_;  // made of the inventories in the store when this server began
+  std::map<NodeId, std::string> node_addresses_;  // that the operator has named
+  std::map<NodeId, Heard> stored_;                // made of the inventories in the store when this server began
   struct Kept {
     std::optional<TimePoint> at;  // when an inventory was written last
     NodeView view;                // what the store has

@@ -23,6 +23,18 @@ std::vector<fleet::GatewayOrder> Leader::gateways_of(const NodeId& node) const {
   return gateways;
 }
 
+std::string Leader::address_of(const NodeId& node) const {
+  if (const auto named = node_addresses_.find(node); named != node_addresses_.end()) return named->second;
+  const Heard* const last = heard(node);
+  return last ? last->address : std::string();
+}
+
+void Leader::set_node_addresses(std::map<NodeId, std::string> addresses) {
+  node_addresses_ = std::move(addresses);
+  ++change_count_;
+  if (changed_) changed_();
+}
+
 void Leader::find_changed_gateways(const std::map<std::string, Credential>& now) {
   const auto differs = [](const std::map<std::string, Credential>& in, const Credential& of) {
     const auto found = in.find(of.id);

@@ -214,6 +214,7 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
   serving.urls = BERTH_TRY(listening.take_up(options.endpoints));
   Leader leader = BERTH_TRY(Leader::begin(store, options.name, real_clock(),
                                           [&](const fleet::Event& event) { options.log(log_record(event)); }));
+  leader.set_node_addresses(options.endpoints.nodes);
   Loop loop(server, leader, options.log);
   const auto after = [&](std::chrono::milliseconds delay, std::function<void()> function) {
     server.after(delay, std::move(function));
@@ -229,7 +230,10 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
   }));
   BERTH_TRY(server.on_signal({SIGHUP}, [&](int) {
     const auto again = [&]() -> Result<std::vector<std::string>> {
-      return listening.take_up(BERTH_TRY(options.read_again()));
+      Endpoints endpoints = BERTH_TRY(options.read_again());
+      std::vector<std::string> urls = BERTH_TRY(listening.take_up(endpoints));
+      leader.set_node_addresses(endpoints.nodes);
+      return urls;
     }();
     if (!again)
       return options.log({LogLevel::error,

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +24,7 @@ struct Endpoints {
   std::vector<http::ListenOn> listeners;
   std::vector<std::string> names;  // that requests may call this server by, besides the name of the machine
   std::chrono::seconds certificate_lifetime = std::chrono::hours(90 * 24);  // of those that the authority signs
+  std::map<NodeId, std::string> nodes = {};  // addresses of nodes, where those of their connections are not right
 };
 
 struct ServeOptions {

@@ -1,6 +1,8 @@
 #include "server/server_file.hpp"
 
 #include "deployment/read_toml_table.hpp"
+#include "http/listening.hpp"
+#include "server/gateway_view.hpp"
 
 namespace berth::server {
 
@@ -8,9 +10,9 @@ Result<ServerFile> read_server_file(std::string_view text, std::string_view file
   deployment::Reading reading(filename);
   const auto file = reading.parse(text);
   if (!file) return reading.error();
-  const deployment::Table table(
-      reading, *file, "the server's file",
-      {"listen", "tls_certificate", "tls_key", "host_names", "store", "gateway", "access_log", "certificate_lifetime"});
+  const deployment::Table table(reading, *file, "the server's file",
+                                {"listen", "tls_certificate", "tls_key", "host_names", "store", "gateway", "access_log",
+                                 "certificate_lifetime", "addresses"});
   // A service has another working folder than its operator.
   const auto path = [&](const char* key) {
     std::optional<std::string> read = table.text(key);
@@ -37,6 +39,14 @@ Result<ServerFile> read_server_file(std::string_view text, std::string_view file
     read.endpoints.certificate_lifetime = std::chrono::duration_cast<std::chrono::seconds>(*lifetime);
     if (*lifetime < std::chrono::seconds(3) || *lifetime > std::chrono::hours(3650 * 24))
       table.fail("certificate_lifetime", "certificate_lifetime is out of range", "use 3s to 3650d, such as 90d");
+  }
+  for (const auto& [node, address] : table.labels("addresses", "address")) {
+    const auto parsed = http::parse_listen_address(in_brackets(address) + ":1");
+    if (!parsed || parsed->host == "0.0.0.0" || parsed->host == "::")
+      table.fail("addresses", "\"" + address + "\" is not the IP address of a node",
+                 "give the address at which gateways reach the node, such as " + node + " = \"10.0.0.5\"");
+    else
+      read.endpoints.nodes.emplace(node, parsed->host);
   }
   if (reading.failed()) return reading.error();
   return read;

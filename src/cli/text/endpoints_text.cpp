@@ -1,5 +1,6 @@
 #include "cli/text/endpoints_text.hpp"
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <functional>
 
@@ -59,16 +60,17 @@ std::string endpoints_text(const json::object& answer, const Style& style) {
     for (const json::value& endpoint : deployment.list("endpoints")) rows.push_back(endpoint);
   }
   if (rows.empty()) return out + "no replica takes requests: its command must listen on {port} or {socket}\n";
-  return out + deployments_part(fields.list("deployments"), style) +
-         table_text(rows,
-                    {{"REPLICA", text_cell("name"), 8},
-                     {"STATE", [style](const Fields& row) { return state_of(row, style); }},
-                     {"NODE", text_cell("node"), 8},
-                     {">MAX", count_cell("max_concurrent")},
-                     {">IN FLIGHT", traffic_cell(&Fields::count, "in_flight"), 0, 3},
-                     {">REQ/S", traffic_cell(&Fields::rate, "requests_per_s"), 0, 2},
-                     {">FIRST P99", traffic_cell(&Fields::seconds, "first_byte_s_p99"), 0, 1}},
-                    style);
+  std::vector<TableColumn> columns{{"REPLICA", text_cell("name"), 8},
+                                   {"STATE", [style](const Fields& row) { return state_of(row, style); }},
+                                   {"NODE", text_cell("node"), 8},
+                                   {">MAX", count_cell("max_concurrent")},
+                                   {">IN FLIGHT", traffic_cell(&Fields::count, "in_flight"), 0, 3},
+                                   {">REQ/S", traffic_cell(&Fields::rate, "requests_per_s"), 0, 2},
+                                   {">FIRST P99", traffic_cell(&Fields::seconds, "first_byte_s_p99"), 0, 1}};
+  const bool has_direct =
+      std::any_of(rows.begin(), rows.end(), [](const json::value& one) { return Fields(one).has("address"); });
+  if (has_direct) columns.insert(columns.begin() + 3, {"ADDRESS", text_cell("address")});
+  return out + deployments_part(fields.list("deployments"), style) + table_text(rows, columns, style);
 }
 
 }  // namespace berth::cli

@@ -1,0 +1,97 @@
+#include "server/gateway_view.hpp"
+
+#include <algorithm>
+
+#include "server/test_leader.hpp"
+
+namespace berth::server {
+namespace {
+
+class GatewayViewTest : public LeaderTest {
+ protected:
+  static Project project(Reach reach, const std::string& program) {
+    DeploymentSpec spec;
+    spec.name = DeploymentId("chat");
+    spec.cpu = true;
+    spec.command = {program, "{address}", "{port}"};
+    spec.serving.reach = reach;
+    Project made;
+    made.cluster.name = "lab";
+    made.deployments.push_back(std::move(spec));
+    return made;
+  }
+  // The node reports from this address that its replicas are ready.
+  void report_from(const std::string& address) {
+    Heard heard;
+    heard.address = address;
+    heard.report.node.id = node_;
+    heard.report.node.memory_bytes = 100;
+    heard.report.agent = "a-1";
+    heard.report.number = ++number_;
+    heard.report.epoch = 1;
+    for (const fleet::ReplicaOrder& order : leader_.orders(node_).orders) {
+      fleet::ReplicaReport ready;
+      ready.key = order.assigned.key();
+      ready.state = fleet::ReplicaState::ready;
+      ready.port = 41001;
+      heard.report.replicas.push_back(std::move(ready));
+    }
+    EXPECT_TRUE(leader_.take_report(std::move(heard)));
+  }
+  void apply(const Project& wanted) {
+    report_from("10.0.0.5");
+    EXPECT_TRUE(leader_.apply(wanted, std::nullopt, "user:ann"));
+    EXPECT_TRUE(leader_.step());
+    report_from("10.0.0.5");
+  }
+  std::vector<std::optional<std::string>> addresses() const {
+    std::vector<std::optional<std::string>> all;
+    for (const fleet::ServedDeployment& deployment : served_deployments(leader_, false))
+      for (const fleet::Endpoint& endpoint : deployment.endpoints) all.push_back(endpoint.address);
+    return all;
+  }
+  using Addresses = std::vector<std::optional<std::string>>;
+
+ private:
+  std::uint64_t number_ = 0;
+};
+
+TEST_F(GatewayViewTest, AnAddressIsThatOfTheConnectionOrNamedByTheOperator) {
+  apply(project(Reach::direct, "serve"));
+  EXPECT_EQ(addresses(), Addresses{"10.0.0.5:41001"});
+  report_from("2001:db8::5");
+  EXPECT_EQ(addresses(), Addresses{"[2001:db8::5]:41001"});
+  report_from("");
+  EXPECT_EQ(addresses(), Addresses{""}) << "it is direct, and where is not known";
+  leader_.set_node_addresses({{node_, "192.0.2.7"}, {NodeId("other"), "192.0.2.8"}});
+  EXPECT_EQ(addresses(), Addresses{"192.0.2.7:41001"});
+  report_from("10.0.0.5");
+  EXPECT_EQ(addresses(), Addresses{"192.0.2.7:41001"});
+}
+
+TEST_F(GatewayViewTest, AReplicaIsReachedAsTheRevisionThatItRunsSays) {
+  apply(project(Reach::relay, "serve"));
+  EXPECT_EQ(addresses(), Addresses{std::nullopt});
+  apply(project(Reach::direct, "serve"));
+  const Addresses both = addresses();
+  EXPECT_EQ(std::count(both.begin(), both.end(), std::nullopt), 1) << "the one that runs still has no open port";
+  EXPECT_EQ(std::count(both.begin(), both.end(), "10.0.0.5:41001"), 1);
+}
+
+TEST_F(GatewayViewTest, ALoopbackAddressIsForGatewaysOnTheServersMachine) {
+  fleet::GatewayView view;
+  fleet::ServedDeployment& deployment = view.deployments.emplace_back();
+  for (const char* const address : {"127.0.0.1:1", "[::1]:1", "10.0.0.5:1"})
+    deployment.endpoints.emplace_back().address = address;
+  deployment.endpoints.emplace_back();
+  EXPECT_EQ(as_seen_from(view, true), view);
+  const fleet::GatewayView far = as_seen_from(view, false);
+  const std::vector<fleet::Endpoint>& endpoints = far.deployments.at(0).endpoints;
+  EXPECT_EQ(endpoints.at(0).address, "");
+  EXPECT_EQ(endpoints.at(1).address, "");
+  EXPECT_EQ(endpoints.at(2).address, "10.0.0.5:1");
+  EXPECT_EQ(endpoints.at(3).address, std::nullopt);
+}
+
+}  // namespace
+}  // namespace berth::server
