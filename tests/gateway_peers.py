@@ -91,7 +91,7 @@ http {{
 
 def needs(*names):
     missing = [name for name in names if not program(name)]
-    return unittest.skipIf(missing, f"needs {' and '.join(missing)}, which ./setup installs")
+    return unittest.skipIf(missing, f"needs {' and '.join(missing)}")
 
 
 class Peers(Gateway):
