@@ -8,6 +8,7 @@ import http.client
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
@@ -50,9 +51,23 @@ while True:
 """
 
 
+reserved_ports = []
+
+
 def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+    """A port that stays free until this process uses it: no connection gets one of this range, and no other test takes this one, since its name
+    among the abstract sockets of this network is held until this process ends."""
+    for port in random.SystemRandom().sample(range(10_000, 20_000), 1_000):
+        reserved = socket.socket(socket.AF_UNIX)
+        try:
+            reserved.bind(f"\0berth-test-port-{port}")
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            reserved.close()
+            continue
+        reserved_ports.append(reserved)
+        return port
+    raise AssertionError("no port between 10000 and 20000 is free")
 
 
 def toml(value):
@@ -188,7 +203,7 @@ class Fleet(Machine):
 
     def setUp(self):
         super().setUp()
-        self.nodes, self.port, self.server = {}, 0, None
+        self.nodes, self.port, self.server = {}, free_port(), None
         self.store = self.folder / "server" / f"server-{os.geteuid()}" / "store.db"
         self.journal = self.folder / "journal"
         self.journal.mkdir()

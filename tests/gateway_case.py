@@ -64,7 +64,7 @@ class Gateway(Fleet):
 
     def serve(self, *options):
         super().serve(*options)
-        self.until(self.find_gateway, "the gateway takes requests")
+        self.until(self.find_gateway, self.situation)
 
     def find_gateway(self):
         found = re.findall(r"takes requests at http://127\.0\.0\.1:(\d+)", (self.folder / "server.log").read_text())
