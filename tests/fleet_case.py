@@ -51,9 +51,6 @@ while True:
 """
 
 
-reserved_ports = []
-
-
 def free_port():
     """A port that stays free until this process uses it: no connection gets one of this range, and no other test takes this one, since its name
     among the abstract sockets of this network is held until this process ends."""
@@ -65,7 +62,7 @@ def free_port():
         except OSError:
             reserved.close()
             continue
-        reserved_ports.append(reserved)
+        reserved.detach()
         return port
     raise AssertionError("no port between 10000 and 20000 is free")
 

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Programs of others at both ends of a gateway: curl, wrk, hey and Python's own client ask, nginx and a WebSocket answer. Each where it is installed."""
+"""Programs of others at both ends of a gateway: curl, wrk, hey and Python's own client ask, nginx and a WebSocket answer, and Prometheus reads the
+metrics. Each where it is installed."""
 import base64
 import collections
+import contextlib
 import gzip
 import hashlib
 import http.client
@@ -13,6 +15,7 @@ import subprocess
 import sys
 import threading
 import unittest
+import urllib.parse
 
 from fleet_case import free_port
 from gateway_case import Gateway, program
@@ -261,6 +264,42 @@ class Replicas(Peers):
     def test_a_websocket_behind_nginx(self):
         self.start_nginx(self.start_echo())
         self.assertEchoes("/static/socket")
+
+
+class Monitoring(Peers):
+    @needs("prometheus", "promtool")
+    def test_prometheus(self):
+        self.add_nodes("a")
+        self.apply(self.loaded(replicas=1))
+        self.until_answered("/app/echo")
+        for _ in range(20):
+            self.assertEqual(self.ask_for("/app/echo")[0], 200)
+        token = self.folder / "read.token"
+        token.write_text(self.token("read"))
+        token.chmod(0o600)
+        printed = self.berth("endpoints", "--format", "prometheus", "--server", f"http://127.0.0.1:{self.port}", BERTH_TOKEN_FILE=str(token))
+        self.assertEqual(printed.returncode, 0, printed.stderr)
+        config, port = self.folder / "prometheus.yml", free_port()
+        config.write_text("global:\n  scrape_interval: 1s\n" + printed.stdout)
+        self.spawn("prometheus.log", program("prometheus"), f"--config.file={config}", f"--storage.tsdb.path={self.folder}/prometheus", f"--web.listen-address=127.0.0.1:{port}")
+
+        def value(query):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+            try:
+                connection.request("GET", "/api/v1/query?" + urllib.parse.urlencode({"query": query}))
+                found = json.loads(connection.getresponse().read())["data"]["result"]
+                return float(found[0]["value"][1]) if found else None
+            except (OSError, ValueError):
+                return None  # it has not started yet
+            finally:
+                connection.close()
+        self.until(lambda: (value('berth_requests_total{deployment="app",outcome="2xx"}') or 0) >= 20, lambda: (self.folder / "prometheus.log").read_text()[-3000:])
+        self.assertEqual(value("up"), 1)
+        self.assertGreater(value('histogram_quantile(0.99, sum by (le) (berth_request_seconds_bucket{deployment="app"}))'), 0)
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)) as metrics:
+            metrics.request("GET", "/metrics")
+            checked = subprocess.run([program("promtool"), "check", "metrics"], input=metrics.getresponse().read(), capture_output=True)
+        self.assertEqual((checked.returncode, checked.stderr), (0, b""))
 
 
 if __name__ == "__main__":

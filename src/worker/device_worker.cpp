@@ -34,15 +34,15 @@ std::string name_of(const WorkerProcess& process) {
 Result<void> DeviceWorker::call(TaskContext& context, const Call& call, const Clock& clock) {
   detail::WorkerCall::Runs& runs = *call.runs;
   std::optional<std::uint64_t> earlier_death;  // with this work in it, on this device
-  for (;;) {
+  for (bool is_first = true;; is_first = false) {
     Result<Place> entered = enter(context, call, earlier_death, clock);
     if (!entered) {
       context.decline();
       return std::move(entered).error();
     }
     const Place place = *std::move(entered);
-    // The start of a worker, or a run that died, is not the cost of the work.
-    if (place.waited || earlier_death) context.restart_clock();
+    // The start of a worker, or the time with one that died, is not the cost of the work.
+    if (place.waited || !is_first) context.restart_clock();
     std::optional<Result<void>> result = exchange(place, context, call, clock);
     leave(place, result && *result);
     const bool begun = place.mailbox().begun.load() != ~place.request;
