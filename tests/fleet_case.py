@@ -52,9 +52,9 @@ while True:
 
 
 def free_port():
-    """A port that stays free until this process uses it: no connection gets one of this range, and no other test takes this one, since its name
+    """A port that stays free until this process uses it: no connection and no replica gets one of this range, and no other test takes this one, since its name
     among the abstract sockets of this network is held until this process ends."""
-    for port in random.SystemRandom().sample(range(10_000, 20_000), 1_000):
+    for port in random.SystemRandom().sample(range(5_000, 8_000), 1_000):
         reserved = socket.socket(socket.AF_UNIX)
         try:
             reserved.bind(f"\0berth-test-port-{port}")
@@ -64,7 +64,7 @@ def free_port():
             continue
         reserved.detach()
         return port
-    raise AssertionError("no port between 10000 and 20000 is free")
+    raise AssertionError("no port between 5000 and 8000 is free")
 
 
 def toml(value):

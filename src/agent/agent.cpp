@@ -9,6 +9,7 @@
 #include <set>
 #include <system_error>
 
+#include "agent/free_port.hpp"
 #include "agent/node_watch.hpp"
 #include "agent/owner_rules.hpp"
 #include "agent/prober.hpp"
@@ -234,8 +235,8 @@ class Agent {
         return ports_.contains(one) ||
                std::any_of(found.begin(), found.end(), [&](const FoundJob& job) { return job.port == one; });
       };
-      for (int tries = 0; tries < 100 && (!port || is_used(*port)); ++tries) port = free_port();
-      if (!port || is_used(*port)) return fail("no port is free");
+      port = free_port(replica_ports_of_this_machine(), real_random(), is_used);
+      if (!port) return fail("no port is free");
       ports_[*port] = real_clock().now();
     }
     const NodeView node = watch_->observe({}).node;

@@ -1,7 +1,6 @@
 #include "agent/replica_job.hpp"
 
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -263,19 +262,6 @@ void remove_socket(const std::string& path) {
   if (!opened) return;
   ::unlinkat(opened.get(), std::filesystem::path(path).filename().c_str(), 0);
   ::rmdir(folder.c_str());
-}
-
-std::optional<std::uint16_t> free_port() {
-  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (socket < 0) return std::nullopt;
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_ANY);
-  socklen_t size = sizeof address;
-  const bool bound = ::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
-                     ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) == 0;
-  ::close(socket);
-  return bound ? std::optional<std::uint16_t>(ntohs(address.sin_port)) : std::nullopt;
 }
 
 }  // namespace berth::agent

@@ -41,7 +41,4 @@ std::optional<FoundJob> found_job(const machine::Job& job, TimePoint now);
 Probing probing_of(const fleet::ReplicaOrder& order, const machine::Job& job, const NodeView& node,
                    const AgentFile& file, const BackendOptions& backends);
 
-// A port that no process listens on at this moment, at any address.
-std::optional<std::uint16_t> free_port();
-
 }  // namespace berth::agent
