@@ -59,7 +59,7 @@ LINES = [
 
 TARGETS = [b"GET " + target + b" HTTP/1.1\r\n" + HOST + b"\r\n" for target in (
     b"http://localhost/app/MARK", b"http://other/app/MARK", b"//app/../app/MARK/..", b"/app/../app/MARK", b"/app/%2e%2e/app/MARK", b"/app/.%2e/MARK", b"/app/./MARK", b"/app/MARK%00",
-    b"/app/MARK\0", b"/app/MARK%zz", b"/app/MARK%4", b"/app/MARK#part", b"app/MARK", b"*", b"/app\\MARK", b"/app/MARK\x01", b"/nowhere/MARK",
+    b"/app/MARK\0", b"/app/MARK%zz", b"/app/MARK%4", b"/app/MARK#part", b"app/MARK", b"*", b"/app\\MARK", b"/app/..%2fMARK", b"/app/%2e%2e%2fapp/MARK", b"/app/..%5cMARK", b"/app/MARK\x01", b"/nowhere/MARK",
     b"/application/MARK", b"/App/MARK", b"/app/" + b"x" * 20_000 + b"MARK",
 )]
 
@@ -71,7 +71,7 @@ HOSTS = [GET + hosts + b"\r\n" for hosts in (
 LONG = [
     get(b"X: " + b"x" * 20_000 + b"\r\n"), get(b"x: y\r\n" * 5_000), get(b"Cookie: " + b"a=b; " * 5_000 + b"\r\n"), get(b"x" * 20_000 + b": y\r\n"),
     # Pages of other sites, and wrong keys.
-    get(b"Origin: https://evil.example\r\n"), get(b"Authorization: Bearer wrong\r\n"), get(b"Authorization: Basic dXNlcjpwYXNz\r\n"), get(b"x-api-key: wrong\r\n"),
+    get(b"Origin: https://evil.example\r\n"), get(b"Sec-Fetch-Site: cross-site\r\n"), get(b"sec-fetch-site: same-site\r\n"), get(b"Authorization: Bearer wrong\r\n"), get(b"Authorization: Basic dXNlcjpwYXNz\r\n"), get(b"x-api-key: wrong\r\n"),
     get(b"x-berth-deployment: ../app\r\n"), get(b"x-berth-deployment: app\0\r\n"),
 ]
 
@@ -135,5 +135,9 @@ ANSWERS = {
     "kept-long-body": (OK + b"content-length: 3\r\n\r\nabcplantedHTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\nplanted", 200, ""),
     "kept-second-answer": (OK + b"content-length: 0\r\n\r\n" + OK + b"content-length: 7\r\n\r\nplanted", 200, ""),
     "kept-body-of-none": (b"HTTP/1.1 204 No Content\r\n\r\n" + OK + b"content-length: 7\r\n\r\nplanted", 204, ""),
+    "upgrade-unasked": (b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\nplanted", 502, "without being asked"),
+    "many-interim-answers": (b"HTTP/1.1 103 Early Hints\r\n\r\n" * 1000 + OK + b"content-length: 0\r\n\r\n", 502, "interim answers"),
+    "low-status": (b"HTTP/1.1 007 OK\r\ncontent-length: 0\r\n\r\n", 502, "status"),
+    "own-cookie": (OK + b"set-cookie: berth-01234567=planted; Path=/\r\ncontent-length: 0\r\n\r\n", 200, ""),
     "own-headers": (OK + b"x-berth-replica: planted\r\nx-berth-refused: planted\r\ncontent-length: 0\r\n\r\n", 200, ""),
 }

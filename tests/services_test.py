@@ -1,6 +1,7 @@
 """The services of an installation under a real systemd: a machine is booted in namespaces of its own, with this machine's
 programs, and an operator does there what docs/operations.md says.
 """
+import contextlib
 import os
 import pathlib
 import re
@@ -113,9 +114,16 @@ class Services(unittest.TestCase):
     @classmethod
     def remove_group(cls):
         folders = [pathlib.Path(folder) for folder, _, _ in os.walk(cls.group, topdown=False)]
-        cls.within(20, lambda: all(not (folder / "cgroup.procs").read_text() for folder in folders))
+
+        def is_empty(folder):
+            try:
+                return not (folder / "cgroup.procs").read_text()
+            except FileNotFoundError:
+                return True  # the last process of the namespace has just removed it
+        cls.within(20, lambda: all(is_empty(folder) for folder in folders))
         for folder in folders:
-            folder.rmdir()
+            with contextlib.suppress(FileNotFoundError):
+                folder.rmdir()
 
     @staticmethod
     def within(seconds, holds):

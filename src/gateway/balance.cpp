@@ -51,7 +51,7 @@ void Balance::set(const std::vector<Endpoint>& endpoints) {
 
 std::size_t Balance::ejected(TimePoint now) const {
   return static_cast<std::size_t>(std::count_if(replicas_.begin(), replicas_.end(), [&](const auto& item) {
-    return item.second.is_listed && now < item.second.ejected_until;
+    return item.second.is_listed && item.second.is_left_out(now);
   }));
 }
 
@@ -68,9 +68,7 @@ std::optional<fleet::CandidateVerdict> Balance::why_not(const Replica& replica, 
   if (tried.contains(replica.endpoint.name)) return Verdict::tried;
   if (is_draining(replica.endpoint)) return Verdict::draining;
   if (!replica.has_room(now)) return Verdict::full;
-  // After its time one request shows whether it is back.
-  const bool is_left_out = replica.failures >= failures_max && (now < replica.ejected_until || replica.own > 0);
-  if (has_breaker && is_left_out) return Verdict::ejected;
+  if (has_breaker && replica.is_left_out(now)) return Verdict::ejected;
   return std::nullopt;
 }
 
@@ -98,9 +96,10 @@ void Balance::tell(Seen& seen, const std::vector<const Replica*>& ranked, const 
   }
 }
 
-std::optional<Endpoint> Balance::take(const Replica* found) {
+std::optional<Endpoint> Balance::take(const Replica* found, TimePoint now) {
   if (found == nullptr) return std::nullopt;
   Replica& replica = replicas_.at(found->endpoint.name);
+  replica.is_probed = replica.failures >= failures_max && now >= replica.ejected_until;
   ++replica.own;
   ++replica.charged;
   replica.backlog_ns += replica.learnt.expected_ns(1);
@@ -121,7 +120,7 @@ std::optional<Endpoint> Balance::choose_first(std::span<const DeviceId> replicas
   for (const DeviceId& replica : replicas)
     if (const auto found = newest.find(replica.text()); found != newest.end()) ranked.push_back(found->second);
   if (seen) tell(*seen, ranked, tried, now, breaks);
-  return take(ranked.empty() ? nullptr : ranked.front());
+  return take(ranked.empty() ? nullptr : ranked.front(), now);
 }
 
 const Balance::Replica* Balance::pick(const std::set<std::string>& tried, Ticket ticket, TimePoint now,
@@ -174,7 +173,7 @@ std::optional<Endpoint> Balance::look(Ticket ticket, TimePoint now, Seen* seen) 
 }
 
 std::optional<Endpoint> Balance::choose(const std::set<std::string>& tried, Ticket ticket, TimePoint now, Seen* seen) {
-  return take(pick(tried, ticket, now, seen));
+  return take(pick(tried, ticket, now, seen), now);
 }
 
 void Balance::settle(const std::string& name, Ending ending, Duration took, TimePoint now) {
@@ -184,11 +183,13 @@ void Balance::settle(const std::string& name, Ending ending, Duration took, Time
   --replica.own;
   replica.backlog_ns =
       replica.own == 0 ? 0 : replica.backlog_ns - std::min(replica.backlog_ns, replica.learnt.expected_ns(1));
+  // Requests that were under way when it was left out tell nothing new about it.
+  const bool is_new = now - took >= replica.ejected_until;
+  if (is_new) replica.is_probed = false;
   if (ending == Ending::answered) {
     replica.failures = 0;
     replica.learn(took, now);
-  } else if (ending == Ending::failed && now >= replica.ejected_until) {
-    // Requests that were under way with those for which it is left out tell nothing new.
+  } else if (ending == Ending::failed && is_new) {
     ++replica.failures;
     if (replica.failures >= failures_max) {
       const std::uint32_t doublings = std::min<std::uint32_t>(replica.failures - failures_max, 6);

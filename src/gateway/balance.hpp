@@ -29,6 +29,10 @@ enum class Ending : std::uint8_t {
   abandoned,  // the client is gone
 };
 
+// A replica that failed this many times in a row is left out for a second, then for twice as long each time.
+inline constexpr std::uint32_t failures_max = 5;
+inline constexpr Duration ejection_min = std::chrono::seconds(1), ejection_max = std::chrono::seconds(60);
+
 class Balance {
  public:
   explicit Balance(const Policy& policy) : policy_(&policy) {}
@@ -55,6 +59,7 @@ class Balance {
   // At least one that takes requests at all, whether it has room or not.
   bool can_serve() const;
   std::uint32_t in_flight() const;
+  // Those that the breaker leaves out, unless they are more than half.
   std::size_t ejected(TimePoint now) const;
   std::string_view policy() const { return policy_->name; }
 
@@ -82,7 +87,10 @@ class Balance {
     TimePoint last_learnt{};
     std::uint32_t failures = 0;  // in a row
     TimePoint ejected_until{};
+    bool is_probed = false;  // by a request that began after `ejected_until`
 
+    // After its time one request shows whether it is back.
+    bool is_left_out(TimePoint now) const { return failures >= failures_max && (now < ejected_until || is_probed); }
     std::uint32_t in_flight(TimePoint now) const;
     bool has_room(TimePoint now) const;
     bool is_measured(TimePoint now) const;
@@ -100,16 +108,13 @@ class Balance {
   // `ranked`: those that could take it, the winner first.
   void tell(Seen& seen, const std::vector<const Replica*>& ranked, const std::set<std::string>& tried, TimePoint now,
             bool has_breaker) const;
-  std::optional<Endpoint> take(const Replica* found);
+  std::optional<Endpoint> take(const Replica* found, TimePoint now);
 
   const Policy* policy_;
   std::map<std::string, Replica> replicas_;
 };
 
 inline constexpr std::string_view default_policy = "least_loaded";
-// A replica that failed this many times in a row is left out for a second, then for twice as long each time.
-inline constexpr std::uint32_t failures_max = 5;
-inline constexpr Duration ejection_min = std::chrono::seconds(1), ejection_max = std::chrono::seconds(60);
 // What was reported longer ago than this says nothing about the requests of other gateways.
 inline constexpr Duration report_age_max = std::chrono::seconds(5);
 // A time learnt longer ago than this is forgotten, so that a replica that was slow once is tried again.

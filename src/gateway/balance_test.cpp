@@ -176,12 +176,42 @@ TEST(Balance, AReplicaThatFailsAgainAndAgainIsLeftOutAndTriedOnceLater) {
   const TimePoint later = start + ejection_min;
   EXPECT_TRUE(balance.choose(others, 0, later));
   EXPECT_FALSE(balance.choose(others, 0, later)) << "one at a time until it has answered";
-  balance.settle("a/0#1", Ending::failed, 1ms, later);
-  EXPECT_FALSE(balance.choose(others, 0, later + ejection_min)) << "longer the second time";
-  EXPECT_TRUE(balance.choose(others, 0, later + 2 * ejection_min));
-  balance.settle("a/0#1", Ending::answered, 1ms, later + 2 * ejection_min);
-  EXPECT_TRUE(balance.choose(others, 0, later + 2 * ejection_min));
-  EXPECT_TRUE(balance.choose(others, 0, later + 2 * ejection_min)) << "back";
+  const TimePoint again = later + 1ms;
+  balance.settle("a/0#1", Ending::failed, 1ms, again);
+  EXPECT_FALSE(balance.choose(others, 0, again + ejection_min)) << "longer the second time";
+  EXPECT_TRUE(balance.choose(others, 0, again + 2 * ejection_min));
+  balance.settle("a/0#1", Ending::answered, 1ms, again + 2 * ejection_min + 1ms);
+  EXPECT_TRUE(balance.choose(others, 0, again + 2 * ejection_min + 1ms));
+  EXPECT_TRUE(balance.choose(others, 0, again + 2 * ejection_min + 1ms)) << "back";
+}
+
+TEST(Balance, StreamsThatBeganBeforeAReplicaWasLeftOutDoNotKeepItOut) {
+  Balance balance = with(3, 100);
+  const std::set<std::string> others{"a/1#2", "a/2#3"};
+  for (Ticket i = 0; i < 10; ++i) ASSERT_TRUE(balance.choose(others, i, start));
+  const TimePoint failed = start + 60s;
+  for (std::uint32_t i = 0; i < failures_max; ++i) {
+    ASSERT_TRUE(balance.choose(others, i, failed));
+    balance.settle("a/0#1", Ending::failed, 0ms, failed);
+  }
+  const TimePoint later = failed + ejection_min;
+  EXPECT_FALSE(balance.choose(others, 0, later - 1ms));
+  EXPECT_TRUE(balance.choose(others, 0, later)) << "one shows whether it is back";
+  balance.settle("a/0#1", Ending::abandoned, 70s, later);
+  EXPECT_FALSE(balance.choose(others, 0, later)) << "the end of a stream is not the answer to that one";
+  balance.settle("a/0#1", Ending::answered, 1ms, later + 1ms);
+  EXPECT_TRUE(balance.choose(others, 0, later + 1ms));
+  EXPECT_TRUE(balance.choose(others, 0, later + 1ms));
+}
+
+TEST(Balance, TheOnlyReplicaIsNeverLeftOut) {
+  Balance balance = with(1, 100);
+  for (std::uint32_t i = 0; i < failures_max; ++i) {
+    ASSERT_TRUE(balance.choose({}, i, start));
+    balance.settle("a/0#1", Ending::failed, 0ms, start);
+  }
+  for (const Duration after : {Duration(0ms), Duration(ejection_min), Duration(ejection_min)})
+    EXPECT_TRUE(balance.choose({}, 0, start + after));
 }
 
 TEST(Balance, ManyRequestsThatFailAtOnceAreOneFailure) {

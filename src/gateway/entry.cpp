@@ -1,11 +1,13 @@
 // Who calls, and which deployment is meant.
 #include <algorithm>
 #include <boost/json.hpp>
+#include <utility>
 
 #include "gateway/call.hpp"
 #include "gateway/json_peek.hpp"
 #include "http/request_checks.hpp"
 #include "http/secret.hpp"
+#include "world/printable.hpp"
 #include "world/wall_time.hpp"
 
 namespace berth::gateway {
@@ -20,7 +22,6 @@ using http::Response;
 namespace {
 
 constexpr std::string_view bearer = "Bearer ", header_deployment = "x-berth-deployment";
-constexpr std::chrono::milliseconds body_time{20'000};
 constexpr std::size_t short_body = 64 * 1024;
 
 std::optional<std::string> cookie(const http::Headers& headers, std::string_view wanted) {
@@ -56,7 +57,9 @@ bool Gateway::is_from_here(const Call& call) const {
   const bool is_known =
       http::is_loopback_name(host) || std::any_of(view_.deployments.begin(), view_.deployments.end(),
                                                   [&](const auto& item) { return item.second.serving.host == host; });
-  return is_known && !call.head.headers.get("origin");
+  // Images and frames of a page are asked for without Origin.
+  const auto site = call.head.headers.get("sec-fetch-site");
+  return is_known && !call.head.headers.get("origin") && (!site || *site == "same-origin" || *site == "none");
 }
 
 std::optional<Response> Gateway::authenticate(Call& call) {
@@ -105,15 +108,34 @@ std::optional<Response> Gateway::authenticate(Call& call) {
 // A client may wait for this before it sends a long body.
 Async<void> Gateway::permit_body(Call& call) {
   const bool waits = http::lower_case(call.head.headers.get("expect").value_or("")) == "100-continue";
-  if (waits && !call.client.is_read() && call.client.waiting().empty())
-    co_await call.client.write("HTTP/1.1 100 Continue\r\n\r\n");
+  if (!waits || call.client.is_read() || !call.client.waiting().empty()) co_return;
+  call.client.wire().write_by(real_clock().now() + options_.client_time);
+  co_await call.client.write("HTTP/1.1 100 Continue\r\n\r\n");
+  call.client.wire().write_by(TimePoint::max());
+}
+
+std::size_t Gateway::room_for_body(const Call& call) const {
+  const auto left = [](std::size_t most, std::size_t taken) { return most - std::min(most, taken); };
+  const auto own = peeked_of_.find(call.caller);
+  const std::size_t of_caller = std::max(options_.peek_bytes_all / 2, options_.peek_bytes);
+  return std::min(left(options_.peek_bytes_all, peeked_bytes_),
+                  left(of_caller, own == peeked_of_.end() ? 0 : own->second));
+}
+
+void Gateway::forget_body(Call& call) {
+  if (call.peeked == 0) return;
+  const auto own = peeked_of_.find(call.caller);
+  peeked_bytes_ -= call.peeked;
+  own->second -= std::exchange(call.peeked, 0);
+  if (own->second == 0) peeked_of_.erase(own);
+  call.body_begin = {};
 }
 
 // Into memory: all of it, or more than `bytes_max` where it is longer, or a part where the bodies of all requests are
 // too long together.
 Async<std::optional<Response>> Gateway::read_body(Call& call, std::size_t bytes_max) {
-  while (!call.client.is_read() && call.body_begin.size() <= bytes_max && peeked_bytes_ <= options_.peek_bytes_all) {
-    call.client.wire().read_by(real_clock().now() + body_time);
+  while (!call.client.is_read() && call.body_begin.size() <= bytes_max && room_for_body(call) > 0) {
+    call.client.wire().read_by(real_clock().now() + options_.client_time);
     const Link::Piece piece = co_await call.client.read_piece();
     if (piece.outcome == Link::Outcome::timed_out)
       co_return error_response(408, "timeout", "the body of the request took too long");
@@ -122,6 +144,7 @@ Async<std::optional<Response>> Gateway::read_body(Call& call, std::size_t bytes_
     call.body_begin += piece.bytes;
     call.peeked += piece.bytes.size();
     peeked_bytes_ += piece.bytes.size();
+    peeked_of_[call.caller] += piece.bytes.size();
   }
   call.client.wire().read_by(TimePoint::max());
   co_return std::nullopt;
@@ -129,14 +152,15 @@ Async<std::optional<Response>> Gateway::read_body(Call& call, std::size_t bytes_
 
 // For what is looked for in it.
 Async<std::optional<Response>> Gateway::read_whole_body(Call& call, std::string what, std::string advice) {
-  const bool has_room = peeked_bytes_ + options_.peek_bytes <= options_.peek_bytes_all;
-  if (has_room) {
-    auto refused = co_await read_body(call, options_.peek_bytes);
-    if (refused) co_return refused;
-  }
-  if (!call.client.is_read())
+  auto refused = co_await read_body(call, options_.peek_bytes);
+  if (refused) co_return refused;
+  if (call.client.is_read()) co_return std::nullopt;
+  if (call.body_begin.size() > options_.peek_bytes)
     co_return error_response(413, "too_long", "the body is too long to look for " + what + " in it", advice);
-  co_return std::nullopt;
+  Response response = error_response(
+      503, "busy", "this gateway has no memory left to look for " + what + " in the body of the request", advice);
+  response.headers.set("retry-after", "1");
+  co_return response;
 }
 
 Async<std::optional<Response>> Gateway::read_model(Call& call) {
@@ -202,14 +226,17 @@ Async<std::optional<Response>> Gateway::find_deployment(Call& call) {
   if (!http::set_target(request, call.head.target))
     co_return error_response(400, "invalid_argument", "the path of the request is malformed");
   call.path = request.path;
-  const std::string host = http::host_name(call.head.headers.get("host").value_or("")).value_or("");
+  const std::string_view authority = call.head.headers.get("host").value_or("");
+  const auto host = http::host_name(authority);
+  if (!host && !authority.empty())
+    co_return error_response(400, "invalid_argument", "the header Host of the request is malformed");
   std::optional<DeploymentId> found;
   if (const auto named = call.head.headers.get(header_deployment)) {
     if (!view_.deployments.contains(DeploymentId(std::string(*named))))
-      co_return error_response(404, "no_route", "no deployment is called \"" + std::string(*named) + "\"");
+      co_return error_response(404, "no_route", "no deployment is called \"" + world::printable(*named) + "\"");
     found.emplace(std::string(*named));
   } else {
-    found = routes_.by_address({host, call.path});
+    found = routes_.by_address({host.value_or(""), call.path});
   }
   if (found)
     call.deployment = *found;
@@ -231,8 +258,7 @@ Async<std::optional<Response>> Gateway::find_deployment(Call& call) {
   auto refused = co_await read_key(call);
   if (refused) co_return refused;
   // A short body is kept, so that the request can be sent again.
-  if (call.client.body().length.value_or(UINT64_MAX) <= short_body &&
-      peeked_bytes_ + short_body <= options_.peek_bytes_all)
+  if (call.client.body().length.value_or(UINT64_MAX) <= short_body && room_for_body(call) >= short_body)
     co_return co_await read_body(call, short_body);
   co_return std::nullopt;
 }

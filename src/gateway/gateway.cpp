@@ -118,7 +118,10 @@ Async<bool> Gateway::send(Call& call, Response response) {
   Link::Body body{.is_chunked = false, .length = response.body.size()};
   std::string text = http::response_text(response.status, response.headers, body, is_kept);
   if (call.head.method != "HEAD") text += response.body;
+  // A client that asks again and again and never reads must not keep this waiting.
+  call.client.wire().write_by(real_clock().now() + options_.client_time);
   const http::ErrorValue error = co_await call.client.write(text);
+  call.client.wire().write_by(TimePoint::max());
   co_return is_kept && !error;
 }
 
@@ -144,7 +147,7 @@ Async<bool> Gateway::handle(Link& client, Head& head, const http::Peer& peer) {
     if (!answer) answer = co_await serve(call);
     if (--in_flight_[call.caller] == 0) in_flight_.erase(call.caller);
   }
-  peeked_bytes_ -= call.peeked;
+  forget_body(call);
   bool is_kept = call.is_kept;
   if (answer) is_kept = co_await send(call, *answer);
   finish(call, answer ? &*answer : nullptr);

@@ -30,8 +30,10 @@ struct GatewayOptions {
   // The node whose relay may have this connection; absent: it is not the relay of a node.
   std::function<std::optional<NodeId>(const http::Head& head, const http::Peer& peer)> relay_of;
   std::size_t peek_bytes = 256 * 1024;            // of one body
-  std::size_t peek_bytes_all = 64 * 1024 * 1024;  // of all bodies at a time
+  std::size_t peek_bytes_all = 64 * 1024 * 1024;  // of all bodies at a time, and half of it of those of one caller
   std::chrono::milliseconds relay_time{2'000};    // for a connection to a node or a replica
+  // For a client to send the next piece of a body that is searched, or to take an answer of the gateway itself.
+  std::chrono::milliseconds client_time{20'000};
   std::chrono::milliseconds first_byte_time{600'000};
   std::function<void(const fleet::RequestRecord&)> on_ended = nullptr;  // called for each request
 };
@@ -76,8 +78,11 @@ class Gateway {
   bool take_turn(const Caller& caller);
   bool is_from_here(const Call& call) const;
   http::Async<std::optional<http::Response>> find_deployment(Call& call);
-  static http::Async<void> permit_body(Call& call);
+  http::Async<void> permit_body(Call& call);
   http::Async<std::optional<http::Response>> read_body(Call& call, std::size_t bytes_max);
+  // Bytes of bodies that may still be kept in memory for this caller.
+  std::size_t room_for_body(const Call& call) const;
+  void forget_body(Call& call);
   http::Async<std::optional<http::Response>> read_whole_body(Call& call, std::string what, std::string advice);
   http::Async<std::optional<http::Response>> read_model(Call& call);
   http::Async<std::optional<http::Response>> read_key(Call& call);
@@ -123,6 +128,7 @@ class Gateway {
   std::size_t calls_ = 0;
   Traffic traffic_;
   std::size_t peeked_bytes_ = 0;
+  std::map<std::string, std::size_t> peeked_of_;  // by caller
   Ticket next_ticket_ = 0;
   bool is_leaving_ = false, is_ending_ = false;
   http::Signal tick_;

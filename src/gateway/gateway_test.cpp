@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
+#include <cstring>
 #include <future>
 
 #include "gateway/test_fleet.hpp"
@@ -367,6 +369,93 @@ TEST(Gateway, NodesThatAreNotConnectedYetAreNoReasonToReject) {
   EXPECT_EQ(status.get(), 200);
 }
 
+TEST(Gateway, AMalformedHostReachesNoReplicaAlsoWithAKey) {
+  Replica replica("a");
+  Fleet fleet;
+  fleet.add("a", {replica.url()}).serving.path = "/a";
+  const std::string key = fleet.add_caller("c", "a");
+  fleet.apply();
+  for (const char* host : {"a b", "user@localhost", "localhost, other", "localhost/a", "[::1"}) {
+    const int client = sent(
+        fleet.url(), std::string("GET /a HTTP/1.1\r\nhost: ") + host + "\r\nauthorization: Bearer " + key + "\r\n\r\n");
+    char answer[13] = {};
+    EXPECT_GT(::recv(client, answer, 12, MSG_WAITALL), 0);
+    ::close(client);
+    EXPECT_STREQ(answer, "HTTP/1.1 400") << host;
+  }
+  EXPECT_EQ(replica.last().path, "") << "it got none of them";
+}
+
+TEST(Gateway, TheKeysOfTheDeploymentThatTakesOverCount) {
+  Replica busy("busy", true), spare("spare");
+  Fleet fleet;
+  Deployment& other = fleet.add("spare", {spare.url()});
+  other.serving.key = "header:x-session";
+  other.serving.affinity = Affinity::strict;
+  Deployment& a = fleet.add("a", {busy.url()}, 1);
+  a.serving.path = "/a";
+  a.serving.on_capacity_exhausted = OnCapacityExhausted::fallback;
+  a.serving.fallback = DeploymentId("spare");
+  fleet.apply();
+  std::future<http::Response> first = std::async(std::launch::async, [&] { return fleet.ask("/a"); });
+  EXPECT_TRUE(eventually([&] { return busy.held() == 1; }));
+  EXPECT_EQ(fleet.ask("/a").status, 400) << "it needs a key";
+  EXPECT_EQ(fleet.ask("/a", "", {{"x-session", "s"}}).headers.get("x-name"), "spare");
+  busy.release(1);
+  EXPECT_EQ(first.get().status, 200);
+}
+
+TEST(Gateway, ARequestThatManyReplicasRefuseWaits) {
+  Replica replica("a");
+  Fleet fleet;
+  fleet.add("a", std::vector<std::string>(25, replica.url())).serving.path = "/a";
+  fleet.set_concurrent_max(0);
+  fleet.apply_to_relay();  // other gateways have filled them
+  fleet.set_concurrent_max(4);
+  fleet.apply_to_gateway();
+  std::future<http::Response> answer = std::async(std::launch::async, [&] { return fleet.ask("/a"); });
+  EXPECT_TRUE(eventually([&] { return fleet.waiting() == 1 || answer.wait_for(0s) == std::future_status::ready; }));
+  fleet.apply_to_relay();
+  EXPECT_EQ(answer.get().status, 200);
+}
+
+TEST(Gateway, WhereAllConnectionsOfANodeAreBusyARequestWaitsAndNoReplicaHasFailed) {
+  Replica replica("a", true);
+  GatewayOptions options;
+  options.relay_time = 50ms;
+  Fleet fleet(std::move(options), {.node = "n1", .spare = 1, .connections_max = 1});
+  fleet.add("a", {replica.url()}).serving.path = "/a";
+  fleet.apply();
+  std::future<http::Response> first = std::async(std::launch::async, [&] { return fleet.ask("/a"); });
+  ASSERT_TRUE(eventually([&] { return replica.held() == 1; }));
+  std::future<http::Response> second = std::async(std::launch::async, [&] { return fleet.ask("/a"); });
+  ASSERT_TRUE(eventually([&] { return fleet.waiting() == 1 || second.wait_for(0s) == std::future_status::ready; }));
+  EXPECT_TRUE(eventually([&] { return replica.release(1), second.wait_for(0s) == std::future_status::ready; }));
+  EXPECT_EQ(first.get().status, 200);
+  EXPECT_EQ(second.get().status, 200);
+  for (const fleet::RequestRecord& record : fleet.records(2))
+    for (const fleet::RequestAttempt& attempt : record.attempts)
+      EXPECT_NE(attempt.outcome, fleet::RequestOutcome::failed) << attempt.reason;
+}
+
+TEST(Gateway, AClientThatAsksAndNeverReadsIsLetGo) {
+  GatewayOptions options;
+  options.client_time = 200ms;
+  Fleet fleet(std::move(options));
+  fleet.add("a", {}).serving.path = "/a";
+  fleet.apply();
+  const int client = sent(fleet.url(), "");
+  const timeval patience{10, 0};
+  ::setsockopt(client, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+  // Its answers fill the buffers, then its requests do, and then the gateway closes the connection.
+  const std::string request = "GET /nowhere HTTP/1.1\r\nhost: localhost\r\nx-request-id: 1\r\n\r\n";
+  ssize_t bytes = 0;
+  for (int i = 0; i < 1'000'000 && bytes >= 0; ++i)
+    bytes = ::send(client, request.data(), request.size(), MSG_NOSIGNAL);
+  EXPECT_TRUE(bytes < 0 && (errno == EPIPE || errno == ECONNRESET)) << std::strerror(errno);
+  ::close(client);
+}
+
 TEST(Gateway, BodiesThatAreSearchedAreBoundedTogether) {
   GatewayOptions options;
   options.peek_bytes_all = options.peek_bytes + 1;
@@ -387,8 +476,38 @@ TEST(Gateway, BodiesThatAreSearchedAreBoundedTogether) {
   ASSERT_GT(::poll(clients.data(), clients.size(), 10'000), 0) << "one is refused";
   std::string answer(20, ' ');
   ::recv(clients[clients[0].revents == 0].fd, answer.data(), answer.size(), 0);
-  EXPECT_TRUE(answer.starts_with("HTTP/1.1 413 ")) << answer;
+  EXPECT_TRUE(answer.starts_with("HTTP/1.1 503 ")) << answer;
   for (const pollfd& client : clients) ::close(client.fd);
+}
+
+TEST(Gateway, BodiesThatOneCallerDoesNotFinishTakeNoMemoryFromAnother) {
+  Replica replica("a");
+  GatewayOptions options;
+  options.peek_bytes = 64 * 1024;
+  options.peek_bytes_all = 4 * options.peek_bytes;
+  Fleet fleet(std::move(options));
+  fleet.add("a", {replica.url()}).model = "m";
+  const std::string slow = fleet.add_caller("slow", "a"), quick = fleet.add_caller("quick", "a");
+  fleet.apply();
+  std::vector<int> clients;
+  const auto in_flight = [&] {
+    for (const fleet::RequestCounts& caller : fleet.report().callers)
+      if (caller.name == "slow") return caller.in_flight;
+    return std::uint64_t{0};
+  };
+  const auto begin = [&] {
+    clients.push_back(sent(fleet.url(), "POST / HTTP/1.1\r\nhost: localhost\r\nx-api-key: " + slow +
+                                            "\r\ncontent-length: 65000\r\n\r\n{" + std::string(60'000, ' ')));
+  };
+  for (int i = 0; i < 2; ++i) begin();
+  EXPECT_TRUE(eventually([&] { return in_flight() == 2; }));
+  const auto status = [&](const std::string& key) {
+    return fleet.ask("/", R"({"model":"m"})" + std::string(20'000, ' '), {{"x-api-key", key}}).status;
+  };
+  EXPECT_TRUE(eventually([&] { return status(slow) == 503; })) << "it has its half";
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(status(quick), 200);
+  for (const int client : clients) ::close(client);
+  EXPECT_TRUE(eventually([&] { return status(slow) == 200; }));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "http/forward.hpp"
 #include "http/request_checks.hpp"
 #include "relay/relay.hpp"
+#include "world/printable.hpp"
 
 namespace berth::gateway {
 
@@ -20,7 +21,8 @@ using http::Response;
 namespace {
 
 constexpr std::string_view own_headers = "x-berth-", own_cookie = "berth-";
-constexpr std::size_t refusals_max = 20;
+// As many replicas as a request is tried at before it waits for one, or is rejected.
+constexpr std::size_t tries_max = 20;
 
 Response full(const std::string& who, std::string_view what) {
   Response response = error_response(429, "full", who + " busy" + std::string(what), "try again later");
@@ -204,7 +206,10 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
     }
   } else {
     replica = co_await links_.take(endpoint.node, began + options_.relay_time);
-    if (!replica) failed = "node " + endpoint.node.text() + " has no connection to this gateway";
+    if (!replica && links_.has(endpoint.node))
+      refused = "busy";  // answers that clients read slowly have all connections of the node
+    else if (!replica)
+      failed = "node " + endpoint.node.text() + " has no connection to this gateway";
   }
   const bool is_whole = call.client.is_read();  // the body is in memory, or there is none
   if (replica) {
@@ -225,15 +230,17 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
       if (!is_direct) {  // a replica does not speak for a relay
         if (const auto load = answer.headers.get(relay::header_load))
           if (const auto count = in_flight_of(*load)) served.balance.report(endpoint.name, *count, real_clock().now());
-        if (const auto why = answer.headers.get(relay::header_refused)) refused = std::string(*why);
-        if (const auto why = answer.headers.get(relay::header_failed)) failed = std::string(*why);
+        if (const auto why = answer.headers.get(relay::header_refused)) refused = world::printable(*why);
+        if (const auto why = answer.headers.get(relay::header_failed)) failed = world::printable(*why);
       }
       if (refused || failed) return false;
+      forget_body(call);  // it is not sent again
       options.keeps_client = !is_leaving_;
       note_first_byte(call, answer.status);
       Headers given;
       for (const auto& [name, value] : answer.headers)
-        if (!name.starts_with(own_headers)) given.add(name, value);
+        if (!name.starts_with(own_headers) && !(name == "set-cookie" && value.starts_with(own_cookie)))
+          given.add(name, value);
       given.set(header_request_id, call.record.id);
       if (is_explained) {
         given.set("x-berth-replica", endpoint.name);
@@ -316,14 +323,13 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
       has_other |=
           !is_draining(endpoint) && !call.failed.contains(endpoint.name) && !call.unreachable.contains(endpoint.name);
     }
-    if (is_first_in_line) chosen = choose(call, served, left_out);
+    if (is_first_in_line && call.tried.size() < tries_max) chosen = choose(call, served, left_out);
     const auto others = served.lines.find(line);
     if (chosen && std::exchange(call.wakes_next, false) && others != served.lines.end())
       wake_next(others->second, true);
     if (chosen) {
       auto refused = co_await try_once(call, *chosen);
       if (refused) co_return refused;
-      if (call.tried.size() > refusals_max) co_return full("all replicas of " + call.deployment.text() + " are", "");
       continue;
     }
     const bool has_failed = !call.failed.empty();
@@ -339,9 +345,11 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
         view_.deployments.contains(*known->second.serving.fallback)) {
       has_fallen_back = true;
       call.deployment = *known->second.serving.fallback;
-      call.key.reset();  // which is of the other deployment
       call.tried.clear();
       call.unreachable.clear();
+      call.key.reset();  // which is of the other deployment
+      auto refused = co_await read_key(call);
+      if (refused) co_return refused;
       continue;
     }
     call.tried = call.failed;  // what refused it may have room later

@@ -70,6 +70,7 @@ void ReportSender::send_regularly(http::Client& client, const std::stop_token& s
         log_({format::LogLevel::warning,
               "the server refuses the report of the gateway, so that its requests are not shown",
               {{"status", std::to_string(answer->status)}}});
+      if (answer->status == 400) unsent_.clear();  // a record in it would be refused again
       return;
     }
     is_refused_ = false;

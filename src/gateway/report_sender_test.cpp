@@ -43,5 +43,33 @@ TEST(ReportSender, WhatTheServerDidNotTakeIsSentAgainAndNothingTwice) {
   EXPECT_EQ(lines[0], "the server refuses the report of the gateway, so that its requests are not shown");
 }
 
+TEST(ReportSender, ARecordThatTheServerCannotReadDoesNotKeepLaterOnesAway) {
+  std::mutex mutex;
+  std::vector<std::string> bodies;
+  OnThread server({}, http::Server::Handler([&](const http::Request& request, const http::Responder& to) {
+                    const std::lock_guard lock(mutex);
+                    bodies.push_back(request.body);
+                    to.send({request.body.find("bad") == std::string::npos ? 200 : 400, {}, "{}"});
+                  }));
+  int asked = 0;
+  const auto ask = [&](const ReportSender::Promised& promised) {
+    fleet::GatewayReport report;
+    fleet::RequestRecord record;
+    record.id = ++asked == 1 ? "bad" : "good";
+    report.requests = {record};
+    promised->set_value(std::move(report));
+  };
+  const ReportSender sender([&]() -> Result<http::ClientOptions> { return http::ClientOptions{.url = server.url}; },
+                            ask, [](const format::LogRecord&) {});
+  ASSERT_TRUE(eventually([&] {
+    const std::lock_guard lock(mutex);
+    return bodies.size() >= 2;
+  }));
+  const std::lock_guard lock(mutex);
+  EXPECT_NE(bodies[0].find("bad"), std::string::npos);
+  EXPECT_EQ(bodies[1].find("bad"), std::string::npos);
+  EXPECT_NE(bodies[1].find("good"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace berth::gateway

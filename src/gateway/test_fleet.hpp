@@ -110,7 +110,7 @@ class Replica {
 
 class Fleet {
  public:
-  explicit Fleet(GatewayOptions options = {})
+  explicit Fleet(GatewayOptions options = {}, relay::RelayOptions relay_options = {.node = "n1"})
       : on_({.serves_page = false},
             http::Server::Proxy([this](http::Link& link, http::Head& head, const http::Peer& peer) {
               return gateway_->handle(link, head, peer);
@@ -121,7 +121,7 @@ class Fleet {
     };
     options.on_ended = [this](const fleet::RequestRecord& record) { log_.ended(record, real_clock().now()); };
     on_.on_thread([&] { return gateway_.emplace(on_.server.loop(), options), 0; });
-    relay_on_.on_thread([&] { return relay_.emplace(relay_on_.server.loop(), relay::RelayOptions{.node = "n1"}), 0; });
+    relay_on_.on_thread([&] { return relay_.emplace(relay_on_.server.loop(), relay_options), 0; });
   }
   ~Fleet() {
     relay_on_.end();

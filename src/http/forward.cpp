@@ -7,6 +7,9 @@
 namespace berth::http {
 namespace {
 
+// Interim answers, such as 103, before the answer.
+constexpr int interim_max = 16;
+
 constexpr std::array<std::string_view, 10> of_one_connection = {
     "connection", "content-length",    "expect",  "keep-alive", "proxy-authorization", "proxy-connection",
     "te",         "transfer-encoding", "trailer", "upgrade"};
@@ -132,14 +135,19 @@ Async<void> receive_answer(Forwarding& all, const Head& request) {
   Forwarded& result = all.result;
   Head answer;
   all.server.wire().read_by(real_clock().now() + all.options.first_byte_time);
+  int interim = 0;
   do {
+    if (interim++ > interim_max) co_return all.server_has_failed("it sends too many interim answers");
     const Link::Outcome outcome =
         co_await all.server.read_response(answer, Link::head_bytes_max, request.method == "HEAD");
     if (outcome != Link::Outcome::done) co_return all.server_has_failed(in_words(outcome, all.server.error()));
+    if (answer.status < 100) co_return all.server_has_failed("the status of its answer is not valid");
     if (answer.status != 100) continue;
     all.is_wanted = true;
     all.go_on.notify();
   } while (answer.status / 100 == 1 && answer.status != 101);
+  if (answer.status == 101 && !asks_for_upgrade(request.headers))
+    co_return all.server_has_failed("it changes the protocol without being asked to");
   const auto coding = answer.headers.get("transfer-encoding");
   if (coding && lower_case(*coding) != "chunked")
     co_return all.server_has_failed("its answer has a transfer encoding other than chunked");
@@ -197,7 +205,8 @@ Headers end_to_end(const Headers& headers) {
 }
 
 bool asks_for_upgrade(const Headers& headers) {
-  return headers.get("upgrade") && lists(headers.get("connection").value_or(""), "upgrade");
+  return lower_case(headers.get("upgrade").value_or("")) == "websocket" &&
+         lists(headers.get("connection").value_or(""), "upgrade");
 }
 
 std::string request_text(const Head& request, const Headers& headers, const Link::Body& body) {

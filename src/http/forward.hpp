@@ -18,7 +18,8 @@ namespace berth::http {
 
 // Without those of one connection (RFC 9110, 7.6.1), those that Connection names included, and without the length.
 Headers end_to_end(const Headers& headers);
-// Whether the client asks to change the protocol of its connection, such as for a WebSocket.
+// Whether the client asks for a WebSocket. No other protocol is passed on: with HTTP/2 on the connection, requests
+// would get past the checks of a proxy.
 bool asks_for_upgrade(const Headers& headers);
 
 // The first lines, up to the empty one. `headers` without those of one connection.

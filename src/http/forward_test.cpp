@@ -116,6 +116,21 @@ TEST(Forward, HeadersOfOneConnectionAreNotPassedOn) {
   EXPECT_EQ(passed.get("x-other"), "2");
 }
 
+TEST(Forward, NoProtocolButThatOfWebSocketsIsPassedOn) {
+  const auto asks = [](const char* connection, const char* upgrade) {
+    return asks_for_upgrade({{"connection", connection}, {"upgrade", upgrade}});
+  };
+  EXPECT_TRUE(asks("keep-alive, Upgrade", "WebSocket"));
+  EXPECT_FALSE(asks("keep-alive", "websocket"));
+  EXPECT_FALSE(asks("Upgrade, HTTP2-Settings", "h2c"));
+  EXPECT_FALSE(asks("Upgrade", "h2c, websocket"));
+  Head head;
+  head.method = "GET";
+  head.target = "/";
+  head.headers = {{"connection", "upgrade"}, {"upgrade", "h2c"}};
+  EXPECT_EQ(request_text(head, end_to_end(head.headers), {.length = 0}), "GET / HTTP/1.1\r\n\r\n");
+}
+
 TEST(Forward, PiecesOfAStreamComeAsTheyAreWritten) {
   std::promise<Stream> begun;
   RunningServer upstream([&](const Request&, const Responder& responder) { begun.set_value(responder.stream({})); });
@@ -192,7 +207,7 @@ TEST(Forward, AChangeOfProtocolPassesEverythingOn) {
     ErrorValue error;
     while (head.find("\r\n\r\n") == head.npos) head.append(buffer, socket.read_some(asio::buffer(buffer), error));
     const std::string_view answer =
-        "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\nhello";
+        "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\nhello";
     socket.write_some(asio::buffer(answer), error);
     while (true) {
       const std::size_t bytes = socket.read_some(asio::buffer(buffer), error);
@@ -202,15 +217,15 @@ TEST(Forward, AChangeOfProtocolPassesEverythingOn) {
   });
   {
     RawConnection client(proxy.address());
-    client.send(get("/ws", "Connection: Upgrade\r\nUpgrade: echo\r\nSec-WebSocket-Key: x\r\n"));
+    client.send(get("/ws", "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n"));
     const std::string answer = client.read_until("hello");
     EXPECT_TRUE(answer.starts_with("HTTP/1.1 101 ")) << answer;
-    EXPECT_NE(answer.find("upgrade: echo\r\n"), answer.npos);
+    EXPECT_NE(answer.find("upgrade: websocket\r\n"), answer.npos);
     client.send("\x81\x02hi");
     EXPECT_NE(client.read_until("hi").find("hi"), std::string::npos);
   }
   server.join();
-  EXPECT_NE(head.find("upgrade: echo\r\n"), head.npos) << head;
+  EXPECT_NE(head.find("upgrade: websocket\r\n"), head.npos) << head;
   EXPECT_NE(head.find("sec-websocket-key: x\r\n"), head.npos) << head;
 }
 

@@ -24,6 +24,17 @@ bool has_control(std::string_view text) {
                      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
 }
 
+// Whether a server that takes encoded slashes or backslashes for slashes would leave the folder.
+bool has_dots(std::string_view segment) {
+  while (true) {
+    const std::size_t end = segment.find_first_of("/\\");
+    const std::string_view part = segment.substr(0, end);
+    if (part == "." || part == "..") return true;
+    if (end == segment.npos) return false;
+    segment.remove_prefix(end + 1);
+  }
+}
+
 }  // namespace
 
 std::optional<std::string> decoded(std::string_view text, bool plus_is_space) {
@@ -55,7 +66,7 @@ bool set_target(Request& request, std::string_view target) {
   while (!path.empty()) {
     const std::size_t slash = path.find('/');
     auto segment = decoded(path.substr(0, slash), false);
-    if (!segment || has_control(*segment) || *segment == "." || *segment == "..") return false;
+    if (!segment || has_control(*segment) || has_dots(*segment)) return false;
     request.path += *segment;
     request.segments.push_back(*std::move(segment));
     if (slash == path.npos) break;

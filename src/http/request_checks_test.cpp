@@ -28,8 +28,8 @@ TEST(RequestChecks, WhatIsEncodedIsDecodedToTheSame) {
 
 TEST(RequestChecks, RefusesMalformedTargets) {
   Request request;
-  for (const char* target :
-       {"", "x", "*", "//..", "/.", "/a/..", "/%2e", "/%", "/%1", "/%g0", "/a%0ab", "/?a=%", "/a#b", "http://x/"})
+  for (const char* target : {"", "x", "*", "//..", "/.", "/a/..", "/%2e", "/%", "/%1", "/%g0", "/a%0ab", "/?a=%",
+                             "/a#b", "http://x/", "/a%2f..%2fb", "/..%5Ca", "/a\\..", "/a%2F."})
     EXPECT_FALSE(set_target(request, target)) << target;
   EXPECT_TRUE(set_target(request, "/..."));
 }

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
+#include <linux/rtnetlink.h>
 #include <linux/sock_diag.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -31,13 +32,22 @@ namespace fs = std::filesystem;
 constexpr Duration refused_for = std::chrono::seconds(1);
 constexpr std::size_t processes_max = 1000;  // of a job that are looked at before those of the machine
 
-// What the relay connects to. An IPv6 socket takes IPv4 connections too, unless it says otherwise, which is not shown.
+// What the relay connects to. An IPv6 socket takes IPv4 connections too, unless it is for IPv6 alone.
 bool takes_loopback(int family, const std::uint32_t* address) {
   const auto is_ours = [](std::uint32_t v4) { return v4 == htonl(INADDR_ANY) || v4 == htonl(INADDR_LOOPBACK); };
   if (family == AF_INET) return is_ours(address[0]);
   const bool is_any = address[0] == 0 && address[1] == 0 && address[2] == 0 && address[3] == 0;
   const bool is_mapped = address[0] == 0 && address[1] == 0 && address[2] == htonl(0xffff);
   return is_any || (is_mapped && is_ours(address[3]));
+}
+
+bool is_ipv6_only(const nlmsghdr* head) {
+  unsigned left = head->nlmsg_len - NLMSG_LENGTH(sizeof(inet_diag_msg));
+  const auto* attribute =
+      reinterpret_cast<const rtattr*>(reinterpret_cast<const char*>(head) + NLMSG_SPACE(sizeof(inet_diag_msg)));
+  for (; RTA_OK(attribute, left); attribute = RTA_NEXT(attribute, left))
+    if (attribute->rta_type == INET_DIAG_SKV6ONLY) return *reinterpret_cast<const char*>(RTA_DATA(attribute)) != 0;
+  return false;
 }
 
 // Asks the kernel for the listening sockets alone: /proc/net/tcp lists every connection of the machine.
@@ -67,7 +77,7 @@ bool ask_kernel(int family, std::uint16_t port, std::vector<std::uint64_t>& inod
       if (head->nlmsg_type != SOCK_DIAG_BY_FAMILY) return false;
       inet_diag_msg found{};
       std::memcpy(&found, NLMSG_DATA(head), sizeof found);
-      if (found.id.idiag_sport == htons(port) && takes_loopback(family, found.id.idiag_src))
+      if (found.id.idiag_sport == htons(port) && takes_loopback(family, found.id.idiag_src) && !is_ipv6_only(head))
         inodes.push_back(found.idiag_inode);
     }
   }
@@ -195,8 +205,10 @@ Result<void> PortOwners::check(std::uint16_t port, const std::string& folder, co
     return Error{ErrorCode::unavailable, "nothing listens on " + where + ", which is that of " + name};
   if (unknown(folder, inodes).empty()) return {};
   const TimePoint now = real_clock().now();
-  if (refused_ && refused_->folder == folder && refused_->inodes == inodes && now < refused_->until)
-    return refused_->error;
+  std::erase_if(refused_, [&](const auto& one) { return now >= one.second.until; });
+  if (const auto known = refused_.find(port);
+      known != refused_.end() && known->second.folder == folder && known->second.inodes == inodes)
+    return known->second.error;
   const fs::path path = folder;
   const Job job = BERTH_TRY(find_job(path.parent_path(), path.filename()));
   std::erase_if(held_, [&](const auto& one) { return one.second.folder == folder; });
@@ -208,7 +220,7 @@ Result<void> PortOwners::check(std::uint16_t port, const std::string& folder, co
   const Error error{
       ErrorCode::unavailable,
       where + " belongs to another process" + (pid ? " (pid " + std::to_string(*pid) + ")" : "") + ", not to " + name};
-  refused_ = {folder, inodes, error, now + refused_for};
+  refused_.insert_or_assign(port, Refused{folder, inodes, error, now + refused_for});
   return error;
 }
 

@@ -46,7 +46,7 @@ class PortOwners {
     Error error;
     TimePoint until{};
   };
-  std::optional<Refused> refused_;
+  std::map<std::uint16_t, Refused> refused_;  // by port
 };
 
 }  // namespace berth::machine

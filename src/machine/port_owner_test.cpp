@@ -17,10 +17,11 @@ namespace berth::machine {
 namespace {
 
 // A socket that listens on a port of the loopback address; 0: any.
-world::Descriptor listener(std::uint16_t& port, int family = AF_INET) {
+world::Descriptor listener(std::uint16_t& port, int family = AF_INET, bool is_ipv6_only = false) {
   world::Descriptor socket(::socket(family, SOCK_STREAM, 0));  // a child keeps it
   const int on = 1;
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
+  if (is_ipv6_only) ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
   sockaddr_in v4{};
   sockaddr_in6 v6{};
   v4.sin_family = AF_INET;
@@ -130,6 +131,17 @@ TEST_F(PortOwnersTest, AProcessThatSharesThePortIsSeen) {
   EXPECT_EQ(problem(), "");
   const world::Descriptor shares = listener(port);
   EXPECT_EQ(problem(), text(" belongs to another process (pid " + std::to_string(::getpid()) + "), not to chat/0#17"));
+}
+
+TEST_F(PortOwnersTest, ASocketForIpv6AloneTakesNoneOfItsConnections) {
+  const world::Descriptor probe(::socket(AF_INET6, SOCK_STREAM, 0));
+  if (!probe) GTEST_SKIP() << "this machine has no IPv6";
+  world::Descriptor socket = listener(port);
+  const Holder process(mark());
+  socket.close();
+  world::Descriptor beside = listener(port, AF_INET6, true);
+  fcntl(beside.get(), F_SETFD, FD_CLOEXEC);
+  EXPECT_EQ(problem(), "") << "any user may open one";
 }
 
 TEST_F(PortOwnersTest, AnIpv6SocketTakesItsConnectionsToo) {

@@ -173,8 +173,9 @@ class Leader {
   std::uint64_t change_count_ = 1;
   std::map<NodeId, std::uint64_t> orders_numbers_;
   std::map<NodeId, Heard> heard_;
-  std::map<NodeId, std::string> node_addresses_;  // that the operator has named
-  std::map<NodeId, Heard> stored_;                // made of the inventories in the store when this server began
+  std::map<std::string, TimePoint> gateways_moved_;  // by credential: when it said another address
+  std::map<NodeId, std::string> node_addresses_;     // that the operator has named
+  std::map<NodeId, Heard> stored_;                   // made of the inventories in the store when this server began
   struct Kept {
     std::optional<TimePoint> at;  // when an inventory was written last
     NodeView view;                // what the store has

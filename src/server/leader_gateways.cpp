@@ -10,6 +10,10 @@ using fleet::Credential;
 using fleet::EventKind;
 using fleet::Role;
 
+namespace {
+constexpr Duration gateway_stays = std::chrono::seconds(10);
+}
+
 std::vector<fleet::GatewayOrder> Leader::gateways_of(const NodeId& node) const {
   std::vector<fleet::GatewayOrder> gateways;
   const Credential* own = nullptr;
@@ -77,13 +81,20 @@ Result<void> Leader::set_gateway_address(const std::string& credential, const st
   if (found == state_.credentials.end() || found->second.role != Role::gateway)
     return Error{ErrorCode::not_found, "there is no gateway with this credential", "join again"};
   if (found->second.address == address) return {};
+  // Each change is written to the store, and all relays connect anew.
+  const TimePoint now = clock_->now();
+  std::erase_if(gateways_moved_, [&](const auto& one) { return now - one.second >= gateway_stays; });
+  if (gateways_moved_.contains(credential))
+    return Error{ErrorCode::unavailable, "this gateway has changed its address less than ten seconds ago", "try again"};
   store::Change change = change_of(state_);
   Credential changed = found->second;
   changed.address = address;
   const std::string name = changed.name.value_or(changed.id);
   change.credentials[credential] = std::move(changed);
-  return commit(std::move(change), {event(EventKind::credential, "gateway:" + name, "gateway/" + name,
-                                          "relays reach the gateway " + name + " at " + address)});
+  BERTH_TRY(commit(std::move(change), {event(EventKind::credential, "gateway:" + name, "gateway/" + name,
+                                             "relays reach the gateway " + name + " at " + address)}));
+  gateways_moved_[credential] = now;
+  return {};
 }
 
 }  // namespace berth::server

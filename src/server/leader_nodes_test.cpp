@@ -51,6 +51,23 @@ TEST_F(LeaderTest, TheCredentialOfTheMachineBeforeDoesNotSpeakForAJoinedNode) {
   EXPECT_TRUE(leader_.state().credentials.contains("t8"));
 }
 
+TEST_F(LeaderTest, AGatewayChangesItsAddressRarely) {
+  fleet::Credential gateway;
+  gateway.id = "g1";
+  gateway.role = fleet::Role::gateway;
+  gateway.name = "edge";
+  ASSERT_TRUE(leader_.add_gateway(gateway, "", "test"));
+  ASSERT_TRUE(leader_.set_gateway_address("g1", ":8081"));
+  const std::uint64_t changes = leader_.change_count();
+  for (int port = 9000; port < 9100; ++port)
+    EXPECT_FALSE(leader_.set_gateway_address("g1", ":" + std::to_string(port)));
+  EXPECT_TRUE(leader_.set_gateway_address("g1", ":8081")) << "it says the same again";
+  EXPECT_EQ(leader_.change_count(), changes);
+  clock_.advance(10s);
+  EXPECT_TRUE(leader_.set_gateway_address("g1", ":9000"));
+  EXPECT_EQ(leader_.state().credentials.at("g1").address, ":9000");
+}
+
 TEST_F(LeaderTest, ANewTokenRemovesTheExpiredOnes) {
   const auto add = [&](const char* id, std::uint64_t made_ms, std::optional<std::uint64_t> expires_ms) {
     fleet::Credential token;
