@@ -17,7 +17,7 @@
 namespace berth::http {
 
 // Without those of one connection (RFC 9110, 7.6.1), those that Connection names included, and without the length.
-Headers end_to_end(const Headers& headers);
+Headers end_to_end(Headers headers);
 // Whether the client asks to change the protocol of its connection, such as for a WebSocket.
 bool asks_for_upgrade(const Headers& headers);
 
