@@ -43,6 +43,8 @@ class Requests(Gateway):
         self.apply(self.app(serving={"open": False}), self.app("other", replicas=1))
         self.assertRefused(self.command("token", "add", "call"), 2, "--deployment")
         self.assertRefused(self.command("token", "add", "call", "--deployment", "none"), 2, "none")
+        for limit in ("--per-second", "--concurrent"):
+            self.assertRefused(self.command("token", "add", "call", "--deployment", "app", limit, "0"), 2, limit, "1 to 1000000")
         added = self.command("token", "add", "call", "--deployment", "app", "--name", "me", "--json")
         token = json.loads(added.stdout)
         bearer = {"authorization": f"Bearer {token['token']}"}

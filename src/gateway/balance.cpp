@@ -22,11 +22,12 @@ bool Balance::Replica::is_measured(TimePoint now) const {
   return learnt.measurements >= measurements_min && now - last_learnt < learnt_age_max;
 }
 
-void Balance::Replica::learn(Duration took, TimePoint now) {
+void Balance::Replica::learn(Duration first_byte, TimePoint now) {
   if (!first_answer) first_answer = now;
-  if (now - took < *first_answer) return;
+  if (now - first_byte < *first_answer) return;
   if (now - last_learnt >= learnt_age_max) learnt = {};
-  learnt = learnt.after(static_cast<double>(std::chrono::nanoseconds(took).count()));
+  const auto sample_ns = static_cast<double>(std::chrono::nanoseconds(first_byte).count());
+  learnt = learnt.after(learnt.measurements == 0 ? sample_ns : std::min(sample_ns, speed_spread * learnt.unit_cost_ns));
   last_learnt = now;
 }
 
@@ -176,7 +177,13 @@ std::optional<Endpoint> Balance::choose(const std::set<std::string>& tried, Tick
   return take(pick(tried, ticket, now, seen), now);
 }
 
-void Balance::settle(const std::string& name, Ending ending, Duration took, TimePoint now) {
+void Balance::learn(const std::string& name, Duration first_byte, TimePoint now) {
+  const auto found = replicas_.find(name);
+  BERTH_ASSERT(found != replicas_.end() && found->second.own > 0);
+  found->second.learn(first_byte, now);
+}
+
+void Balance::settle(const std::string& name, Ending ending, TimePoint now, Duration took) {
   const auto found = replicas_.find(name);
   BERTH_ASSERT(found != replicas_.end() && found->second.own > 0);
   Replica& replica = found->second;
@@ -188,7 +195,6 @@ void Balance::settle(const std::string& name, Ending ending, Duration took, Time
   if (is_new) replica.is_probed = false;
   if (ending == Ending::answered) {
     replica.failures = 0;
-    replica.learn(took, now);
   } else if (ending == Ending::failed && is_new) {
     ++replica.failures;
     if (replica.failures >= failures_max) {

@@ -1,6 +1,6 @@
 // The replicas of one deployment as a gateway sees them, and which of them gets the next request. The choice is that of
 // the policy library: on the requests that this gateway has sent and that are not answered, those of others as the
-// relay counted them with its last answer, and the time that requests took before. A replica that fails again and again
+// relay counted them with its last answer, and the time until its answers began. A replica that fails again and again
 // is left out for a while. Pure: the time is given.
 #pragma once
 
@@ -52,7 +52,11 @@ class Balance {
                                        TimePoint now, Seen* seen = nullptr);
   // Which one choose() would take, without counting a request.
   std::optional<Endpoint> look(Ticket ticket, TimePoint now, Seen* seen) const;
-  void settle(const std::string& name, Ending ending, Duration took, TimePoint now);
+  // Between the two: it has begun to answer after this time. When it ends says little about its speed, since a stream
+  // takes as long as its contents.
+  void learn(const std::string& name, Duration first_byte, TimePoint now);
+  // `took`: since it was chosen.
+  void settle(const std::string& name, Ending ending, TimePoint now, Duration took = {});
   // From the relay of its node: all requests of the replica, with one of this gateway in it.
   void report(const std::string& name, std::uint32_t in_flight, TimePoint now);
 
@@ -94,7 +98,7 @@ class Balance {
     std::uint32_t in_flight(TimePoint now) const;
     bool has_room(TimePoint now) const;
     bool is_measured(TimePoint now) const;
-    void learn(Duration took, TimePoint now);
+    void learn(Duration first_byte, TimePoint now);
   };
   // Whether the times of these replicas tell them apart.
   static bool speeds_differ(const std::vector<const Replica*>& replicas, TimePoint now);
@@ -121,7 +125,8 @@ inline constexpr Duration report_age_max = std::chrono::seconds(5);
 inline constexpr Duration learnt_age_max = std::chrono::seconds(5);
 // Fewer measurements than this do not tell how fast a replica is.
 inline constexpr std::uint32_t measurements_min = 10;
-// Replicas whose times differ by less than this factor count as equally fast: requests differ as much.
+// Replicas whose times differ by less than this factor count as equally fast: requests differ as much. A slow answer
+// counts as at most this many times the mean, so that a few long ones among many short ones change nothing.
 inline constexpr double speed_spread = 2.0;
 // A replica that was full with the requests of other gateways is tried again after this time.
 inline constexpr Duration full_age_max = std::chrono::milliseconds(200);

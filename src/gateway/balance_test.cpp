@@ -2,6 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <queue>
+#include <tuple>
+
+#include "berth/random.hpp"
+
 namespace berth::gateway {
 namespace {
 
@@ -17,6 +23,12 @@ Balance with(std::size_t count, std::uint32_t concurrent_max) {
     endpoints.push_back({"a/" + std::to_string(i) + "#" + std::to_string(i + 1), NodeId("n"), concurrent_max, ready});
   balance.set(endpoints);
   return balance;
+}
+
+// A whole answer, which ends as it begins.
+void answer(Balance& balance, const std::string& name, Duration took, TimePoint now) {
+  balance.learn(name, took, now);
+  balance.settle(name, Ending::answered, now);
 }
 
 TEST(Balance, AChoiceSaysWhatItWasMadeFromAndALookCountsNothing) {
@@ -44,7 +56,7 @@ TEST(Balance, ABurstIsSpreadBeforeAnyAnswerCame) {
   for (Ticket i = 0; i < 40; ++i) ++sent[balance.choose({}, i, start)->name];
   for (const auto& [name, count] : sent) EXPECT_EQ(count, 10) << name;
   EXPECT_FALSE(balance.choose({}, 0, start)) << "all are full";
-  balance.settle("a/2#3", Ending::answered, 5ms, start);
+  answer(balance, "a/2#3", 5ms, start);
   EXPECT_EQ(balance.choose({}, 0, start)->name, "a/2#3");
 }
 
@@ -54,7 +66,7 @@ TEST(Balance, IdleReplicasTakeTurns) {
   for (Ticket i = 0; i < 30; ++i) {
     const std::string name = balance.choose({}, i, start)->name;
     ++sent[name];
-    balance.settle(name, Ending::answered, 5ms, start);
+    answer(balance, name, 5ms, start);
   }
   for (const auto& [name, count] : sent) EXPECT_EQ(count, 10) << name;
   EXPECT_EQ(sent.size(), 3U);
@@ -67,7 +79,7 @@ std::map<std::string, int> one_by_one(Balance& balance, int count, TimePoint& no
     const std::string name = balance.choose({}, static_cast<Ticket>(i), now)->name;
     const Duration time = took(name, sent[name]++);
     now += time;
-    balance.settle(name, Ending::answered, time, now);
+    answer(balance, name, time, now);
   }
   return sent;
 }
@@ -85,8 +97,8 @@ TEST(Balance, RequestsThatWaitedForTheFirstAnswerAreNotHeldAgainstAReplicaEither
   Balance balance = with(2, 4);
   for (Ticket i = 0; i < 8; ++i) balance.choose({}, i, start);
   TimePoint now = start + 900ms;
-  for (int i = 0; i < 4; ++i) balance.settle("a/0#1", Ending::answered, 900ms, now);
-  for (int i = 0; i < 4; ++i) balance.settle("a/1#2", Ending::answered, 90ms, now);
+  for (int i = 0; i < 4; ++i) answer(balance, "a/0#1", 900ms, now);
+  for (int i = 0; i < 4; ++i) answer(balance, "a/1#2", 90ms, now);
   const auto sent = one_by_one(balance, 20, now, [](const std::string&, int) -> Duration { return 5ms; });
   EXPECT_EQ(sent, (std::map<std::string, int>{{"a/0#1", 10}, {"a/1#2", 10}}));
 }
@@ -112,6 +124,67 @@ TEST(Balance, AnIdleReplicaThatIsMuchFasterIsPreferredAndTheOtherIsTriedAgain) {
   EXPECT_EQ(sent["a/0#1"], 50) << "what it took long ago no longer counts";
 }
 
+// Five minutes of 40 requests a second to four replicas: each tenth takes 10 s, all others 20 ms. Those of a/0 take
+// `first_share` of these times. `are_streams`: the long ones begin after 20 ms too.
+struct Mixed {
+  double most = 0;                          // in flight at one replica, over the mean, on average
+  std::map<std::string, double> in_flight;  // on average
+};
+Mixed mixed_load(bool are_streams, double first_share, std::uint64_t seed) {
+  Balance balance = with(4, 1000);
+  SeededRandom random(seed);
+  using Event = std::tuple<TimePoint, bool, std::string, Duration>;  // when, whether it ends, where, until it began
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events;
+  Mixed mixed;
+  double moments = 0;
+  const TimePoint counts_from = start + 60s;
+  Ticket ticket = 0;
+  for (TimePoint now = start; now < start + 300s; now += 25ms) {
+    for (; !events.empty() && std::get<0>(events.top()) <= now; events.pop()) {
+      const auto& [at, ends, name, first_byte] = events.top();
+      if (ends)
+        balance.settle(name, Ending::answered, at);
+      else
+        balance.learn(name, first_byte, at);
+    }
+    const std::string name = balance.choose({}, ticket++, now)->name;
+    const double share = name == "a/0#1" ? first_share : 1;
+    const auto of = [&](Duration time) { return std::chrono::duration_cast<Duration>(share * time); };
+    const bool is_long = random.below(10) == 0;
+    const Duration total = of(is_long ? Duration(10s) : Duration(20ms)), first_byte = are_streams ? of(20ms) : total;
+    events.emplace(now + first_byte, false, name, first_byte);
+    events.emplace(now + total, true, name, first_byte);
+    if (now < counts_from) continue;
+    std::uint32_t most = 0;
+    for (const Balance::State& state : balance.states(now)) {
+      most = std::max(most, state.own);
+      mixed.in_flight[state.name] += state.own;
+    }
+    mixed.most += 4.0 * most / balance.in_flight();
+    ++moments;
+  }
+  mixed.most /= moments;
+  for (auto& [name, sum] : mixed.in_flight) sum /= moments;
+  return mixed;
+}
+
+TEST(Balance, AFewLongRequestsAmongManyShortOnesAreSpreadEvenly) {
+  for (const std::uint64_t seed : {1, 2}) {
+    EXPECT_LE(mixed_load(true, 1, seed).most, 1.25) << "streams, seed " << seed;
+    EXPECT_LE(mixed_load(false, 1, seed).most, 1.4) << "whole answers, seed " << seed;
+  }
+}
+
+TEST(Balance, AReplicaThatIsTwiceAsFastHasTwiceTheWorkInFlight) {
+  for (const std::uint64_t seed : {1, 2}) {
+    const auto in_flight = mixed_load(true, 0.45, seed).in_flight;
+    for (const std::string slow : {"a/1#2", "a/2#3", "a/3#4"}) {
+      EXPECT_GE(in_flight.at("a/0#1"), 1.8 * in_flight.at(slow)) << slow << ", seed " << seed;
+      EXPECT_LE(in_flight.at("a/0#1"), 2.6 * in_flight.at(slow)) << slow << ", seed " << seed;
+    }
+  }
+}
+
 TEST(Balance, TheFirstInAnOrderThatHasRoomTakesARequestInItsNewestIncarnation) {
   Balance balance(*find_policy("least_loaded"));
   balance.set({{"a/0#9", NodeId("n"), 1, ready}, {"a/0#10", NodeId("n"), 1, ready}, {"a/1#3", NodeId("n"), 1, ready}});
@@ -124,7 +197,7 @@ TEST(Balance, TheFirstInAnOrderThatHasRoomTakesARequestInItsNewestIncarnation) {
   EXPECT_EQ(next({"a/0#10"}), "a/0#9");
   EXPECT_EQ(next(), "a/0#10");
   EXPECT_EQ(next(), "none") << "each of them has as many as it takes";
-  balance.settle("a/1#3", Ending::answered, 1ms, start);
+  answer(balance, "a/1#3", 1ms, start);
   EXPECT_EQ(next({"a/1#3"}), "none");
   EXPECT_EQ(next(), "a/1#3");
 }
@@ -134,7 +207,7 @@ TEST(Balance, AReplicaThatFailedIsNotLeftOutWhereNoOtherMayTakeItsPlace) {
   const std::vector<DeviceId> strict{DeviceId("a/0")}, bounded{DeviceId("a/0"), DeviceId("a/2"), DeviceId("a/1")};
   for (std::uint32_t i = 0; i < failures_max; ++i) {
     ASSERT_EQ(balance.choose_first(strict, {}, start)->name, "a/0#1");
-    balance.settle("a/0#1", Ending::failed, 1ms, start);
+    balance.settle("a/0#1", Ending::failed, start);
   }
   EXPECT_EQ(balance.choose_first(bounded, {}, start)->name, "a/2#3");
   Balance::Seen seen;
@@ -159,7 +232,7 @@ TEST(Balance, WhatWasTriedDrainsOrIsGoneIsNotChosen) {
   balance.set({{"a/0#1", NodeId("n"), 4, fleet::EndpointState::draining}, {"a/1#2", NodeId("n"), 4, ready}});
   for (Ticket i = 0; i < 4; ++i) EXPECT_EQ(balance.choose({}, i, start)->name, "a/1#2");
   EXPECT_FALSE(balance.choose({}, 0, start));
-  balance.settle("a/2#3", Ending::answered, 1ms, start);  // its last request, after it left
+  answer(balance, "a/2#3", 1ms, start);  // its last request, after it left
   balance.set({});
   EXPECT_FALSE(balance.can_serve());
 }
@@ -169,7 +242,7 @@ TEST(Balance, AReplicaThatFailsAgainAndAgainIsLeftOutAndTriedOnceLater) {
   const std::set<std::string> others{"a/1#2", "a/2#3"};
   for (std::uint32_t i = 0; i < failures_max; ++i) {
     ASSERT_EQ(balance.choose(others, i, start)->name, "a/0#1");
-    balance.settle("a/0#1", Ending::failed, 1ms, start);
+    balance.settle("a/0#1", Ending::failed, start);
   }
   EXPECT_EQ(balance.ejected(start), 1U);
   EXPECT_FALSE(balance.choose(others, 0, start));
@@ -177,10 +250,10 @@ TEST(Balance, AReplicaThatFailsAgainAndAgainIsLeftOutAndTriedOnceLater) {
   EXPECT_TRUE(balance.choose(others, 0, later));
   EXPECT_FALSE(balance.choose(others, 0, later)) << "one at a time until it has answered";
   const TimePoint again = later + 1ms;
-  balance.settle("a/0#1", Ending::failed, 1ms, again);
+  balance.settle("a/0#1", Ending::failed, again);
   EXPECT_FALSE(balance.choose(others, 0, again + ejection_min)) << "longer the second time";
   EXPECT_TRUE(balance.choose(others, 0, again + 2 * ejection_min));
-  balance.settle("a/0#1", Ending::answered, 1ms, again + 2 * ejection_min + 1ms);
+  answer(balance, "a/0#1", 1ms, again + 2 * ejection_min + 1ms);
   EXPECT_TRUE(balance.choose(others, 0, again + 2 * ejection_min + 1ms));
   EXPECT_TRUE(balance.choose(others, 0, again + 2 * ejection_min + 1ms)) << "back";
 }
@@ -192,14 +265,14 @@ TEST(Balance, StreamsThatBeganBeforeAReplicaWasLeftOutDoNotKeepItOut) {
   const TimePoint failed = start + 60s;
   for (std::uint32_t i = 0; i < failures_max; ++i) {
     ASSERT_TRUE(balance.choose(others, i, failed));
-    balance.settle("a/0#1", Ending::failed, 0ms, failed);
+    balance.settle("a/0#1", Ending::failed, failed);
   }
   const TimePoint later = failed + ejection_min;
   EXPECT_FALSE(balance.choose(others, 0, later - 1ms));
   EXPECT_TRUE(balance.choose(others, 0, later)) << "one shows whether it is back";
-  balance.settle("a/0#1", Ending::abandoned, 70s, later);
+  balance.settle("a/0#1", Ending::abandoned, later, 70s);
   EXPECT_FALSE(balance.choose(others, 0, later)) << "the end of a stream is not the answer to that one";
-  balance.settle("a/0#1", Ending::answered, 1ms, later + 1ms);
+  answer(balance, "a/0#1", 1ms, later + 1ms);
   EXPECT_TRUE(balance.choose(others, 0, later + 1ms));
   EXPECT_TRUE(balance.choose(others, 0, later + 1ms));
 }
@@ -208,7 +281,7 @@ TEST(Balance, TheOnlyReplicaIsNeverLeftOut) {
   Balance balance = with(1, 100);
   for (std::uint32_t i = 0; i < failures_max; ++i) {
     ASSERT_TRUE(balance.choose({}, i, start));
-    balance.settle("a/0#1", Ending::failed, 0ms, start);
+    balance.settle("a/0#1", Ending::failed, start);
   }
   for (const Duration after : {Duration(0ms), Duration(ejection_min), Duration(ejection_min)})
     EXPECT_TRUE(balance.choose({}, 0, start + after));
@@ -218,7 +291,7 @@ TEST(Balance, ManyRequestsThatFailAtOnceAreOneFailure) {
   Balance balance = with(3, 100);
   const std::set<std::string> others{"a/1#2", "a/2#3"};
   for (Ticket i = 0; i < 40; ++i) ASSERT_TRUE(balance.choose(others, i, start));
-  for (int i = 0; i < 40; ++i) balance.settle("a/0#1", Ending::failed, 1ms, start);
+  for (int i = 0; i < 40; ++i) balance.settle("a/0#1", Ending::failed, start);
   EXPECT_FALSE(balance.choose(others, 0, start));
   EXPECT_TRUE(balance.choose(others, 0, start + ejection_min)) << "not after a minute";
 }
@@ -228,7 +301,7 @@ TEST(Balance, WhereMostFailNoneIsLeftOut) {
   for (Ticket i = 0; i < 60; ++i) {
     const auto chosen = balance.choose({}, i, start);
     ASSERT_TRUE(chosen) << i;
-    balance.settle(chosen->name, chosen->name == "a/2#3" ? Ending::answered : Ending::failed, 1ms, start);
+    balance.settle(chosen->name, chosen->name == "a/2#3" ? Ending::answered : Ending::failed, start);
   }
   EXPECT_EQ(balance.ejected(start), 2U);
 }

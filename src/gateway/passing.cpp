@@ -51,6 +51,9 @@ std::string listed(const std::vector<DeviceId>& devices) {
 // A replica that was started again listens on another port.
 std::string pool_of(const Endpoint& endpoint) { return endpoint.name + ' ' + *endpoint.address; }
 
+// An answer of a proxy in a replica that has no server behind it.
+bool is_failure(int status) { return status >= 502 && status <= 504; }
+
 std::optional<std::uint32_t> in_flight_of(std::string_view load) {
   std::uint32_t value = 0;
   const auto [end, error] = std::from_chars(load.data(), load.data() + load.size(), value);
@@ -60,15 +63,15 @@ std::optional<std::uint32_t> in_flight_of(std::string_view load) {
 }  // namespace
 
 Headers Gateway::headers_for_replica(const Call& call) const {
-  Headers passed;
-  for (const auto& [name, value] : http::end_to_end(call.head.headers)) {
-    if (name == "authorization" || name == "x-api-key" || name.starts_with(own_headers)) continue;
-    if (name == "cookie") {
-      if (std::string others = other_cookies(value); !others.empty()) passed.add(name, std::move(others));
-    } else {
-      passed.add(name, value);
-    }
-  }
+  Headers passed = http::end_to_end(call.head.headers);
+  std::vector<std::string> cookies;
+  for (const auto& [name, value] : passed)
+    if (name == "cookie") cookies.push_back(other_cookies(value));
+  passed.remove_if([](const std::string& name, const std::string&) {
+    return name == "authorization" || name == "x-api-key" || name == "cookie" || name.starts_with(own_headers);
+  });
+  for (std::string& others : cookies)
+    if (!others.empty()) passed.add("cookie", std::move(others));
   passed.set("x-forwarded-for", call.peer.address);
   passed.set("x-forwarded-proto", call.peer.is_tls ? "https" : "http");
   passed.set(header_request_id, call.record.id);
@@ -237,10 +240,11 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
       forget_body(call);  // it is not sent again
       options.keeps_client = !is_leaving_;
       note_first_byte(call, answer.status);
-      Headers given;
-      for (const auto& [name, value] : answer.headers)
-        if (!name.starts_with(own_headers) && !(name == "set-cookie" && value.starts_with(own_cookie)))
-          given.add(name, value);
+      if (!is_failure(answer.status)) served.balance.learn(endpoint.name, call.first_byte - began, call.first_byte);
+      Headers& given = answer.headers;
+      given.remove_if([](const std::string& name, const std::string& value) {
+        return name.starts_with(own_headers) || (name == "set-cookie" && value.starts_with(own_cookie));
+      });
       given.set(header_request_id, call.record.id);
       if (is_explained) {
         given.set("x-berth-replica", endpoint.name);
@@ -249,7 +253,6 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
         given.set("x-berth-wait-ms",
                   std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(call.waited).count()));
       }
-      answer.headers = std::move(given);
       return true;
     };
     forwarded = co_await http::forward(call.client, call.head, *replica, options);
@@ -264,15 +267,14 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
       failed =
           is_direct ? forwarded.problem : "the relay of node " + endpoint.node.text() + " failed: " + forwarded.problem;
   }
-  const bool is_bad_answer = forwarded.status >= 502 && forwarded.status <= 504;
-  Ending ending = is_bad_answer ? Ending::failed : Ending::answered;
+  Ending ending = is_failure(forwarded.status) ? Ending::failed : Ending::answered;
   if (failed)
     ending = Ending::failed;
   else if (refused)
     ending = Ending::refused;
   else if (forwarded.end == http::Forwarded::End::client_gone)
     ending = Ending::abandoned;
-  served.balance.settle(endpoint.name, ending, real_clock().now() - began, real_clock().now());
+  served.balance.settle(endpoint.name, ending, real_clock().now(), real_clock().now() - began);
   note_try(call, endpoint, ending, failed ? *failed : refused.value_or(""), began);
   served.wake_for(endpoint);
   call.tried.insert(endpoint.name);

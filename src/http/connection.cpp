@@ -215,6 +215,7 @@ std::optional<Connection::Refusal> Connection::check_head() {
     return invalid("the Content-Length of the request is not a number");
   if (headers.count("host") != 1) return invalid("the request must have one Host header");
   if (!set_target(request_, head_.target)) return invalid("the path of the request is malformed");
+  if (serving_.proxy) return std::nullopt;
 
   request_.method = head_.method;
   request_.headers = headers;

@@ -158,50 +158,61 @@ Async<void> receive_answer(Forwarding& all, const Head& request) {
   }
   const Link::Body body = all.server.body();
   const bool is_upgrade = answer.status == 101 && asks_for_upgrade(request.headers);
-  Headers headers = end_to_end(answer.headers);
+  const std::string protocol = is_upgrade ? std::string(answer.headers.get("upgrade").value_or("")) : std::string();
+  Headers headers = end_to_end(std::move(answer.headers));
   std::string out;
   if (is_upgrade) {
     headers.set("connection", "upgrade");
-    headers.set("upgrade", std::string(answer.headers.get("upgrade").value_or("")));
+    headers.set("upgrade", protocol);
     out = response_text(answer.status, headers, {.is_chunked = false, .length = 0}, true);
   } else {
     result.is_client_kept = all.options.keeps_client && all.client.body().keeps_connection;
     out = response_text(answer.status, headers, body, result.is_client_kept);
   }
+  bool has_ended = is_upgrade || all.server.is_read();
+  const auto add = [&](std::string_view piece) {
+    if (body.length)
+      out += piece;
+    else if (!piece.empty())
+      append_chunk(out, piece);
+    has_ended = all.server.is_read();
+    if (has_ended && !body.length) out += last_chunk;
+  };
   while (true) {
-    if (!is_upgrade && all.server.is_read() && all.options.on_server_free) all.options.on_server_free();
+    // What has come together goes on together.
+    while (!has_ended) {
+      const std::optional<Link::Piece> piece = all.server.waiting_piece();
+      if (!piece) break;
+      if (piece->outcome != Link::Outcome::done)
+        co_return all.server_has_failed(in_words(piece->outcome, all.server.error()));
+      add(piece->bytes);
+    }
+    if (!is_upgrade && has_ended && all.options.on_server_free) all.options.on_server_free();
     all.client.wire().write_by(all.client_by());
     result.reached_client = true;
     const ErrorValue error = co_await all.client.write(out);
     if (error) co_return all.client_is_gone("the client does not read: " + error.message());
-    if (is_upgrade || all.server.is_read()) co_return;
+    if (has_ended) co_return;
     all.server.wire().read_by(real_clock().now() + all.options.silence_time);
     const Link::Piece piece = co_await all.server.read_piece();
     if (piece.outcome != Link::Outcome::done)
       co_return all.server_has_failed(in_words(piece.outcome, all.server.error()));
     out.clear();
-    if (piece.bytes.empty()) {
-      if (!body.length) out = last_chunk;
-    } else if (!body.length) {
-      append_chunk(out, piece.bytes);
-      if (all.server.is_read()) out += last_chunk;
-    } else {
-      out = piece.bytes;
-    }
+    add(piece.bytes);
   }
 }
 
 }  // namespace
 
-Headers end_to_end(const Headers& headers) {
-  Headers passed;
-  for (const auto& [name, value] : headers) {
-    if (std::find(of_one_connection.begin(), of_one_connection.end(), name) != of_one_connection.end()) continue;
-    bool is_listed = false;
-    for (const auto& [other, list] : headers) is_listed = is_listed || (other == "connection" && lists(list, name));
-    if (!is_listed) passed.add(name, value);
-  }
-  return passed;
+Headers end_to_end(Headers headers) {
+  std::string listed;
+  for (const auto& [name, list] : headers)
+    if (name == "connection") listed.append(list).append(",");
+  headers.remove_if([&](const std::string& name, const std::string&) {
+    return std::find(of_one_connection.begin(), of_one_connection.end(), name) != of_one_connection.end() ||
+           lists(listed, name);
+  });
+  return headers;
 }
 
 bool asks_for_upgrade(const Headers& headers) {

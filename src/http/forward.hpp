@@ -17,7 +17,7 @@
 namespace berth::http {
 
 // Without those of one connection (RFC 9110, 7.6.1), those that Connection names included, and without the length.
-Headers end_to_end(const Headers& headers);
+Headers end_to_end(Headers headers);
 // Whether the client asks for a WebSocket. No other protocol is passed on: with HTTP/2 on the connection, requests
 // would get past the checks of a proxy.
 bool asks_for_upgrade(const Headers& headers);

@@ -131,6 +131,29 @@ TEST(Forward, NoProtocolButThatOfWebSocketsIsPassedOn) {
   EXPECT_EQ(request_text(head, end_to_end(head.headers), {.length = 0}), "GET / HTTP/1.1\r\n\r\n");
 }
 
+// Each write costs about a tenth of a request.
+TEST(Forward, WhatComesTogetherGoesOnInOneWrite) {
+  for (const std::string_view body :
+       {"content-length: 5\r\n\r\nabcde", "transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"}) {
+    asio::io_context context;
+    asio::ip::tcp::acceptor acceptor(context, {asio::ip::make_address("127.0.0.1"), 0});
+    Forwarder proxy("http://127.0.0.1:" + std::to_string(acceptor.local_endpoint().port()));
+    asio::ip::tcp::socket client(context);
+    std::promise<std::size_t> before;
+    proxy.options.on_server_free = [&] { before.set_value(client.available()); };  // before the last write
+    const std::string port = proxy.address().substr(proxy.address().rfind(':') + 1);
+    client.connect({asio::ip::make_address("127.0.0.1"), static_cast<std::uint16_t>(std::stoi(port))});
+    client.send(asio::buffer(get("/")));
+    asio::ip::tcp::socket server = acceptor.accept();
+    char buffer[4096];
+    server.receive(asio::buffer(buffer));
+    server.send(asio::buffer("HTTP/1.1 200 OK\r\n" + std::string(body)));
+    EXPECT_EQ(before.get_future().get(), 0U);
+    const std::string got(buffer, client.receive(asio::buffer(buffer)));
+    EXPECT_TRUE(got.ends_with(body)) << got;
+  }
+}
+
 TEST(Forward, PiecesOfAStreamComeAsTheyAreWritten) {
   std::promise<Stream> begun;
   RunningServer upstream([&](const Request&, const Responder& responder) { begun.set_value(responder.stream({})); });
@@ -174,6 +197,7 @@ TEST(Forward, AServerThatFailsIsNoticed) {
   // It closes the connection, says something else, or stops in the middle of its answer.
   for (const std::string_view answer :
        {"", "garbage\r\n\r\n", "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nno chunk\r\n",
         "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf"}) {
     asio::io_context context;
     asio::ip::tcp::acceptor acceptor(context, {asio::ip::make_address("127.0.0.1"), 0});

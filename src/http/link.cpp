@@ -1,9 +1,6 @@
 #include "http/link.hpp"
 
-#include <sys/socket.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <utility>
@@ -18,16 +15,15 @@ constexpr std::string_view end_of_head = "\r\n\r\n";
 }  // namespace
 
 bool has_plain_lines(std::string_view head, std::size_t from) {
-  for (std::size_t i = from; i < head.size(); ++i) {
+  // What follows the last character that was looked at is known only now.
+  for (std::size_t i = from > 0 ? from - 1 : 0; i < head.size(); ++i) {
     const auto c = static_cast<unsigned char>(head[i]);
-    if (c >= 0x20 || c == '\t') {
-      const bool continues = (c == ' ' || c == '\t') && i > 0 && head[i - 1] == '\n';
-      if (continues) return false;
-      continue;
-    }
+    if (c >= 0x20 || c == '\t') continue;
+    const bool is_last = i + 1 == head.size();
+    const bool begins_end = c == '\r' && (is_last || head[i + 1] == '\n');
     const bool is_end = c == '\n' && i > 0 && head[i - 1] == '\r';
-    const bool begins_end = c == '\r' && (i + 1 == head.size() || head[i + 1] == '\n');
-    if (!is_end && !begins_end) return false;
+    const bool is_continued = is_end && !is_last && (head[i + 1] == ' ' || head[i + 1] == '\t');
+    if ((!begins_end && !is_end) || is_continued) return false;
   }
   return true;
 }
@@ -42,11 +38,7 @@ std::string_view Link::waiting() const {
   return buffer_ ? std::string_view(buffer_->data() + begin_, end_ - begin_) : std::string_view();
 }
 
-bool Link::is_stale() {
-  char byte = 0;
-  const auto got = recv(wire_->socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  return !waiting().empty() || got >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
-}
+bool Link::is_stale() { return !waiting().empty() || wire_->has_input(); }
 
 void Link::consume(std::size_t bytes) {
   begin_ += bytes;
@@ -144,27 +136,35 @@ Link::Body Link::body() const {
 bool Link::is_read() const { return request_ ? request_->is_done() : response_->is_done(); }
 
 template <bool is_request>
-Async<Link::Piece> Link::read_piece_of(MessageParser<is_request>& parser) {
+std::optional<Link::Piece> Link::waiting_piece_of(MessageParser<is_request>& parser) {
   parser.clear_piece();
   while (!parser.is_done()) {
-    bool needs_more = waiting().empty();
-    if (!needs_more) {
-      error_ = {};
-      const std::string_view bytes = waiting();
-      consume(parser.put(asio::buffer(bytes), error_));
-      needs_more = error_ == beast::error::need_more;
-      if (error_ && !needs_more) co_return Piece{Outcome::malformed};
-      if (!parser.piece().empty()) co_return Piece{Outcome::done, parser.piece()};
-    }
-    if (!needs_more) continue;
+    if (waiting().empty()) return std::nullopt;
+    error_ = {};
+    const std::string_view bytes = waiting();
+    consume(parser.put(asio::buffer(bytes), error_));
+    if (error_ && error_ != beast::error::need_more) return Piece{Outcome::malformed};
+    if (!parser.piece().empty()) return Piece{Outcome::done, parser.piece()};
+    if (error_) return std::nullopt;
+  }
+  return Piece{};
+}
+
+std::optional<Link::Piece> Link::waiting_piece() {
+  return request_ ? waiting_piece_of(*request_) : waiting_piece_of(*response_);
+}
+
+template <bool is_request>
+Async<Link::Piece> Link::read_piece_of(MessageParser<is_request>& parser) {
+  while (true) {
+    if (const auto piece = waiting_piece_of(parser)) co_return *piece;
     const Outcome outcome = co_await fill();
     if (outcome == Outcome::ended && !is_request && parser.need_eof()) {
       parser.put_eof(error_);  // an answer without a length ends with the connection
-      if (!error_) break;
+      if (!error_) co_return Piece{};
     }
     if (outcome != Outcome::done) co_return Piece{outcome};
   }
-  co_return Piece{};
 }
 
 Async<Link::Piece> Link::read_piece() { return request_ ? read_piece_of(*request_) : read_piece_of(*response_); }

@@ -58,6 +58,8 @@ class Link {
     std::string_view bytes = {};  // valid until the next read; empty: the body has ended
   };
   Async<Piece> read_piece();
+  // The next piece as far as it has been read already. Absent: nothing of it was.
+  std::optional<Piece> waiting_piece();
   // After a change of protocol: whatever comes. Ends with `ended`.
   Async<Piece> read_raw();
 
@@ -81,6 +83,8 @@ class Link {
                            bool to_head);
   template <bool is_request>
   Async<Piece> read_piece_of(MessageParser<is_request>& parser);
+  template <bool is_request>
+  std::optional<Piece> waiting_piece_of(MessageParser<is_request>& parser);
   Async<Outcome> fill();
   Outcome outcome_of(ErrorValue error);
   void consume(std::size_t bytes);

@@ -22,6 +22,7 @@ TEST(Link, TheLinesOfAHeadEndAsTheyMust) {
 TEST(Link, WhatWasLookedAtIsNotLookedAtAgainAndMissesNothing) {
   const std::string head = "GET / HTTP/1.1\r\nA: b\r\n c\r\n\r\n";
   for (std::size_t seen = 0; seen <= head.find("\n c"); ++seen) EXPECT_FALSE(has_plain_lines(head, seen)) << seen;
+  EXPECT_FALSE(has_plain_lines("A\rB", 2)) << "what followed the carriage return was not known before";
 }
 
 TEST(Link, RequestsWithTwoReadingsAreNotPassedOn) {

@@ -23,13 +23,22 @@ void append_json(std::string& out, std::string_view text) {
   out += '"';
 }
 
+constexpr std::size_t usual_headers = 12;
+
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+// `own` is in lower case.
+bool is_name(std::string_view own, std::string_view name) {
+  return own.size() == name.size() &&
+         std::equal(own.begin(), own.end(), name.begin(), [](char a, char b) { return a == lower(b); });
+}
+
 }  // namespace
 
 std::string lower_case(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return lower;
+  std::string all(text);
+  for (char& c : all) c = lower(c);
+  return all;
 }
 
 Headers::Headers(std::initializer_list<std::pair<std::string, std::string>> list) {
@@ -37,17 +46,15 @@ Headers::Headers(std::initializer_list<std::pair<std::string, std::string>> list
 }
 
 std::optional<std::string_view> Headers::get(std::string_view name) const {
-  const auto same = [&](const auto& header) {
-    return header.first.size() == name.size() &&
-           std::equal(name.begin(), name.end(), header.first.begin(),
-                      [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a - 'A' + 'a' : a) == b; });
-  };
-  const auto found = std::find_if(list_.begin(), list_.end(), same);
-  if (found == list_.end()) return std::nullopt;
-  return found->second;
+  for (const auto& [own, value] : list_)
+    if (is_name(own, name)) return value;
+  return std::nullopt;
 }
 
-void Headers::add(std::string_view name, std::string value) { list_.emplace_back(lower_case(name), std::move(value)); }
+void Headers::add(std::string_view name, std::string value) {
+  if (list_.empty()) list_.reserve(usual_headers);
+  list_.emplace_back(lower_case(name), std::move(value));
+}
 
 void Headers::set(std::string_view name, std::string value) {
   remove(name);
@@ -55,12 +62,12 @@ void Headers::set(std::string_view name, std::string value) {
 }
 
 void Headers::remove(std::string_view name) {
-  std::erase_if(list_, [lower = lower_case(name)](const auto& header) { return header.first == lower; });
+  remove_if([&](const std::string& own, const std::string&) { return is_name(own, name); });
 }
 
 std::size_t Headers::count(std::string_view name) const {
-  return static_cast<std::size_t>(std::count_if(
-      list_.begin(), list_.end(), [lower = lower_case(name)](const auto& header) { return header.first == lower; }));
+  return static_cast<std::size_t>(
+      std::count_if(list_.begin(), list_.end(), [&](const auto& header) { return is_name(header.first, name); }));
 }
 
 Response json_response(int status, std::string body) {

@@ -30,6 +30,10 @@ class Headers {
   void set(std::string_view name, std::string value);
   // All values of that name.
   void remove(std::string_view name);
+  template <class Predicate>
+  void remove_if(Predicate is_unwanted) {
+    std::erase_if(list_, [&](const auto& header) { return is_unwanted(header.first, header.second); });
+  }
   std::size_t count(std::string_view name) const;
 
   auto begin() const { return list_.begin(); }

@@ -1,6 +1,7 @@
 #include "http/secret.hpp"
 
 #include <openssl/crypto.h>
+#include <openssl/evp.h>
 #include <openssl/sha.h>
 #include <sys/random.h>
 
@@ -12,8 +13,10 @@ namespace berth::http {
 namespace {
 
 std::array<unsigned char, SHA256_DIGEST_LENGTH> sum_of(std::string_view text) {
+  // SHA256() looks for the algorithm at each call, which takes longer than the sum of a key.
+  static const EVP_MD* const algorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
   std::array<unsigned char, SHA256_DIGEST_LENGTH> sum{};
-  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), sum.data());
+  BERTH_ASSERT(EVP_Digest(text.data(), text.size(), sum.data(), nullptr, algorithm, nullptr) == 1);
   return sum;
 }
 
@@ -21,10 +24,10 @@ std::array<unsigned char, SHA256_DIGEST_LENGTH> sum_of(std::string_view text) {
 
 std::string hexadecimal(const unsigned char* bytes, std::size_t count) {
   constexpr std::string_view digits = "0123456789abcdef";
-  std::string text;
+  std::string text(2 * count, '0');
   for (std::size_t i = 0; i < count; ++i) {
-    text += digits[bytes[i] >> 4];
-    text += digits[bytes[i] & 15];
+    text[2 * i] = digits[bytes[i] >> 4];
+    text[2 * i + 1] = digits[bytes[i] & 15];
   }
   return text;
 }

@@ -12,21 +12,12 @@ namespace berth::http {
 namespace {
 
 // OpenSSL's own BIO of a socket uses write(), which raises SIGPIPE when the other side is gone.
-int socket_of(BIO* bio) { return static_cast<int>(reinterpret_cast<std::intptr_t>(BIO_get_data(bio))); }
-
 int bio_write(BIO* bio, const char* bytes, int count) {
   BIO_clear_retry_flags(bio);
-  const auto sent = send(socket_of(bio), bytes, static_cast<std::size_t>(count), MSG_NOSIGNAL | MSG_DONTWAIT);
+  const int socket = static_cast<Wire*>(BIO_get_data(bio))->socket().native_handle();
+  const auto sent = send(socket, bytes, static_cast<std::size_t>(count), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_write(bio);
   return static_cast<int>(sent);
-}
-
-int bio_read(BIO* bio, char* into, int count) {
-  BIO_clear_retry_flags(bio);
-  const auto got = recv(socket_of(bio), into, static_cast<std::size_t>(count), MSG_DONTWAIT);
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_read(bio);
-  if (got == 0) BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
-  return static_cast<int>(got);
 }
 
 long bio_control(BIO* bio, int command, long, void*) {
@@ -34,11 +25,11 @@ long bio_control(BIO* bio, int command, long, void*) {
   return command == BIO_CTRL_FLUSH ? 1 : 0;
 }
 
-const BIO_METHOD* bio_method() {
-  static const BIO_METHOD* const method = [] {
+const BIO_METHOD* bio_method(int (*read)(BIO*, char*, int)) {
+  static const BIO_METHOD* const method = [read] {
     BIO_METHOD* made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "berth socket");
     BIO_meth_set_write(made, bio_write);
-    BIO_meth_set_read(made, bio_read);
+    BIO_meth_set_read(made, read);
     BIO_meth_set_ctrl(made, bio_control);
     return made;
   }();
@@ -102,10 +93,33 @@ void Wire::use_tls(std::shared_ptr<asio::ssl::context> context) {
                SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
   // The peer closed its socket without saying so in TLS. HTTP has lengths of its own to notice a cut answer.
   SSL_set_options(tls_.get(), SSL_OP_IGNORE_UNEXPECTED_EOF);
-  BIO* const bio = BIO_new(bio_method());
-  BIO_set_data(bio, reinterpret_cast<void*>(static_cast<std::intptr_t>(socket_.native_handle())));
+  // A record and its header are read at once.
+  SSL_set_read_ahead(tls_.get(), 1);
+  BIO* const bio = BIO_new(bio_method(receive_for_tls));
+  BIO_set_data(bio, this);
   BIO_set_init(bio, 1);
   SSL_set_bio(tls_.get(), bio, bio);
+}
+
+ssize_t Wire::receive(char* into, std::size_t count) {
+  const ssize_t got = recv(socket_.native_handle(), into, count, MSG_DONTWAIT);
+  is_drained_ = got < 0 || (got > 0 && static_cast<std::size_t>(got) < count);
+  return got;
+}
+
+int Wire::receive_for_tls(BIO* bio, char* into, int count) {
+  BIO_clear_retry_flags(bio);
+  const ssize_t got = static_cast<Wire*>(BIO_get_data(bio))->receive(into, static_cast<std::size_t>(count));
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_read(bio);
+  if (got == 0) BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
+  return static_cast<int>(got);
+}
+
+bool Wire::has_input() {
+  if (has_pending()) return true;
+  char byte = 0;
+  const auto got = recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return got >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
 }
 
 Async<ErrorValue> Wire::wait(bool for_read) {
@@ -118,6 +132,7 @@ Async<ErrorValue> Wire::wait(bool for_read) {
     is_waiting = true;
     const ErrorValue error = co_await Ready{socket_, for_read ? Socket::wait_read : Socket::wait_write};
     is_waiting = false;
+    if (for_read && !error) is_drained_ = false;
     // Also when only the other direction is out of time.
     if (error != asio::error::operation_aborted || cancellations != cancellations_) co_return error;
   }
@@ -151,14 +166,17 @@ Async<ErrorValue> Wire::handshake(bool as_server) {
 }
 
 Async<ErrorValue> Wire::wait_readable() {
-  if (tls_ && SSL_pending(tls_.get()) > 0) co_return ErrorValue();
+  if (has_pending()) co_return ErrorValue();
   co_return co_await wait(true);
 }
 
 Async<Wire::Read> Wire::read_some(std::span<char> into) {
+  bool for_read = true, waits = is_drained_ && !has_pending();
   while (true) {
+    if (waits)
+      if (const ErrorValue error = co_await wait(for_read); error) co_return Read{error};
     if (!socket_.is_open()) co_return Read{asio::error::operation_aborted};
-    bool for_read = true;
+    for_read = waits = true;
     if (tls_) {
       ERR_clear_error();
       const int got = SSL_read(tls_.get(), into.data(), static_cast<int>(into.size()));
@@ -166,13 +184,12 @@ Async<Wire::Read> Wire::read_some(std::span<char> into) {
       Read ended;
       if (!wants(got, for_read, ended.error)) co_return ended;
     } else {
-      const auto got = recv(socket_.native_handle(), into.data(), into.size(), MSG_DONTWAIT);
+      const ssize_t got = receive(into.data(), into.size());
       if (got > 0) co_return Read{{}, static_cast<std::size_t>(got)};
       if (got == 0) co_return Read{asio::error::eof};
-      if (errno == EINTR) continue;
-      if (errno != EAGAIN) co_return Read{system_error(errno)};
+      waits = errno == EAGAIN;
+      if (!waits && errno != EINTR) co_return Read{system_error(errno)};
     }
-    if (const ErrorValue error = co_await wait(for_read); error) co_return Read{error};
   }
 }
 

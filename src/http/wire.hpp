@@ -48,6 +48,8 @@ class Wire {
   Loop& loop() { return loop_; }
   Socket& socket() { return socket_; }
   bool is_open() const { return socket_.is_open(); }
+  // Something was sent that was not read, or the connection has ended.
+  bool has_input();
   // Null on a plain connection.
   SSL* tls() { return tls_.get(); }
 
@@ -59,6 +61,11 @@ class Wire {
   struct Connecting;
 
   Async<ErrorValue> wait(bool for_read);
+  // Bytes from the socket, for OpenSSL or without it; -1 with errno: none.
+  ssize_t receive(char* into, std::size_t count);
+  static int receive_for_tls(BIO* bio, char* into, int count);
+  // OpenSSL has taken bytes from the socket that were not read yet.
+  bool has_pending() const { return tls_ && SSL_has_pending(tls_.get()) == 1; }
   // What OpenSSL wants next after `result`, which it said is not complete. False: it has failed, with `error`.
   bool wants(int result, bool& read, ErrorValue& error);
 
@@ -68,6 +75,8 @@ class Wire {
   std::unique_ptr<SSL, Free> tls_;
   TimePoint read_by_ = TimePoint::max(), write_by_ = TimePoint::max();
   bool is_waiting_to_read_ = false, is_waiting_to_write_ = false;
+  // The last read took all that there was: the next one waits before it tries.
+  bool is_drained_ = false;
   std::size_t cancellations_ = 0;
   friend struct Loop;
   std::size_t place_ = 0;  // in the loop's list

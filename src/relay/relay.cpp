@@ -26,11 +26,9 @@ constexpr std::string_view own_headers = "x-berth-";
 // A target may be a new incarnation of a replica under the same name: its address tells them apart.
 std::string pool_of(const Target& target) { return target.name + ' ' + target.address; }
 
-http::Headers without_own(const http::Headers& headers) {
-  http::Headers others;
-  for (const auto& [name, value] : headers)
-    if (!name.starts_with(own_headers)) others.add(name, value);
-  return others;
+http::Headers without_own(http::Headers headers) {
+  headers.remove_if([](const std::string& name, const std::string&) { return name.starts_with(own_headers); });
+  return headers;
 }
 
 http::Headers told(std::string_view header, std::string_view why) {
@@ -289,7 +287,7 @@ Async<bool> Relay::pass_on(Link& link, Head& head) {
   http::ForwardOptions options;
   options.text = http::request_text(head, without_own(http::end_to_end(head.headers)), link.body());
   options.on_answer = [&](Head& given) {
-    given.headers = without_own(given.headers);  // a replica speaks for itself alone
+    given.headers = without_own(std::move(given.headers));  // a replica speaks for itself alone
     given.headers.set(header_load, load_text(name));
     return true;
   };

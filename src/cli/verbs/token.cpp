@@ -14,15 +14,18 @@ namespace berth::cli {
 using namespace world;
 namespace {
 
+constexpr std::size_t limit_max = 1'000'000;  // as the server has it
+
 struct TokenArguments {
   ServerArguments server;
   std::string name;  // a role, or an id
   std::string ttl;
-  std::string node;                                         // of role join; empty: any
-  bool gateway = false;                                     // of role join: for a gateway
-  std::string deployment, caller;                           // of role call
-  unsigned weight = 1, per_second = 0, concurrent_max = 0;  // 0: no limit
-  std::string output;                                       // a file; empty: standard output
+  std::string node;                // of role join; empty: any
+  bool gateway = false;            // of role join: for a gateway
+  std::string deployment, caller;  // of role call
+  unsigned weight = 1;
+  std::size_t per_second = 0, concurrent_max = 0;  // 0: not given, no limit
+  std::string output;                              // a file; empty: standard output
 };
 
 int run_add(const TokenArguments& arguments) {
@@ -90,10 +93,10 @@ void add_token(const Verb& command) {
   add.option("--name", "NAME", &arguments->caller, "for role call: who calls, for lists and metrics");
   add.option("--weight", "N", &arguments->weight, "for role call: its share where callers wait",
              {.range = {{1, 1000}}});
-  add.option("--per-second", "N", &arguments->per_second,
-             "for role call: requests per second at most, at each gateway");
+  add.option("--per-second", "N", &arguments->per_second, "for role call: requests per second at most, at each gateway",
+             {.range = {{1, limit_max}}});
   add.option("--concurrent", "N", &arguments->concurrent_max,
-             "for role call: requests at a time at most, at each gateway");
+             "for role call: requests at a time at most, at each gateway", {.range = {{1, limit_max}}});
   add.option("-o,--output", "FILE", &arguments->output,
              "write the token there instead, readable by you alone, as token files must be");
   add_server_options(add, arguments->server);
