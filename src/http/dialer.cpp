@@ -31,7 +31,8 @@ void set_tcp_options(Socket& socket) {
   ErrorValue ignored;  // slower then, but not wrong
   socket.set_option(asio::ip::tcp::no_delay(true), ignored);
   socket.set_option(asio::socket_base::keep_alive(true), ignored);
-  for (const auto& [option, value] : {std::pair(TCP_KEEPIDLE, 15), {TCP_KEEPINTVL, 5}, {TCP_KEEPCNT, 4}})
+  for (const auto& [option, value] :
+       {std::pair(TCP_KEEPIDLE, 15), {TCP_KEEPINTVL, 5}, {TCP_KEEPCNT, 4}, {TCP_NOTSENT_LOWAT, unsent_bytes_max}})
     ::setsockopt(socket.native_handle(), IPPROTO_TCP, option, &value, sizeof value);
 }
 

@@ -184,6 +184,32 @@ TEST(Hostile, AReaderThatStopsIsDropped) {
   EXPECT_TRUE(eventually([&] { return server.connections() == 0; }));
 }
 
+TEST(Hostile, AClientThatAlwaysHasAnotherRequestKeepsNoOtherFromBeingAnswered) {
+  std::optional<RawConnection> flood;
+  const Deadline hang = Deadline::after(real_clock(), 10s);
+  bool is_other_answered = false;
+  std::promise<void> begun;
+  int count = 0;
+  RunningServer server([&](const Request& request, const Responder& responder) {
+    responder.send({200, {}, "x"});
+    if (request.path == "/other") {
+      is_other_answered = !hang.passed(real_clock().now());
+    } else if (!is_other_answered && !hang.passed(real_clock().now())) {
+      // On the thread of the server: there is always one more when it reads again.
+      flood->read_all(0ms);
+      flood->send(get("/flood"));
+      if (++count == 10) begun.set_value();
+    }
+  });
+  flood.emplace(server.address());
+  std::string many;  // more than is read at once
+  while (many.size() < 64 * 1024) many += get("/flood");
+  flood->send(many);
+  begun.get_future().wait();
+  ASSERT_TRUE(client_of(server).request("GET", "/other", "", {.timeout = 20s}));
+  EXPECT_TRUE(is_other_answered);
+}
+
 TEST(Hostile, PipelinedRequestsAreAnsweredInOrder) {
   std::vector<Responder> held;
   RunningServer server([&](const Request& request, const Responder& responder) {

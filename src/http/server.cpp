@@ -100,6 +100,7 @@ struct Server::State {
       set_option(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, 30);
       set_option(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, 10);
       set_option(descriptor, IPPROTO_TCP, TCP_KEEPCNT, 3);
+      set_option(descriptor, IPPROTO_TCP, TCP_NOTSENT_LOWAT, unsent_bytes_max);
     }
     if (!count.add(peer)) return turn_away(listener, socket);
     const auto connection =

@@ -11,6 +11,10 @@
 namespace berth::http {
 namespace {
 
+// A peer that always has more, such as one that sends request after request, must not keep the loop for itself, nor get
+// around its deadline, which is looked at by what waits.
+constexpr int turns_max = 32;
+
 // OpenSSL's own BIO of a socket uses write(), which raises SIGPIPE when the other side is gone.
 int bio_write(BIO* bio, const char* bytes, int count) {
   BIO_clear_retry_flags(bio);
@@ -130,6 +134,7 @@ Async<ErrorValue> Wire::wait(bool for_read) {
     if (!socket_.is_open()) co_return asio::error::operation_aborted;
     if (real_clock().now() >= by) co_return asio::error::timed_out;
     is_waiting = true;
+    without_waiting_ = 0;
     const ErrorValue error = co_await Ready{socket_, for_read ? Socket::wait_read : Socket::wait_write};
     is_waiting = false;
     if (for_read && !error) is_drained_ = false;
@@ -171,7 +176,7 @@ Async<ErrorValue> Wire::wait_readable() {
 }
 
 Async<Wire::Read> Wire::read_some(std::span<char> into) {
-  bool for_read = true, waits = is_drained_ && !has_pending();
+  bool for_read = true, waits = (is_drained_ || ++without_waiting_ > turns_max) && !has_pending();
   while (true) {
     if (waits)
       if (const ErrorValue error = co_await wait(for_read); error) co_return Read{error};
@@ -195,9 +200,11 @@ Async<Wire::Read> Wire::read_some(std::span<char> into) {
 
 Async<ErrorValue> Wire::write(std::string_view bytes) {
   while (!bytes.empty()) {
-    if (!socket_.is_open()) co_return asio::error::operation_aborted;
     const std::size_t count = std::min(bytes.size(), write_bytes);
     bool for_read = false;
+    if (++without_waiting_ > turns_max)
+      if (const ErrorValue error = co_await wait(for_read); error) co_return error;
+    if (!socket_.is_open()) co_return asio::error::operation_aborted;
     if (tls_) {
       ERR_clear_error();
       const int sent = SSL_write(tls_.get(), bytes.data(), static_cast<int>(count));

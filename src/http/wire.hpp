@@ -15,6 +15,10 @@
 
 namespace berth::http {
 
+// Bytes that a socket may hold unsent. With its default, megabytes, a slow reader would look like one that does not
+// read: the kernel calls a socket writable only when a third of it is free.
+inline constexpr int unsent_bytes_max = 128 * 1024;
+
 class Wire {
  public:
   Wire(Loop& loop, Socket socket);
@@ -77,6 +81,8 @@ class Wire {
   bool is_waiting_to_read_ = false, is_waiting_to_write_ = false;
   // The last read took all that there was: the next one waits before it tries.
   bool is_drained_ = false;
+  // Reads and writes in a row that did not wait: after some, others get their turn on the loop.
+  int without_waiting_ = 0;
   std::size_t cancellations_ = 0;
   friend struct Loop;
   std::size_t place_ = 0;  // in the loop's list
