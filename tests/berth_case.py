@@ -1,4 +1,5 @@
 """What tests of the command share: a machine of scripted GPUs, a ledger of its own, and processes that are ended."""
+import faulthandler
 import fcntl
 import functools
 import json
@@ -25,6 +26,9 @@ BERTH, ROOT, DOUBLE = (os.path.abspath(sys.argv.pop(1)) for _ in range(3))
 ROOT = pathlib.Path(ROOT)
 BERTH_WORD = shlex.quote(BERTH)  # in a command of a shell
 GIB = 1 << 30
+# ctest ends a test after ten minutes without a word about where it hung.
+if "CTEST_INTERACTIVE_DEBUG_MODE" in os.environ:
+    faulthandler.dump_traceback_later(570, exit=True)
 # A build without SQLite keeps the store of a server in memory.
 needs_sqlite = unittest.skipUnless(b"libsqlite3.so" in pathlib.Path(BERTH).read_bytes(), "the store in a file needs SQLite")
 
