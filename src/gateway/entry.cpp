@@ -181,6 +181,9 @@ Async<std::optional<Response>> Gateway::read_model(Call& call) {
     case Peeked::Outcome::found: break;
   }
   const auto found = routes_.by_model(peeked.text);
+  if (!found && routes_.is_shared(peeked.text))
+    co_return error_response(400, "ambiguous", "several deployments serve the model \"" + peeked.text + "\"",
+                             "name one of the deployments as the model, or in the header x-berth-deployment");
   if (!found)
     co_return error_response(404, "no_route", "no deployment serves the model \"" + peeked.text + "\"",
                              "GET /v1/models lists them");

@@ -39,6 +39,14 @@ TEST(Gateway, RequestsReachTheDeploymentByPathModelOrHeader) {
   EXPECT_FALSE(answer.headers.get("x-berth-load")) << "nothing of a replica looks like Berth's own";
   EXPECT_EQ(fleet.ask("/any", "", {{"x-berth-deployment", "chat"}}).headers.get("x-name"), "chat");
   EXPECT_EQ(fleet.ask("/any", R"({"model":"gpt"})").status, 404);
+  fleet.add("other", {tiles.url()}).model = "llama";
+  fleet.apply();
+  const http::Response shared = fleet.ask("/any", R"({"model":"llama"})");
+  EXPECT_EQ(shared.status, 400);
+  EXPECT_NE(shared.body.find("several deployments serve the model"), std::string::npos) << shared.body;
+  EXPECT_EQ(fleet.ask("/any", R"({"model":"other"})").headers.get("x-name"), "tiles");
+  fleet.view().deployments.erase(DeploymentId("other"));
+  fleet.apply();
   EXPECT_EQ(fleet.ask("/any", R"({"model":"a","model":"b"})").status, 400);
   EXPECT_EQ(fleet.ask("/any").status, 404);
   EXPECT_EQ(

@@ -44,6 +44,7 @@ Routes::Routes(const std::map<DeploymentId, Deployment>& deployments) {
       models_.emplace(model, own != names.end() ? *own : names.front());
       continue;
     }
+    shared_models_.insert(model);
     conflicts_.push_back("the model " + model + " is served by " + names[0].text() + " and " + names[1].text() +
                          ", so that requests must name one of these as their model");
   }

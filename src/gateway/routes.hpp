@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,8 @@ class Routes {
   // By host and path alone. Absent: the body decides, or nothing does.
   std::optional<DeploymentId> by_address(const Asked& asked) const;
   std::optional<DeploymentId> by_model(std::string_view model) const;
+  // Whether several deployments serve it, so that it does not tell them apart.
+  bool is_shared(std::string_view model) const { return shared_models_.contains(model); }
 
   // Sentences about deployments whose requests go nowhere.
   const std::vector<std::string>& conflicts() const { return conflicts_; }
@@ -38,6 +41,7 @@ class Routes {
   };
   std::vector<Prefix> prefixes_;  // the most specific first
   std::map<std::string, DeploymentId, std::less<>> models_;
+  std::set<std::string, std::less<>> shared_models_;
   std::vector<std::string> conflicts_;
 };
 

@@ -7,8 +7,11 @@
 #include <atomic>
 #include <boost/json.hpp>
 #include <cstdlib>
+#include <map>
+#include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "gateway/json_peek.hpp"
 #include "gateway/routes.hpp"
@@ -72,13 +75,50 @@ struct Target {
                      })};
 };
 
+// The table is made from the input, line by line, and so is what is asked: the last two lines. The answer is that of a
+// search through all deployments.
+void check_routes(std::string_view bytes) {
+  std::vector<std::string> lines;
+  while (lines.size() < 12 && !bytes.empty()) {
+    const std::size_t end = bytes.find('\n');
+    lines.emplace_back(bytes.substr(0, end));
+    bytes.remove_prefix(end == bytes.npos ? bytes.size() : end + 1);
+  }
+  if (lines.size() < 4) return;
+  const std::string path = lines.back(), host = *(lines.end() - 2);
+  const auto without_slash = [](std::string text) {
+    while (text.ends_with('/')) text.pop_back();
+    return text;
+  };
+  std::map<DeploymentId, gateway::Deployment> deployments;
+  std::map<std::pair<std::string, std::string>, std::vector<DeploymentId>> addresses;
+  for (std::size_t i = 0; i + 4 <= lines.size(); i += 2) {
+    gateway::Deployment& one = deployments[DeploymentId("d" + std::to_string(i))];
+    if (!lines[i].empty()) one.serving.host = lines[i];
+    one.serving.path = lines[i + 1];
+    addresses[{lines[i], without_slash(lines[i + 1])}].push_back(DeploymentId("d" + std::to_string(i)));
+  }
+  std::optional<DeploymentId> expected;
+  std::pair<bool, std::size_t> best;  // a host goes before a path, a long path before a short one
+  for (const auto& [address, names] : addresses) {
+    const auto& [of, prefix] = address;
+    const bool is_meant = (of.empty() || of == host) && path.starts_with(prefix) &&
+                          (path.size() == prefix.size() || path[prefix.size()] == '/');
+    const std::pair rank(!of.empty(), prefix.size());
+    if (names.size() > 1 || !is_meant || (expected && rank < best)) continue;
+    expected = names.front();
+    best = rank;
+  }
+  if (gateway::Routes(deployments).by_address({host, path}) != expected) std::abort();
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   static Target& target = *new Target;
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   check_peek(bytes);
-  static_cast<void>(gateway::Routes({{DeploymentId("a"), {}}}).by_address({bytes, bytes}));
+  check_routes(bytes);
 
   const int client = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_un address{};
