@@ -128,9 +128,10 @@ ANSWERS = {
     "other-version": (b"HTTP/3.0 200 OK\r\ncontent-length: 0\r\n\r\n", 502, WRONG),
     "long-header": (OK + b"x: " + b"x" * 100_000 + b"\r\n\r\n", 502, "too long"),
     "many-headers": (OK + b"x: y\r\n" * 20_000 + b"\r\n", 502, "too long"),
+    # Nothing was passed on before its end was read.
+    "bad-chunk": (OK + b"transfer-encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n", 502, "bad chunk"),
     # The head is right: the client sees that the rest is not complete.
     "short-body": (OK + b"content-length: 100\r\n\r\nabc", 200, ""),
-    "bad-chunk": (OK + b"transfer-encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n", 200, ""),
     # The rest is nobody's.
     "kept-long-body": (OK + b"content-length: 3\r\n\r\nabcplantedHTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\nplanted", 200, ""),
     "kept-second-answer": (OK + b"content-length: 0\r\n\r\n" + OK + b"content-length: 7\r\n\r\nplanted", 200, ""),

@@ -14,6 +14,9 @@ constexpr std::array<std::string_view, 10> of_one_connection = {
     "connection", "content-length",    "expect",  "keep-alive", "proxy-authorization", "proxy-connection",
     "te",         "transfer-encoding", "trailer", "upgrade"};
 
+// With a short body behind it.
+constexpr std::size_t usual_head_bytes = 1024;
+
 // Whether a list such as that of Connection has this word.
 bool lists(std::string_view list, std::string_view word) {
   while (!list.empty()) {
@@ -221,7 +224,9 @@ bool asks_for_upgrade(const Headers& headers) {
 }
 
 std::string request_text(const Head& request, const Headers& headers, const Link::Body& body) {
-  std::string out = request.method + ' ' + request.target + " HTTP/1.1\r\n";
+  std::string out;
+  out.reserve(usual_head_bytes);
+  out.append(request.method).append(" ").append(request.target).append(" HTTP/1.1\r\n");
   append_headers(out, headers);
   if (!body.is_empty()) append_length(out, body);
   if (asks_for_upgrade(request.headers))
@@ -230,8 +235,9 @@ std::string request_text(const Head& request, const Headers& headers, const Link
 }
 
 std::string response_text(int status, const Headers& headers, const Link::Body& body, bool keeps_connection) {
-  std::string out = "HTTP/1.1 " + std::to_string(status) + ' ';
-  out.append(reason_phrase(status)).append("\r\n");
+  std::string out;
+  out.reserve(usual_head_bytes);
+  out.append("HTTP/1.1 ").append(std::to_string(status)).append(" ").append(reason_phrase(status)).append("\r\n");
   append_headers(out, headers);
   if (status / 100 != 1 && status != 204 && status != 304) append_length(out, body);
   if (!keeps_connection) out += "connection: close\r\n";
