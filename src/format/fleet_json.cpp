@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
-#include <limits>
-#include <set>
 
 #include "fleet/bounds.hpp"
 #include "fleet/endpoints_description.hpp"
@@ -11,10 +9,7 @@
 #include "fleet/requests_description.hpp"
 #include "format/described_json.hpp"
 #include "format/inventory_json.hpp"
-#include "format/json_text.hpp"
 #include "format/plan_json.hpp"
-#include "format/report_json.hpp"
-#include "world/printable.hpp"
 
 namespace berth::format {
 
@@ -62,47 +57,6 @@ std::map<DeviceId, fleet::DeviceIntent> JsonOf<std::map<DeviceId, fleet::DeviceI
 
 namespace {
 
-template <class Noun>
-json::array array_to_json(const std::vector<Noun>& nouns) {
-  json::array out;
-  for (const Noun& noun : nouns) out.push_back(to_json(noun));
-  return out;
-}
-
-std::uint64_t whole(const json::object& object, std::string_view key, const std::string& where) {
-  return whole_of(member(object, key, where), where + "." + std::string(key));
-}
-std::string text(const json::object& object, std::string_view key, const std::string& where) {
-  return text_of(member(object, key, where), where + "." + std::string(key));
-}
-// Absent is empty.
-std::string optional_text(const json::object& object, std::string_view key, const std::string& where) {
-  return optional_member(object, key, where, text_of).value_or("");
-}
-
-// What an agent says of itself and of replicas is shown, logged and kept in events: a sentence of it is enough.
-std::string said(const json::object& object, std::string_view key, const std::string& where) {
-  return world::shortened(optional_text(object, key, where), fleet::sentence_bytes_max);
-}
-
-// Ids of devices are names in places and events, and are not truncated: two could become equal. Of two devices
-// with one id the second is left out; the rest of the report is about the node and counts.
-void check_devices(NodeView& node, const std::string& where) {
-  if (node.devices.size() > fleet::node_devices_max)
-    throw JsonError{where + ".devices has more than " + std::to_string(fleet::node_devices_max) + " entries"};
-  for (const NodeDevice& device : node.devices) {
-    if (device.info.id.text().size() > fleet::device_id_bytes_max)
-      throw JsonError{where + ".devices has the id " + in_quotes(device.info.id.text()) + ", which is longer than " +
-                      std::to_string(fleet::device_id_bytes_max) + " bytes"};
-    if (world::printable(device.info.id.text()) != device.info.id.text())
-      throw JsonError{where + ".devices has an id with characters that cannot be shown"};
-    if (device.info.memory_bytes_total.value_or(0) > fleet::memory_bytes_max)
-      throw JsonError{where + ".devices has more memory than any device"};
-  }
-  std::set<DeviceId> seen;
-  std::erase_if(node.devices, [&](const NodeDevice& device) { return !seen.insert(device.info.id).second; });
-}
-
 template <class List>
 void check_length(const List& list, std::size_t most, const std::string& where) {
   if (list.size() > most) throw JsonError{where + " is longer than " + std::to_string(most)};
@@ -122,42 +76,10 @@ void check_rows(const std::vector<fleet::RequestCounts>& rows, std::size_t most,
   }
 }
 
-// The entries of a list for display that are valid, at most `most` of them. What is not is left out and named in
-// `problem`: a node whose report has a bad row is shown without that row.
-template <class Read>
-auto valid_entries(const json::object& report, std::string_view key, std::size_t most, std::string& problem,
-                   const std::string& where, Read&& take) -> std::vector<decltype(take(json::value(), where))> {
-  std::vector<decltype(take(json::value(), where))> out;
-  const json::value* const list = report.if_contains(key);
-  if (!list) return out;
-  std::size_t left_out = 0;
-  std::string first;
-  const auto leave_out = [&](const std::string& why) {
-    if (left_out++ == 0) first = why;
-  };
-  if (!list->is_array()) leave_out(where + "." + std::string(key) + " is not a list");
-  for (std::size_t i = 0; list->is_array() && i < list->get_array().size(); ++i) {
-    const std::string at = where + "." + std::string(key) + "[" + std::to_string(i) + "]";
-    try {
-      if (out.size() == most) throw JsonError{at + " is more than a server keeps of a node"};
-      out.push_back(take(list->get_array()[i], at));
-    } catch (const JsonError& error) {
-      leave_out(error.what);
-    }
-  }
-  if (left_out > 0 && problem.empty())
-    problem =
-        to_error({std::to_string(left_out) + " of its " + std::string(key) + " " + (left_out == 1 ? "is" : "are") +
-                  " not valid and " + (left_out == 1 ? "is" : "are") + " not shown: " + first})
-            .message;
-  return out;
-}
-
 }  // namespace
 
 json::object to_json(const fleet::Wanted& wanted) { return noun_to_json(wanted); }
 json::object to_json(const fleet::Assigned& assigned) { return noun_to_json(assigned); }
-json::object to_json(const fleet::ReplicaReport& report) { return noun_to_json(report); }
 json::object to_json(const fleet::NodeOrders& orders) { return noun_to_json(orders); }
 json::object to_json(const fleet::Event& event) { return noun_to_json(event); }
 json::object to_json(const fleet::Credential& credential) { return noun_to_json(credential); }
@@ -174,9 +96,6 @@ fleet::Wanted wanted_of(const json::value& value, const std::string& where) {
 }
 fleet::Assigned assigned_of(const json::value& value, const std::string& where) {
   return noun_of<fleet::Assigned>(value, where, From::record);
-}
-fleet::ReplicaReport replica_report_of(const json::value& value, const std::string& where) {
-  return noun_of<fleet::ReplicaReport>(value, where, From::record);
 }
 fleet::NodeOrders node_orders_of(const json::value& value, const std::string& where) {
   return noun_of<fleet::NodeOrders>(value, where, From::record);
@@ -208,7 +127,8 @@ fleet::GatewayReport gateway_report_of(const json::value& value, const std::stri
     for (const fleet::RequestCandidate& candidate : record.candidates)
       check_length(candidate.replica, fleet::report_name_bytes_max, where + ".requests.candidates.replica");
     for (const fleet::RequestAttempt& attempt : record.attempts)
-      check_length(attempt.replica + attempt.node.text(), 2 * fleet::report_name_bytes_max, where + ".requests.attempts");
+      check_length(attempt.replica + attempt.node.text(), 2 * fleet::report_name_bytes_max,
+                   where + ".requests.attempts");
   }
   return report;
 }
@@ -216,50 +136,6 @@ Assignment assignment_of(const json::value& value, const std::string& where) {
   auto assignment = noun_of<Assignment>(value, where, From::record);
   std::sort(assignment.devices.begin(), assignment.devices.end());
   return assignment;
-}
-
-json::object to_json(const fleet::NodeReport& report) {
-  json::object out{{"agent", report.agent},
-                   {"version", report.version},
-                   {"boot", report.boot},
-                   {"agent_start_monotonic_ms", report.agent_start_monotonic_ms},
-                   {"now_at_ms", report.now_ms},
-                   {"number", report.number},
-                   {"epoch", report.epoch},
-                   {"revision", report.orders_number},
-                   {"epoch_seen", report.epoch_seen},
-                   {"inventory", node_view_to_json(report.node)},
-                   {"replicas", array_to_json(report.replicas)}};
-  out["devices"] = array_to_json(report.devices);
-  out["leases"] = array_to_json(report.leases);
-  return out;
-}
-
-fleet::NodeReport node_report_of(const json::value& value, const std::string& where) {
-  const json::object& object = object_of(value, where);
-  fleet::NodeReport report;
-  report.node = node_view_of(member(object, "inventory", where), where + ".inventory");
-  check_devices(report.node, where + ".inventory");
-  report.agent = world::shortened(text(object, "agent", where), fleet::sentence_bytes_max);
-  report.version = said(object, "version", where);
-  report.boot = said(object, "boot", where);
-  report.now_ms = whole(object, "now_at_ms", where);
-  report.agent_start_monotonic_ms = optional_member(object, "agent_start_monotonic_ms", where, whole_of).value_or(0);
-  if (object.contains("number")) report.number = whole(object, "number", where);
-  report.replicas = entries_of(member(object, "replicas", where), where + ".replicas", replica_report_of);
-  report.epoch = whole(object, "epoch", where);
-  report.orders_number = whole(object, "revision", where);
-  report.epoch_seen = optional_member(object, "epoch_seen", where, whole_of).value_or(0);
-  std::set<DeviceId> ids;
-  report.devices = valid_entries(object, "devices", fleet::node_devices_max, report.problem, where,
-                                 [&](const json::value& entry, const std::string& at) {
-                                   fleet::ReportedDevice device = reported_device_of(entry, at);
-                                   if (!ids.insert(device.info.id).second)
-                                     throw JsonError{at + " has the id of another device"};
-                                   return device;
-                                 });
-  report.leases = valid_entries(object, "leases", fleet::node_leases_max, report.problem, where, reported_lease_of);
-  return report;
 }
 
 }  // namespace berth::format

@@ -56,10 +56,17 @@ bool is_nothing(const json::value& value) {
          (value.is_object() && value.get_object().empty());
 }
 
+// What 0.1.0 called some fields. Its inventories had the memory in use as memory_bytes_foreign.
+const std::map<std::string_view, std::string_view> new_names{{"utilisation", "utilization"},
+                                                             {"memory_utilisation", "memory_utilization"},
+                                                             {"memory_bytes_foreign", "memory_bytes_used"}};
+
 void expect_kept(const json::value& before, const json::value& after, const std::string& where) {
   if (before.is_object() && after.is_object()) {
     for (const auto& [name, value] : before.get_object()) {
-      const json::value* const kept = after.get_object().if_contains(name);
+      const json::value* kept = after.get_object().if_contains(name);
+      if (const auto renamed = new_names.find(name); !kept && renamed != new_names.end())
+        kept = after.get_object().if_contains(renamed->second);
       if (kept)
         expect_kept(value, *kept, where + "." + std::string(name));
       else

@@ -163,7 +163,7 @@ inline NodeView some_node(Random& random) {
     device.info.memory_domain = device.info.fault_domain = device.info.id.text();
     device.info.concurrency = 1 + some_small(random) / 2;
     device.info.labels = some_labels(random);
-    device.memory_bytes_foreign = some(random, some_number);
+    device.memory_bytes_used = some(random, some_number);
     device.memory_bytes_promised = some_number(random);
     device.holders = some_small(random);
     device.held_exclusively = some_bool(random);
@@ -196,22 +196,23 @@ inline fleet::ReportedDevice some_reported_device(Random& random) {
   device.intent_by = some_text(random);
   device.held_exclusively = some_bool(random);
   device.holders = several(random, [](Random& r) {
-    return fleet::ReportedHolder{some_bool(r) ? "job" : "foreign", some_text(r), some_text(r), some(r, some_amount)};
+    return fleet::ReportedHolder{some_bool(r) ? fleet::HolderKind::job : fleet::HolderKind::foreign, some_text(r),
+                                 some_text(r), some(r, some_amount)};
   });
   device.memory_bytes_free = some(random, some_amount);
   device.memory_bytes_promised = some(random, some_amount);
   device.ecc_corrected = some(random, some_amount);
-  device.utilisation = some(random, some_cpus);
+  device.utilization = some(random, some_cpus);
   device.temperature_celsius = -3.5;
   device.throttle_reasons = some(random, [](Random& r) { return several(r, some_text); });
   device.processes = some(random, [](Random& r) {
     return several(r, [](Random& of) {
-      return fleet::ReportedProcess{of.below(9),           "berth",     some_text(of),
-                                    some(of, some_amount), of.below(9), some_bool(of)};
+      return fleet::ReportedProcess{of.below(9),           ProcessKind::berth, some_text(of),
+                                    some(of, some_amount), of.below(9),        some_bool(of)};
     });
   });
   device.events = several(random, [](Random& r) {
-    return fleet::ReportedDeviceEvent{"xid", some(r, some_amount), some_text(r), some_amount(r)};
+    return fleet::ReportedDeviceEvent{DeviceEvent::Kind::xid, some(r, some_amount), some_text(r), some_amount(r)};
   });
   device.error = some_text(random);
   return device;
@@ -219,12 +220,12 @@ inline fleet::ReportedDevice some_reported_device(Random& random) {
 
 inline fleet::ReportedLease some_reported_lease(Random& random) {
   fleet::ReportedLease lease;
-  lease.kind = some_bool(random) ? "job" : "lease";
+  lease.kind = some_bool(random) ? fleet::LeaseKind::job : fleet::LeaseKind::lease;
   lease.name = some_text(random);
   lease.id = some_text(random);
   lease.user = some_text(random);
   lease.command = some_text(random);
-  lease.is_waiting = some_bool(random);
+  lease.state = some_bool(random) ? fleet::LeaseState::waiting : fleet::LeaseState::running;
   lease.devices = {"GPU-0"};
   lease.exclusive = some_bool(random);
   lease.age_s = some_cpus(random);
