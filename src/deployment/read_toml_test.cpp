@@ -101,10 +101,8 @@ TEST(ProjectFile, AnUnknownKeyIsAnErrorAtItsPlaceWithTheNearestKnownOne) {
             "berth.toml:6:1: unknown key \"replica\" in [[deployment]] | did you mean \"replicas\"?");
   EXPECT_EQ(project_error("[clutser]\nname = \"x\"\n"),
             "berth.toml:1:2: unknown key \"clutser\" in the project file | did you mean \"cluster\"?");
-  EXPECT_EQ(
-      project_error(one + "[deployment.serving]\n  qqq = 1\n"),
-      "berth.toml:7:3: unknown key \"qqq\" in [deployment.serving] | known are max_concurrent, "
-      "on_capacity_exhausted, fallback, policy, host, path, open, queue_timeout, queue_max, key, affinity, reach");
+  EXPECT_EQ(project_error(one + "[deployment.rollout]\n  qqq = 1\n"),
+            "berth.toml:7:3: unknown key \"qqq\" in [deployment.rollout] | known are surge, unavailable");
 }
 
 TEST(ProjectFile, AWrongTypeIsAnErrorAtItsPlace) {
