@@ -57,7 +57,7 @@ inline constexpr auto fields<fleet::ReportedDeviceEvent> = std::tuple{
     sentence("action", &fleet::ReportedDeviceEvent::action),
     amount("age_ms", &fleet::ReportedDeviceEvent::age_ms).required()};
 
-// Without its `info`: see format/report_json.cpp.
+// Without its `info`: see fleet_format/report_json.cpp.
 template <>
 inline constexpr bool is_sparse<fleet::ReportedDevice> = true;
 template <>

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 
-#include "format/fleet_json.hpp"
+#include "fleet_format/fleet_json.hpp"
 #include "format/json_reading.hpp"
 #include "server/answers.hpp"
 #include "server/openapi.hpp"

@@ -13,9 +13,9 @@
 #include "fleet/endpoints.hpp"
 #include "fleet/fleet.hpp"
 #include "fleet/requests.hpp"
+#include "fleet_format/report_json.hpp"
+#include "fleet_format/spec_json.hpp"
 #include "format/json_reading.hpp"
-#include "format/report_json.hpp"
-#include "format/spec_json.hpp"
 
 namespace berth::format {
 

@@ -1,13 +1,13 @@
-#include "format/fleet_json.hpp"
+#include "fleet_format/fleet_json.hpp"
 
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
 #include <functional>
 
+#include "fleet_format/report_json.hpp"
+#include "fleet_format/test_fleet_nouns.hpp"
 #include "format/inventory_json.hpp"
-#include "format/report_json.hpp"
-#include "format/test_fleet_nouns.hpp"
 #include "world/test_random_cases.hpp"
 
 namespace berth::format {

@@ -10,7 +10,7 @@
 #include "berth/random.hpp"
 #include "deployment/spec_description.hpp"
 #include "fleet/fleet.hpp"
-#include "format/described_json.hpp"
+#include "fleet_format/described_json.hpp"
 
 namespace berth::format {
 

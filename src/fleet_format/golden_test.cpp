@@ -1,5 +1,5 @@
 // What releases of Berth have written: tests/golden/VERSION/NOUN.jsonl, a document per line. Every later version reads
-// them, and loses nothing when it writes them again. A release adds a folder: BERTH_WRITE_GOLDEN=1 format_test.
+// them, and loses nothing when it writes them again. A release adds a folder: BERTH_WRITE_GOLDEN=1 fleet_format_test.
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
@@ -10,8 +10,8 @@
 #include <map>
 
 #include "berth/version.hpp"
-#include "format/fleet_json.hpp"
-#include "format/test_fleet_nouns.hpp"
+#include "fleet_format/fleet_json.hpp"
+#include "fleet_format/test_fleet_nouns.hpp"
 
 namespace berth::format {
 namespace {

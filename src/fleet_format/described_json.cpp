@@ -1,4 +1,4 @@
-#include "format/described_json.hpp"
+#include "fleet_format/described_json.hpp"
 
 #include <algorithm>
 #include <chrono>

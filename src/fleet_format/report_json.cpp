@@ -1,4 +1,4 @@
-#include "format/report_json.hpp"
+#include "fleet_format/report_json.hpp"
 
 #include <algorithm>
 #include <boost/json.hpp>
@@ -7,7 +7,7 @@
 
 #include "fleet/bounds.hpp"
 #include "fleet/report_description.hpp"
-#include "format/described_json.hpp"
+#include "fleet_format/described_json.hpp"
 #include "format/inventory_json.hpp"
 #include "world/printable.hpp"
 

@@ -1,4 +1,4 @@
-#include "format/fleet_json.hpp"
+#include "fleet_format/fleet_json.hpp"
 
 #include <algorithm>
 #include <boost/json.hpp>
@@ -7,9 +7,9 @@
 #include "fleet/endpoints_description.hpp"
 #include "fleet/fleet_description.hpp"
 #include "fleet/requests_description.hpp"
-#include "format/described_json.hpp"
+#include "fleet_format/described_json.hpp"
+#include "fleet_format/plan_json.hpp"
 #include "format/inventory_json.hpp"
-#include "format/plan_json.hpp"
 
 namespace berth::format {
 

@@ -1,4 +1,4 @@
-#include "format/plan_json.hpp"
+#include "fleet_format/plan_json.hpp"
 
 #include <algorithm>
 #include <boost/json.hpp>
