@@ -260,7 +260,7 @@ class Command(CommandCase):
         devices = json.loads(on_double("eight", "devices", "--backend", "cuda", "--json").stdout)
         self.assertEqual(devices[1]["memory_bytes_foreign"], 30 << 30)
         self.assertEqual(devices[1]["processes"], [{"pid": 4194711, "kind": "foreign", "memory_bytes": 30 << 30}])
-        for key in ("temperature_celsius", "power_watts", "clock_mhz", "throttle_reasons", "ecc_uncorrected", "sample_age_ms", "utilisation"):
+        for key in ("temperature_celsius", "power_watts", "clock_mhz", "throttle_reasons", "ecc_uncorrected", "sample_age_ms", "utilization"):
             self.assertIn(key, devices[6])
 
     def test_a_gpu_that_hangs_is_suspect_and_the_rest_is_listed(self):

@@ -54,8 +54,8 @@ TEST(CudaTelemetry, WhatARealGpuSaysIsPlausible) {
   EXPECT_TRUE(within(seen.temperature_celsius, 5, 110));
   EXPECT_TRUE(within(seen.clock_mhz, 50, 5000));
   EXPECT_TRUE(within(seen.memory_clock_mhz, 50, 20000));
-  EXPECT_TRUE(within(seen.load.utilisation, 0, 1));
-  EXPECT_TRUE(within(seen.memory_utilisation, 0, 1));
+  EXPECT_TRUE(within(seen.load.utilization, 0, 1));
+  EXPECT_TRUE(within(seen.memory_utilization, 0, 1));
   EXPECT_TRUE(seen.throttle_reasons.has_value());
   EXPECT_TRUE(seen.processes.has_value());
   ASSERT_TRUE(gpu->info.memory_bytes_total && seen.load.memory_bytes_total);

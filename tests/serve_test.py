@@ -371,7 +371,7 @@ class Neighbours(Fleet):
         token = json.loads(text)["token"]
 
         def send(agent, device):
-            devices = [{"id": device, "backend": "cuda", "health": "healthy", "utilisation": 0.25}]
+            devices = [{"id": device, "backend": "cuda", "health": "healthy", "utilization": 0.25}]
             return self.ask("POST", "/api/v1/agent/report", self.report(agent=agent, boot=agent, devices=devices), token)[0]
         self.assertEqual((send("x", "GPU-1"), send("y", "GPU-2")), (200, 503))
         self.assertEqual([len(self.get(f"nodes/a/history?device={one}")["t_ms"]) for one in ("GPU-1", "GPU-2")], [1, 0])

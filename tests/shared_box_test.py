@@ -79,7 +79,7 @@ class WholeDevices(OneUser):
 
     # B6
     def test_draining_sees_processes_of_other_programs(self):
-        self.rewrite("process gpu=1 pid=4194712 bytes=60GiB", "set 1 utilisation=97")
+        self.rewrite("process gpu=1 pid=4194712 bytes=60GiB", "set 1 utilization=97")
         answer = self.berth("drain", "cuda:1", "--wait", "300ms")
         self.assertEqual(answer.returncode, 3, answer.stdout + answer.stderr)
         self.assertIn("4194712", answer.stdout + answer.stderr)

@@ -236,7 +236,7 @@ inline constexpr std::uint32_t replicas_max = 10'000;
 struct NodeDevice {
   DeviceInfo info;
   // In use, by any process; absent: not measured.
-  std::optional<std::uint64_t> memory_bytes_foreign = {};
+  std::optional<std::uint64_t> memory_bytes_used = {};
   // What the ledger of its machine says: bytes promised and not yet in use, leases on
   // the device, and whether one of them is exclusive.
   std::uint64_t memory_bytes_promised = 0;

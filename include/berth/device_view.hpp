@@ -63,7 +63,7 @@ struct DeviceView {
   // whether one of them is exclusive.
   std::uint32_t holders = 0;
   bool held_exclusively = false;
-  // Others use it: utilisation, or memory or processes that are not of Berth's leases.
+  // Others use it: utilization, or memory or processes that are not of Berth's leases.
   // Known to reservations and plans; a pool does not set it.
   bool used_by_others = false;
   bool kept_for_waiting = false;  // kept free for a request ahead in the line

@@ -28,6 +28,7 @@ struct DeviceEvent {
   TimePoint at{};  // when it was noticed
   friend bool operator==(const DeviceEvent&, const DeviceEvent&) = default;
 };
+std::string_view to_string(DeviceEvent::Kind kind) noexcept;
 
 // What the driver wants done before the device is used again.
 enum class RecoveryAction : std::uint8_t { none, reset, reboot, drain_peers, drain_and_reset };
@@ -59,7 +60,7 @@ struct LoadSample {
   std::optional<std::uint64_t> memory_bytes_total;
   std::optional<std::uint32_t> active_streams;
   std::optional<std::uint32_t> queue_depth;
-  std::optional<double> utilisation;  // 0 to 1
+  std::optional<double> utilization;  // 0 to 1
   // Processes with memory on the device, read together with the free bytes; absent:
   // the driver does not list them, or they are in the enclosing Telemetry.
   std::optional<std::vector<DeviceProcess>> processes;
@@ -92,7 +93,7 @@ struct Telemetry {
   std::optional<std::vector<DeviceProcess>> processes;  // absent: the driver does not list them
   MemoryUse memory_use;
 
-  std::optional<double> memory_utilisation;  // 0 to 1, of the memory's bandwidth
+  std::optional<double> memory_utilization;  // 0 to 1, of the memory's bandwidth
   std::optional<double> power_watts;
   std::optional<double> power_limit_watts;
   std::optional<std::int32_t> temperature_celsius;

@@ -18,7 +18,7 @@
 #include "agent/replica_job.hpp"
 #include "agent/server_link.hpp"
 #include "agent/signal.hpp"
-#include "format/fleet_json.hpp"
+#include "fleet_format/fleet_json.hpp"
 #include "machine/job_processes.hpp"
 #include "world/runtime_folder.hpp"
 #include "world/user_name.hpp"

@@ -8,9 +8,9 @@
 #include "agent/agent.hpp"
 #include "berth/ledger.hpp"
 #include "device/query.hpp"
+#include "fleet_format/report_json.hpp"
 #include "format/device_json.hpp"
 #include "format/json_reading.hpp"
-#include "format/report_json.hpp"
 #include "inventory/listed_topology.hpp"
 #include "machine/device_request.hpp"
 #include "machine/job_store.hpp"
@@ -208,17 +208,17 @@ NodeObservation NodeWatch::observe(const ReplicaLeases& current) const {
     return {"job", job->second.name};
   };
   // What is the same of one that runs and one that waits.
-  const auto job_of = [&](const auto& lease, bool is_waiting) {
+  const auto job_of = [&](const auto& lease, fleet::LeaseState state) {
     fleet::ReportedLease job;
     job.name = std::to_string(lease.lease);
     job.user = lease.user;
     job.command = lease.command;
-    job.is_waiting = is_waiting;
+    job.state = state;
     job.exclusive = lease.exclusive;
     job.age_s = seconds(lease.age);
     if (lease.memory_bytes) job.memory_bytes = lease.memory_bytes;
     if (const auto own = own_jobs.find(lease.key()); own != own_jobs.end() && !own->second.id.empty()) {
-      job.kind = "job";
+      job.kind = fleet::LeaseKind::job;
       job.name = own->second.name;
       job.id = own->second.id;
     }
@@ -242,14 +242,15 @@ NodeObservation NodeWatch::observe(const ReplicaLeases& current) const {
     if (is_allowed) out.node.devices.push_back(std::move(device));
     for (const inventory::DeviceLease& lease : row.held_by) {
       if (lease.within || replicas.contains(lease.key())) continue;
-      fleet::ReportedLease& job = jobs.try_emplace(lease.key(), job_of(lease, false)).first->second;
+      fleet::ReportedLease& job =
+          jobs.try_emplace(lease.key(), job_of(lease, fleet::LeaseState::running)).first->second;
       job.devices.push_back(row.info.id.text());
     }
   }
   for (auto& [id, job] : jobs) out.leases.push_back(std::move(job));
   for (const machine::WaitingLease& lease : seen.waiting) {
     if (replicas.contains(lease.key()) || current.by_holder.contains({lease.user_id, lease.pid})) continue;
-    fleet::ReportedLease& job = out.leases.emplace_back(job_of(lease, true));
+    fleet::ReportedLease& job = out.leases.emplace_back(job_of(lease, fleet::LeaseState::waiting));
     if (lease.place) job.place = *lease.place;
     job.devices_wanted = lease.count;
   }

@@ -15,7 +15,7 @@
 
 #include "berth/clock.hpp"
 #include "fleet/fleet.hpp"
-#include "format/fleet_json.hpp"
+#include "fleet_format/fleet_json.hpp"
 #include "http/server.hpp"
 
 namespace berth::agent {

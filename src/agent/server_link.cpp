@@ -9,7 +9,7 @@
 #include "agent/last_epoch.hpp"
 #include "agent/step.hpp"
 #include "berth/random.hpp"
-#include "format/fleet_json.hpp"
+#include "fleet_format/fleet_json.hpp"
 #include "machine/job_store.hpp"
 #include "world/files.hpp"
 #include "world/wall_time.hpp"

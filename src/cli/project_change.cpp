@@ -11,10 +11,10 @@
 
 #include "cli/text/answer_fields.hpp"
 #include "cli/verbs/plan.hpp"
+#include "fleet_format/plan_json.hpp"
+#include "fleet_format/spec_json.hpp"
 #include "format/json_reading.hpp"
 #include "format/json_text.hpp"
-#include "format/plan_json.hpp"
-#include "format/spec_json.hpp"
 #include "world/files.hpp"
 
 namespace berth::cli {

@@ -352,7 +352,7 @@ TEST(ControllerStep, MemoryOfOthersThatGrowsMovesNothing) {
   spec.memory_bytes = 40 * gib;
   world.want(spec);
   world.settle();
-  world.reports.at(NodeId("a")).node.devices[0].memory_bytes_foreign = 70 * gib;
+  world.reports.at(NodeId("a")).node.devices[0].memory_bytes_used = 70 * gib;
   EXPECT_FALSE(world.step().has_actions());
 }
 

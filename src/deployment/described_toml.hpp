@@ -18,15 +18,20 @@
 
 namespace berth::deployment {
 
+inline void fail_if_retired(Reading& reading, const toml::table& source, const std::string& title,
+                            const world::Retired& retired) {
+  if (const auto found = source.find(retired.name); found != source.end())
+    reading.fail(found->first.source(), title + " no longer has the key " + std::string(retired.name),
+                 std::string(retired.advice));
+}
+
 // `title` is what messages call the table: "[deployment.rollout]". Keys that are unknown or retired are errors.
 template <world::Described Noun>
 Table table_of(Reading& reading, const toml::table& source, const std::string& title) {
   std::vector<std::string_view> keys;
   world::for_each_entry<Noun>([&](const auto& entry) {
     if constexpr (std::same_as<decltype(entry), const world::Retired&>) {
-      if (const auto found = source.find(entry.name); found != source.end())
-        reading.fail(found->first.source(), title + " no longer has the key " + std::string(entry.name),
-                     std::string(entry.advice));
+      fail_if_retired(reading, source, title, entry);
     } else {
       keys.push_back(entry.key);
     }

@@ -154,7 +154,7 @@ class Trials {
     device.holders = device.other_processes = 0;
     device.held_exclusively = device.used_by_others = false;
     device.memory_bytes_promised = 0;
-    device.memory_bytes_foreign = 0;
+    device.memory_bytes_used = 0;
   }
 
   void free_a_device() {
@@ -167,7 +167,7 @@ class Trials {
     for (NodeView& node : fleet.nodes) {
       for (NodeDevice& device : node.devices) {
         const bool is_used = device.holders > 0 || device.held_exclusively || device.used_by_others ||
-                             device.memory_bytes_promised > 0 || device.memory_bytes_foreign.value_or(0) > 0;
+                             device.memory_bytes_promised > 0 || device.memory_bytes_used.value_or(0) > 0;
         if (!is_used || !device.is_gpu() || tries++ >= tries_max) continue;
         const NodeDevice before = device;
         empty(device);

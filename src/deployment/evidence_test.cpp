@@ -33,9 +33,9 @@ std::map<std::string, std::string> reasons_of_nodes(const Evidence& evidence) {
 
 TEST(Evidence, FunnelNodesAndChangesOfAPairThatFitsNowhere) {
   NodeView a = gpu_node("a", 4), b = gpu_node("b", 2), c = gpu_node("c", 0);
-  a.devices[0].memory_bytes_foreign = 30 * gib;
+  a.devices[0].memory_bytes_used = 30 * gib;
   a.devices[1].health = Health::quarantined;
-  a.devices[2].memory_bytes_foreign = 60 * gib;
+  a.devices[2].memory_bytes_used = 60 * gib;
   b.intent = Intent::draining;
   DeploymentSpec spec = gpu_spec("chat", 1, 2);
   spec.sharing = Sharing::memory;

@@ -38,7 +38,7 @@ NodeView some_node(Random& random, std::size_t number) {
   for (NodeDevice& device : node.devices) {
     device.intent = some_intent(random);
     device.health = some_health(random);
-    if (random.below(4) == 0) device.memory_bytes_foreign = gib * random.below(40);
+    if (random.below(4) == 0) device.memory_bytes_used = gib * random.below(40);
     if (random.below(8) == 0) device.info.memory_bytes_total.reset();
     if (random.below(4) == 0) device.info.capability = Capability{8, 0};
     if (random.below(10) == 0) device.info.backend = "host";
@@ -48,7 +48,7 @@ NodeView some_node(Random& random, std::size_t number) {
     NodeDevice &first = node.devices[0], &second = node.devices[1];
     second.info.memory_domain = first.info.memory_domain;
     second.info.memory_bytes_total = first.info.memory_bytes_total;
-    second.memory_bytes_foreign = first.memory_bytes_foreign;
+    second.memory_bytes_used = first.memory_bytes_used;
   }
   const bool is_linked = random.below(2) == 0;
   for (std::size_t a = 0; is_linked && a < node.devices.size(); ++a) {
@@ -161,7 +161,7 @@ void check_capacity(const Case& given, const Plan& plan) {
       for (const Assignment* assignment : holders.at(other.info.id)) bytes += assignment->memory_bytes;
     }
     if (bytes > 0)  // I2
-      RC_ASSERT(bytes + std::min(device->memory_bytes_foreign.value_or(0), *device->info.memory_bytes_total) <=
+      RC_ASSERT(bytes + std::min(device->memory_bytes_used.value_or(0), *device->info.memory_bytes_total) <=
                 *device->info.memory_bytes_total);
   }
   for (const auto& [id, bytes] : node_bytes) {

@@ -126,8 +126,8 @@ TEST(Deployment, S1_12_NamesAreCarriedUnchangedAndANodeNamedTwiceCountsOnce) {
 TEST(Deployment, S1_13_WhichGpuOfTheNodeIsPlacementsChoice) {
   // Two GPUs in use by others: the policy of the spec decides which one is next.
   Fleet fleet{{gpu_node("n", 3)}};
-  fleet.nodes[0].devices[0].memory_bytes_foreign = 10 * gib;
-  fleet.nodes[0].devices[1].memory_bytes_foreign = 30 * gib;
+  fleet.nodes[0].devices[0].memory_bytes_used = 10 * gib;
+  fleet.nodes[0].devices[1].memory_bytes_used = 30 * gib;
   DeploymentSpec spec = gpu_spec("d", 1);
   spec.memory_bytes = 20 * gib;
   for (const Policy& policy : policies()) {
@@ -137,7 +137,7 @@ TEST(Deployment, S1_13_WhichGpuOfTheNodeIsPlacementsChoice) {
       views[i].info = &fleet.nodes[0].devices[i].info;
       views[i].id_order = i;
       views[i].sample = SampleState::fresh;
-      views[i].memory_bytes_free = 80 * gib - fleet.nodes[0].devices[i].memory_bytes_foreign.value_or(0);
+      views[i].memory_bytes_free = 80 * gib - fleet.nodes[0].devices[i].memory_bytes_used.value_or(0);
       views[i].used_by_others = i < 2;
     }
     Requirements requirements;
@@ -416,7 +416,7 @@ TEST(Deployment, ForeignMemoryIsNotPromised) {
   spec.memory_bytes = 60 * gib;
   Fleet fleet{{gpu_node("n", 1)}};
   EXPECT_TRUE(plan_one(spec, fleet).pending.empty());
-  fleet.nodes[0].devices[0].memory_bytes_foreign = 21 * gib;
+  fleet.nodes[0].devices[0].memory_bytes_used = 21 * gib;
   EXPECT_EQ(only_reason(plan_one(spec, fleet)).kind, ReasonKind::not_enough_gpus);
   EXPECT_EQ(only_reason(plan_one(spec, fleet)).text,
             "no node has 1 GPU with 60.0 GiB that others leave free; the nearest, n, has 0 (n/gpu0: needs 60.0 GiB, "

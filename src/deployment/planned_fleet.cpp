@@ -27,10 +27,10 @@ DeviceView view_of(const NodeDevice& device, const NodeView& node, bool node_is_
   view.other_processes = device.other_processes;
   view.used_by_others = device.used_by_others;
   if (device.info.memory_bytes_total) {
-    const std::uint64_t foreign = device.memory_bytes_foreign.value_or(0);
-    view.memory_bytes_free = *device.info.memory_bytes_total - std::min(*device.info.memory_bytes_total, foreign);
+    const std::uint64_t used = device.memory_bytes_used.value_or(0);
+    view.memory_bytes_free = *device.info.memory_bytes_total - std::min(*device.info.memory_bytes_total, used);
     // In use beyond what a driver keeps for itself.
-    view.used_by_others |= foreign > inventory::driver_reserve_bytes(*device.info.memory_bytes_total);
+    view.used_by_others |= used > inventory::driver_reserve_bytes(*device.info.memory_bytes_total);
   }
   view.intent = std::max(node.intent, device.intent);
   view.health = node_is_usable ? device.health : node.health;

@@ -8,6 +8,7 @@
 #include "deployment/faults.hpp"
 #include "deployment/identifiers.hpp"
 #include "deployment/spec_description.hpp"
+#include "inventory/device_description.hpp"
 
 namespace berth {
 namespace {
@@ -28,9 +29,6 @@ void read_device_facts(const Table& table, NodeDevice& device) {
   device.info.labels = table.labels("labels");
 }
 
-constexpr auto intents = {Intent::in_service, Intent::cordoned, Intent::draining};
-constexpr auto healths = {Health::healthy, Health::suspect, Health::quarantined, Health::probation, Health::lost};
-
 NodeView read_node(const Table& table) {
   NodeView node;
   node.id = NodeId(table.required_name("name").value_or(""));
@@ -39,8 +37,8 @@ NodeView read_node(const Table& table) {
   assign(node.egress, table.boolean("egress"));
   node.cpus = table.number("cpus", 1, std::numeric_limits<std::uint32_t>::max());
   node.memory_bytes = table.bytes("memory");
-  assign(node.intent, table.word<Intent>("intent", intents));
-  assign(node.health, table.word<Health>("health", healths));
+  assign(node.intent, table.word<Intent>("intent", world::words<Intent>));
+  assign(node.health, table.word<Health>("health", world::words<Health>));
 
   // An id of its own for each GPU of a plain count: the node's name makes it
   // unique, its position stable.
@@ -57,14 +55,16 @@ NodeView read_node(const Table& table) {
     }
   }
   for (const toml::table* source : table.tables("device")) {
+    deployment::fail_if_retired(table.reading(), *source, "[[node.device]]",
+                                world::Retired{"foreign", "write memory_used: the memory that any process uses"});
     const Table entry(table.reading(), *source, "[[node.device]]",
-                      {"id", "backend", "model", "memory", "capability", "labels", "foreign", "intent", "health"});
+                      {"id", "backend", "model", "memory", "capability", "labels", "memory_used", "intent", "health"});
     NodeDevice device;
     device.info.id = DeviceId(entry.required_text("id").value_or(""));
     read_device_facts(entry, device);
-    device.memory_bytes_foreign = entry.bytes("foreign");
-    assign(device.intent, entry.word<Intent>("intent", intents));
-    assign(device.health, entry.word<Health>("health", healths));
+    device.memory_bytes_used = entry.bytes("memory_used");
+    assign(device.intent, entry.word<Intent>("intent", world::words<Intent>));
+    assign(device.health, entry.word<Health>("health", world::words<Health>));
     if (device.info.id.empty()) entry.fail("id", "the id of a device is empty", "use the device's UUID");
     node.devices.push_back(std::move(device));
   }

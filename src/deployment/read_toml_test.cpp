@@ -101,10 +101,8 @@ TEST(ProjectFile, AnUnknownKeyIsAnErrorAtItsPlaceWithTheNearestKnownOne) {
             "berth.toml:6:1: unknown key \"replica\" in [[deployment]] | did you mean \"replicas\"?");
   EXPECT_EQ(project_error("[clutser]\nname = \"x\"\n"),
             "berth.toml:1:2: unknown key \"clutser\" in the project file | did you mean \"cluster\"?");
-  EXPECT_EQ(
-      project_error(one + "[deployment.serving]\n  qqq = 1\n"),
-      "berth.toml:7:3: unknown key \"qqq\" in [deployment.serving] | known are max_concurrent, "
-      "on_capacity_exhausted, fallback, policy, host, path, open, queue_timeout, queue_max, key, affinity, reach");
+  EXPECT_EQ(project_error(one + "[deployment.rollout]\n  qqq = 1\n"),
+            "berth.toml:7:3: unknown key \"qqq\" in [deployment.rollout] | known are surge, unavailable");
 }
 
 TEST(ProjectFile, AWrongTypeIsAnErrorAtItsPlace) {
@@ -237,7 +235,7 @@ gpus = { count = 2, model = "H200", memory = "80GiB", capability = "9.0", labels
 id = "GPU-1"
 backend = "opencl"
 memory = "8GiB"
-foreign = "1GiB"
+memory_used = "1GiB"
 intent = "cordoned"
 health = "lost"
 )",
@@ -261,7 +259,7 @@ health = "lost"
   EXPECT_EQ(node.devices[1].info.backend, "cuda");
   EXPECT_EQ(node.devices[2].info.backend, "opencl");
   EXPECT_EQ(node.devices[2].info.capability, std::nullopt) << "unknown is absent";
-  EXPECT_EQ(node.devices[2].memory_bytes_foreign, gib);
+  EXPECT_EQ(node.devices[2].memory_bytes_used, gib);
   EXPECT_EQ(node.devices[2].intent, Intent::cordoned);
   EXPECT_EQ(node.devices[2].health, Health::lost);
 }
@@ -278,6 +276,9 @@ TEST(FleetFile, WrongInputIsAnErrorWithItsPlace) {
             "fleet.toml:3:1: unknown key \"gpu\" in [[node]] | did you mean \"gpus\"?");
   EXPECT_EQ(fleet_error("[[node]]\nname = \"a\"\ngpus = 8\n"),
             "fleet.toml:3:8: gpus in [[node]] is a whole number | it takes a table");
+  EXPECT_EQ(fleet_error("[[node]]\nname = \"a\"\n[[node.device]]\nid = \"G\"\nforeign = \"1GiB\"\n"),
+            "fleet.toml:5:1: [[node.device]] no longer has the key foreign | write memory_used: the memory that any "
+            "process uses");
   EXPECT_EQ(fleet_error("[[node]]\nname = \"a b\"\n").find("fleet.toml:2:1: \"a b\" is not a valid name"), 0u);
   EXPECT_EQ(fleet_error(""), "no error") << "an empty fleet is a fleet";
 }

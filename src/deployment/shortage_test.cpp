@@ -60,13 +60,13 @@ TEST(Shortage, MemoryOfANodeIsSaidInOneSentence) {
 TEST(OtherUse, AnExclusiveReplicaWithoutAnAmountTakesIdleGpus) {
   // The two GPUs with the fewest bytes free are in use: best_fit would like them most.
   Fleet fleet{{gpu_node("n", 4)}};
-  device(fleet, 0).memory_bytes_foreign = 30 * gib;
+  device(fleet, 0).memory_bytes_used = 30 * gib;
   device(fleet, 1).other_processes = 1;
   EXPECT_EQ(places(plan_one(gpu_spec("llm", 1, 2), fleet)), Words{"n/gpu2 n/gpu3"});
   EXPECT_EQ(reason_of(gpu_spec("llm", 1, 3), fleet),
             "no node has 3 GPUs that others leave free; the nearest, n, has 2 (n/gpu0: 30.0 GiB of its 80.0 GiB are in "
             "use)");
-  device(fleet, 0).memory_bytes_foreign.reset();
+  device(fleet, 0).memory_bytes_used.reset();
   device(fleet, 0).answers = false;
   EXPECT_NE(reason_of(gpu_spec("llm", 1, 3), fleet).find("n/gpu0: does not answer"), std::string::npos);
   device(fleet, 0).answers = true;
@@ -75,7 +75,7 @@ TEST(OtherUse, AnExclusiveReplicaWithoutAnAmountTakesIdleGpus) {
 
 TEST(OtherUse, GpusThatOthersUseComeLastAlsoWithAnAmount) {
   Fleet fleet{{gpu_node("n", 3)}};
-  device(fleet, 0).memory_bytes_foreign = 40 * gib;
+  device(fleet, 0).memory_bytes_used = 40 * gib;
   device(fleet, 1).used_by_others = true;
   DeploymentSpec spec = gpu_spec("d", 1);
   spec.memory_bytes = 30 * gib;
@@ -111,7 +111,7 @@ TEST(OtherUse, AReplicaThatRunsIsNotMovedForItsOwnUse) {
   Fleet fleet{{gpu_node("n", 2)}};
   const DeploymentSpec spec = gpu_spec("d", 1);
   const Plan first = plan_one(spec, fleet);
-  device(fleet, 0).memory_bytes_foreign = 70 * gib;
+  device(fleet, 0).memory_bytes_used = 70 * gib;
   device(fleet, 0).other_processes = 1;
   device(fleet, 0).used_by_others = true;
   EXPECT_TRUE(plan_one(spec, fleet, first.assignments).actions.empty());

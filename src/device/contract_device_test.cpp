@@ -124,9 +124,9 @@ TEST_P(DeviceContract, ASampleIsPlausible) {
   if (sample->memory_bytes_total && device_->info().memory_bytes_total) {
     EXPECT_EQ(*sample->memory_bytes_total, *device_->info().memory_bytes_total);
   }
-  if (sample->utilisation) {
-    EXPECT_GE(*sample->utilisation, 0.0);
-    EXPECT_LE(*sample->utilisation, 1.0);
+  if (sample->utilization) {
+    EXPECT_GE(*sample->utilization, 0.0);
+    EXPECT_LE(*sample->utilization, 1.0);
   }
 }
 
@@ -149,8 +149,8 @@ TEST_P(DeviceContract, AnObservationIsPlausibleAndNeedsNoOpenDevice) {
     EXPECT_GE(seen->sampled_at, before);
     EXPECT_LE(seen->sampled_at, clock_->now());
     const auto share = [](std::optional<double> value) { return !value || (*value >= 0.0 && *value <= 1.0); };
-    EXPECT_TRUE(share(seen->load.utilisation)) << *seen->load.utilisation;
-    EXPECT_TRUE(share(seen->memory_utilisation)) << *seen->memory_utilisation;
+    EXPECT_TRUE(share(seen->load.utilization)) << *seen->load.utilization;
+    EXPECT_TRUE(share(seen->memory_utilization)) << *seen->memory_utilization;
     const auto total = seen->load.memory_bytes_total, free = seen->load.memory_bytes_free;
     EXPECT_EQ(total, GetParam().info.memory_bytes_total);
     EXPECT_TRUE(!total || !free || *free <= *total);

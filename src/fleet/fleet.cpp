@@ -43,6 +43,13 @@ constexpr Names<Role, 7> roles{{{Role::read, "read"},
                                 {Role::gateway, "gateway"},
                                 {Role::call, "call"}}};
 
+constexpr Names<HolderKind, 4> holder_kinds{{{HolderKind::replica, "replica"},
+                                             {HolderKind::job, "job"},
+                                             {HolderKind::lease, "lease"},
+                                             {HolderKind::foreign, "foreign"}}};
+constexpr Names<LeaseKind, 2> lease_kinds{{{LeaseKind::lease, "lease"}, {LeaseKind::job, "job"}}};
+constexpr Names<LeaseState, 2> lease_states{{{LeaseState::running, "running"}, {LeaseState::waiting, "waiting"}}};
+
 template <class T, std::size_t N>
 std::string_view name_in(const Names<T, N>& names, T value) noexcept {
   for (const auto& [one, name] : names) {
@@ -66,6 +73,9 @@ std::string to_string(const ReplicaKey& key) { return name_of(key) + "#" + std::
 std::string_view to_string(ReplicaState state) noexcept { return name_in(states, state); }
 std::string_view to_string(EventKind kind) noexcept { return name_in(kinds, kind); }
 std::string_view to_string(EndpointState state) noexcept { return name_in(endpoint_states, state); }
+std::string_view to_string(HolderKind kind) noexcept { return name_in(holder_kinds, kind); }
+std::string_view to_string(LeaseKind kind) noexcept { return name_in(lease_kinds, kind); }
+std::string_view to_string(LeaseState state) noexcept { return name_in(lease_states, state); }
 std::string_view to_string(Role role) noexcept { return name_in(roles, role); }
 std::optional<Role> role_named(std::string_view name) noexcept { return value_in(roles, name); }
 

@@ -1,5 +1,5 @@
 // The nouns of a fleet: what is wanted, what was decided, what the nodes report. Plain data that the store
-// keeps, the controller decides on and the agents act on; src/format has its JSON.
+// keeps, the controller decides on and the agents act on; src/fleet_format has its JSON.
 #pragma once
 
 #include <compare>

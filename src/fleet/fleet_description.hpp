@@ -6,12 +6,11 @@
 
 #include "deployment/spec_description.hpp"
 #include "fleet/fleet.hpp"
+#include "inventory/device_description.hpp"
 #include "world/description.hpp"
 
 namespace berth::world {
 
-template <>
-inline constexpr std::array words<Intent>{Intent::in_service, Intent::cordoned, Intent::draining};
 template <>
 inline constexpr std::array words<fleet::ReplicaState>{fleet::ReplicaState::waiting,     fleet::ReplicaState::starting,
                                                        fleet::ReplicaState::ready,       fleet::ReplicaState::unready,

@@ -5,16 +5,20 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "berth/device_info.hpp"
 #include "berth/device_view.hpp"
+#include "berth/telemetry.hpp"
 
 namespace berth::fleet {
 
 // Who uses a device.
+enum class HolderKind : std::uint8_t { replica, job, lease, foreign };
+std::string_view to_string(HolderKind kind) noexcept;
 struct ReportedHolder {
-  std::string kind;  // "replica", "job", "lease" or "foreign"
+  HolderKind kind = HolderKind::foreign;
   std::string name;
   std::string user;  // empty: not known
   std::optional<std::uint64_t> memory_bytes;
@@ -23,7 +27,7 @@ struct ReportedHolder {
 
 struct ReportedProcess {
   std::uint64_t pid = 0;
-  std::string kind;  // "own", "berth" or "foreign"
+  ProcessKind kind = ProcessKind::foreign;
   std::string name;
   std::optional<std::uint64_t> memory_bytes, uid;
   bool graphics = false;
@@ -31,7 +35,7 @@ struct ReportedProcess {
 };
 
 struct ReportedDeviceEvent {
-  std::string kind;  // "xid", "recovery_action", "ecc_error" or "unavailable"
+  DeviceEvent::Kind kind = DeviceEvent::Kind::xid;
   std::optional<std::uint64_t> code;
   std::string action;
   std::uint64_t age_ms = 0;
@@ -49,7 +53,7 @@ struct ReportedDevice {
   std::optional<std::uint64_t> memory_bytes_free, memory_bytes_own, memory_bytes_berth, memory_bytes_foreign,
       memory_bytes_unattributed, memory_bytes_promised;
   std::optional<std::uint64_t> active_streams, queue_depth, ecc_corrected, ecc_uncorrected, remapped_rows;
-  std::optional<double> utilisation, memory_utilisation, power_watts, power_limit_watts, temperature_celsius,
+  std::optional<double> utilization, memory_utilization, power_watts, power_limit_watts, temperature_celsius,
       memory_temperature_celsius, clock_mhz, memory_clock_mhz;
   std::string recovery_action;
   std::optional<std::vector<std::string>> throttle_reasons;
@@ -63,12 +67,16 @@ struct ReportedDevice {
 };
 
 // A job or a lease of the node's ledger that is not of a replica.
+enum class LeaseKind : std::uint8_t { lease, job };
+std::string_view to_string(LeaseKind kind) noexcept;
+enum class LeaseState : std::uint8_t { running, waiting };
+std::string_view to_string(LeaseState state) noexcept;
 struct ReportedLease {
-  std::string kind = "lease";  // or "job"
-  std::string name;            // of a job; else the number of the lease
-  std::string id;              // of a job
+  LeaseKind kind = LeaseKind::lease;
+  std::string name;  // of a job; else the number of the lease
+  std::string id;    // of a job
   std::string user, command;
-  bool is_waiting = false;
+  LeaseState state = LeaseState::running;
   std::vector<std::string> devices;
   bool exclusive = false;
   double age_s = 0;

@@ -19,18 +19,8 @@ std::int64_t age_ms(TimePoint then, TimePoint now) {
   return std::max<std::int64_t>(0, (now - then) / std::chrono::milliseconds(1));
 }
 
-std::string_view kind_word(DeviceEvent::Kind kind) {
-  switch (kind) {
-    case DeviceEvent::Kind::xid: return "xid";
-    case DeviceEvent::Kind::recovery_action: return "recovery_action";
-    case DeviceEvent::Kind::ecc_error: return "ecc_error";
-    case DeviceEvent::Kind::unavailable: return "unavailable";
-  }
-  return "xid";
-}
-
 json::object event_to_json(const DeviceEvent& event, TimePoint now) {
-  json::object out{{"kind", kind_word(event.kind)}};
+  json::object out{{"kind", to_string(event.kind)}};
   if (event.kind == DeviceEvent::Kind::xid) out["code"] = event.code;
   if (event.kind == DeviceEvent::Kind::recovery_action)
     out["action"] = to_string(static_cast<RecoveryAction>(event.code));
@@ -47,8 +37,8 @@ void put_telemetry(json::object& out, const Telemetry& seen, TimePoint now) {
   put(out, "memory_bytes_unattributed", seen.memory_use.unattributed);
   put(out, "active_streams", seen.load.active_streams);
   put(out, "queue_depth", seen.load.queue_depth);
-  put(out, "utilisation", seen.load.utilisation);
-  put(out, "memory_utilisation", seen.memory_utilisation);
+  put(out, "utilization", seen.load.utilization);
+  put(out, "memory_utilization", seen.memory_utilization);
   put(out, "power_watts", seen.power_watts);
   put(out, "power_limit_watts", seen.power_limit_watts);
   put(out, "temperature_celsius", seen.temperature_celsius);

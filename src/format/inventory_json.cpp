@@ -9,6 +9,7 @@
 #include "format/device_json.hpp"
 #include "format/json_reading.hpp"
 #include "format/json_text.hpp"
+#include "inventory/device_description.hpp"
 #include "inventory/device_row.hpp"
 
 namespace berth::format {
@@ -29,9 +30,8 @@ std::uint64_t bytes_of(const json::value& value, const std::string& where) {
   return *bytes;
 }
 
-Health health_word_of(const json::value& value, const std::string& where) {
-  return word_of(value, {Health::healthy, Health::suspect, Health::quarantined, Health::probation, Health::lost},
-                 where);
+Health health_of(const json::value& value, const std::string& where) {
+  return word_of<Health>(value, world::words<Health>, where);
 }
 
 std::string not_empty(std::string text, const std::string& where) {
@@ -84,8 +84,7 @@ namespace {
 DeviceProcess process_of(const json::value& value, const std::string& where) {
   const json::object& object = object_of(value, where);
   DeviceProcess process;
-  process.kind = word_of(member(object, "kind", where), {ProcessKind::own, ProcessKind::berth, ProcessKind::foreign},
-                         where + ".kind");
+  process.kind = word_of<ProcessKind>(member(object, "kind", where), world::words<ProcessKind>, where + ".kind");
   process.memory_bytes = optional_member(object, "memory_bytes", where, bytes_of);
   process.graphics = optional_member(object, "graphics", where, bool_of).value_or(false);
   return process;
@@ -95,7 +94,9 @@ DeviceProcess process_of(const json::value& value, const std::string& where) {
 Telemetry telemetry_of(const json::object& object, const std::string& where) {
   Telemetry seen;
   seen.load.memory_bytes_total = optional_member(object, "memory_bytes_total", where, bytes_of);
-  seen.load.utilisation = optional_member(object, "utilisation", where, real_of);
+  // Until 0.1.0 it was utilisation.
+  seen.load.utilization =
+      optional_member(object, object.contains("utilization") ? "utilization" : "utilisation", where, real_of);
   seen.memory_use.foreign = optional_member(object, "memory_bytes_foreign", where, bytes_of);
   seen.memory_use.unattributed = optional_member(object, "memory_bytes_unattributed", where, bytes_of);
   if (const json::value* processes = object.if_contains("processes")) {
@@ -111,7 +112,7 @@ NodeDevice device_of(const json::value& value, const std::string& where) {
   device.info = device_info_of(value, where);
   const json::object& object = object_of(value, where);
   device.intent = optional_member(object, "intent", where, intent_of).value_or(Intent::in_service);
-  device.health = optional_member(object, "health", where, health_word_of).value_or(Health::healthy);
+  device.health = optional_member(object, "health", where, health_of).value_or(Health::healthy);
   device.memory_bytes_promised = optional_member(object, "memory_bytes_promised", where, bytes_of).value_or(0);
   device.holders = optional_member(object, "holders", where, small_of).value_or(0);
   device.held_exclusively = optional_member(object, "held_exclusively", where, bool_of).value_or(false);
@@ -120,11 +121,13 @@ NodeDevice device_of(const json::value& value, const std::string& where) {
   // Said outright in what node_view_to_json has written, which is without the processes.
   device.other_processes = optional_member(object, "other_processes", where, small_of).value_or(others.processes);
   device.used_by_others = optional_member(object, "used_by_others", where, bool_of).value_or(others.used);
-  device.memory_bytes_foreign = optional_member(object, "memory_bytes_foreign", where, bytes_of);
-  // Memory that is not free counts as foreign, whichever process uses it.
-  const auto free = optional_member(object, "memory_bytes_free", where, bytes_of);
-  if (free && device.info.memory_bytes_total)
-    device.memory_bytes_foreign = *device.info.memory_bytes_total - std::min(*free, *device.info.memory_bytes_total);
+  device.memory_bytes_used = optional_member(object, "memory_bytes_used", where, bytes_of);
+  const auto total = device.info.memory_bytes_total,
+             free = optional_member(object, "memory_bytes_free", where, bytes_of);
+  if (!device.memory_bytes_used && total && free) device.memory_bytes_used = *total - std::min(*total, *free);
+  // Until 0.1.0 node_view_to_json() wrote it under this name.
+  if (!device.memory_bytes_used)
+    device.memory_bytes_used = optional_member(object, "memory_bytes_foreign", where, bytes_of);
   return device;
 }
 
@@ -151,7 +154,7 @@ NodeView node_view_of(const json::value& value, const std::string& where) {
   for (std::string& taint : optional_member(source, "taints", at, texts_of).value_or(std::vector<std::string>{}))
     node.taints.insert(std::move(taint));
   node.intent = optional_member(source, "intent", at, intent_of).value_or(Intent::in_service);
-  node.health = optional_member(source, "health", at, health_word_of).value_or(Health::healthy);
+  node.health = optional_member(source, "health", at, health_of).value_or(Health::healthy);
 
   std::vector<DeviceId> ids;
   for (const json::value& device : array_of(member(object, "devices", where), where + ".devices")) {
@@ -220,7 +223,12 @@ json::object node_view_to_json(const NodeView& node) {
     json::object entry = device_info_to_json(device.info);
     entry["health"] = to_string(device.health);
     if (device.intent != Intent::in_service) entry["intent"] = to_string(device.intent);
-    if (device.memory_bytes_foreign) entry["memory_bytes_foreign"] = *device.memory_bytes_foreign;
+    if (device.memory_bytes_used) {
+      entry["memory_bytes_used"] = *device.memory_bytes_used;
+      // What servers of 0.1.0 read: agents are upgraded before their server.
+      if (const auto total = device.info.memory_bytes_total)
+        entry["memory_bytes_free"] = *total - std::min(*total, *device.memory_bytes_used);
+    }
     if (device.memory_bytes_promised) entry["memory_bytes_promised"] = device.memory_bytes_promised;
     if (device.holders) entry["holders"] = device.holders;
     if (device.held_exclusively) entry["held_exclusively"] = true;

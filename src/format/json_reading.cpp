@@ -5,6 +5,7 @@
 
 #include "deployment/identifiers.hpp"
 #include "format/json_text.hpp"
+#include "inventory/device_description.hpp"
 #include "world/printable.hpp"
 
 namespace berth::format {
@@ -148,7 +149,7 @@ Capability capability_of(const json::value& value, const std::string& where) {
 }
 
 Intent intent_of(const json::value& value, const std::string& where) {
-  return word_of(value, {Intent::in_service, Intent::cordoned, Intent::draining}, where);
+  return word_of<Intent>(value, world::words<Intent>, where);
 }
 
 std::vector<std::string> texts_of(const json::value& value, const std::string& where) {

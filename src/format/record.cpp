@@ -11,6 +11,7 @@
 #include "deployment/identifiers.hpp"
 #include "format/inventory_json.hpp"
 #include "format/json_reading.hpp"
+#include "inventory/device_description.hpp"
 #include "world/printable.hpp"
 #include "world/wall_time.hpp"
 
@@ -205,11 +206,8 @@ DecisionRecord::Device recorded_device_of(const json::value& value, const std::s
   if (view.weight_milli == 0) throw JsonError{where + ".weight_milli is zero"};
   view.sample = word_of(member(object, "sample", where), {SampleState::unknown, SampleState::fresh, SampleState::stale},
                         where + ".sample");
-  view.intent = word_of(member(object, "intent", where), {Intent::in_service, Intent::cordoned, Intent::draining},
-                        where + ".intent");
-  view.health = word_of(member(object, "health", where),
-                        {Health::healthy, Health::suspect, Health::quarantined, Health::probation, Health::lost},
-                        where + ".health");
+  view.intent = word_of<Intent>(member(object, "intent", where), world::words<Intent>, where + ".intent");
+  view.health = word_of<Health>(member(object, "health", where), world::words<Health>, where + ".health");
   return device;
 }
 

@@ -11,8 +11,8 @@
 #include <set>
 #include <thread>
 
+#include "fleet_format/fleet_json.hpp"
 #include "format/answer_error.hpp"
-#include "format/fleet_json.hpp"
 #include "gateway/gateway.hpp"
 #include "gateway/report_sender.hpp"
 #include "http/listening.hpp"

@@ -1,7 +1,7 @@
 // What requests through a real gateway leave behind.
 #include <boost/json.hpp>
 
-#include "format/fleet_json.hpp"
+#include "fleet_format/fleet_json.hpp"
 #include "gateway/test_fleet.hpp"
 
 namespace berth::gateway {

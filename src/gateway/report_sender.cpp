@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "berth/clock.hpp"
-#include "format/fleet_json.hpp"
+#include "fleet_format/fleet_json.hpp"
 
 namespace berth::gateway {
 

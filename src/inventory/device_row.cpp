@@ -30,7 +30,7 @@ OtherUse use_by_others(const Telemetry& seen) {
   const std::uint64_t total = seen.load.memory_bytes_total.value_or(0);
   use.used = use.processes > 0 || foreign > (desktop ? graphics_bytes : 0) ||
              seen.memory_use.unattributed.value_or(0) > driver_reserve_bytes(total) ||
-             (!ours && seen.load.utilisation.value_or(0) >= busy);
+             (!ours && seen.load.utilization.value_or(0) >= busy);
   return use;
 }
 

@@ -71,7 +71,7 @@ struct OtherUse {
 };
 // Graphics processes that together use less than this (a desktop) are not counted.
 inline constexpr std::uint64_t desktop_bytes_max = std::uint64_t{1} << 30;
-// Utilisation counts only if no process of Berth can have caused it.
+// Utilization counts only if no process of Berth can have caused it.
 OtherUse use_by_others(const Telemetry& seen);
 
 // The health of a device according to its last telemetry. A device that cannot be

@@ -20,7 +20,7 @@ TEST(OtherUse, OnlyForeignProcessesAreCounted) {
   Telemetry seen;
   EXPECT_EQ(use_by_others(seen), (OtherUse{0, false})) << "nothing is known";
   seen.processes = {process(ProcessKind::own, gib), process(ProcessKind::berth, gib)};
-  seen.load.utilisation = 0.9;
+  seen.load.utilization = 0.9;
   EXPECT_EQ(use_by_others(seen), (OtherUse{0, false})) << "the load is its own";
   seen.processes->push_back(process(ProcessKind::foreign, gib));
   EXPECT_EQ(use_by_others(seen), (OtherUse{1, true}));
@@ -43,9 +43,9 @@ TEST(OtherUse, LoadAndMemoryWithoutAProcessListCount) {
   seen.memory_use.unattributed = 30 * gib;
   EXPECT_TRUE(use_by_others(seen).used) << "processes that another namespace hides";
   seen.memory_use = {};
-  seen.load.utilisation = 0.04;
+  seen.load.utilization = 0.04;
   EXPECT_FALSE(use_by_others(seen).used);
-  seen.load.utilisation = 0.97;
+  seen.load.utilization = 0.97;
   EXPECT_TRUE(use_by_others(seen).used);
 }
 

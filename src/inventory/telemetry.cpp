@@ -16,6 +16,16 @@ std::string_view to_string(RecoveryAction action) noexcept {
   return "none";
 }
 
+std::string_view to_string(DeviceEvent::Kind kind) noexcept {
+  switch (kind) {
+    case DeviceEvent::Kind::xid: return "xid";
+    case DeviceEvent::Kind::recovery_action: return "recovery_action";
+    case DeviceEvent::Kind::ecc_error: return "ecc_error";
+    case DeviceEvent::Kind::unavailable: return "unavailable";
+  }
+  return "xid";
+}
+
 std::string_view to_string(ProcessKind kind) noexcept {
   switch (kind) {
     case ProcessKind::own: return "own";

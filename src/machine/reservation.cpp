@@ -162,7 +162,7 @@ void order_used_by_load(std::span<DeviceView> views, const MachineSnapshot& obse
     long busy = 0;
     std::uint64_t used = 0;
     if (views[i].used_by_others && telemetry) {
-      busy = std::lround(100 * telemetry->load.utilisation.value_or(0));
+      busy = std::lround(100 * telemetry->load.utilization.value_or(0));
       used = std::numeric_limits<std::uint64_t>::max() - telemetry->load.memory_bytes_free.value_or(0);
     }
     return std::tuple(busy, used, views[i].id_order);

@@ -79,9 +79,9 @@ TEST(Views, ContainOtherProcessesOnADevice) {
   device.telemetry->load.memory_bytes_total = 80 * gib;
   LedgerSnapshot snapshot;
   EXPECT_FALSE(views_of(observed, snapshot)[0].used_by_others);
-  device.telemetry->load.utilisation = 0.97;
+  device.telemetry->load.utilization = 0.97;
   EXPECT_TRUE(views_of(observed, snapshot)[0].used_by_others);
-  device.telemetry->load.utilisation = 0;
+  device.telemetry->load.utilization = 0;
   add_process(device, ProcessIdentity{4712, 1, 3}, gib / 2);
   device.telemetry->processes->back().graphics = true;
   EXPECT_EQ(views_of(observed, snapshot)[0].other_processes, 0U) << "a display";
@@ -105,7 +105,7 @@ TEST(Views, AmongEqualDevicesInUseTheLessBusyComesFirst) {
   for (std::size_t i = 0; i < 3; ++i) {
     observed.devices[i].telemetry->load.memory_bytes_total = 80;
     add_process(observed.devices[i], ProcessIdentity{4711 + static_cast<std::uint32_t>(i), 1, 3}, 50);
-    observed.devices[i].telemetry->load.utilisation = i == 0 ? 0.99 : 0.4;
+    observed.devices[i].telemetry->load.utilization = i == 0 ? 0.99 : 0.4;
   }
   const std::vector<DeviceView> views = views_of(observed, {});
   EXPECT_EQ(views[3].id_order, 0U) << "unused";

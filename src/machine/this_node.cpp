@@ -28,7 +28,7 @@ NodeDevice node_device(const inventory::DeviceRow& row) {
   if (row.seen && row.seen->load.memory_bytes_total) device.info.memory_bytes_total = row.seen->load.memory_bytes_total;
   const Maybe total = device.info.memory_bytes_total,
               free = row.seen ? Maybe(row.seen->load.memory_bytes_free) : Maybe();
-  if (total && free) device.memory_bytes_foreign = *total - std::min(*free, *total);
+  if (total && free) device.memory_bytes_used = *total - std::min(*free, *total);
   return device;
 }
 
@@ -70,7 +70,7 @@ NodeDevice node_device_without(const inventory::DeviceRow& row, const std::set<i
   for (const auto& [lease, bytes] : own) {
     const auto& [promised, used] = bytes;
     take(device.memory_bytes_promised, promised - std::min(promised, used));
-    if (device.memory_bytes_foreign) take(*device.memory_bytes_foreign, used);
+    if (device.memory_bytes_used) take(*device.memory_bytes_used, used);
   }
   return device;
 }

@@ -41,7 +41,7 @@ inventory::DeviceRow shared_device() {
 TEST(ThisNode, CountsAllThatIsHeld) {
   const NodeDevice device = node_device(shared_device());
   EXPECT_EQ(device.memory_bytes_promised, 20 * gib);
-  EXPECT_EQ(device.memory_bytes_foreign, 35 * gib);
+  EXPECT_EQ(device.memory_bytes_used, 35 * gib);
   EXPECT_EQ(device.holders, 3u);
   EXPECT_TRUE(device.held_exclusively);
 }
@@ -49,7 +49,7 @@ TEST(ThisNode, CountsAllThatIsHeld) {
 TEST(ThisNode, LeavesOutALeaseWithThoseNestedInIt) {
   const NodeDevice device = node_device_without(shared_device(), {ann(1)});
   EXPECT_EQ(device.memory_bytes_promised, 5 * gib);
-  EXPECT_EQ(device.memory_bytes_foreign, 20 * gib);
+  EXPECT_EQ(device.memory_bytes_used, 20 * gib);
   EXPECT_EQ(device.holders, 1u);
   EXPECT_TRUE(device.held_exclusively);
 }
@@ -66,7 +66,7 @@ TEST(ThisNode, TheNumberOfALeaseIsThatOfItsUser) {
 TEST(ThisNode, WithoutAllLeasesTheDeviceIsFree) {
   const NodeDevice device = node_device_without(shared_device(), {ann(1), bob(3)});
   EXPECT_EQ(device.memory_bytes_promised, 0u);
-  EXPECT_EQ(device.memory_bytes_foreign, 0u);
+  EXPECT_EQ(device.memory_bytes_used, 0u);
   EXPECT_EQ(device.holders, 0u);
   EXPECT_FALSE(device.held_exclusively);
 }

@@ -1,6 +1,6 @@
 #include "relay/control.hpp"
 
-#include "format/described_json.hpp"
+#include "fleet_format/described_json.hpp"
 #include "relay/control_description.hpp"
 
 namespace berth::relay {

@@ -3,7 +3,7 @@
 #include <boost/json.hpp>
 
 #include "fleet/bounds.hpp"
-#include "format/fleet_json.hpp"
+#include "fleet_format/fleet_json.hpp"
 #include "format/json_text.hpp"
 #include "world/printable.hpp"
 

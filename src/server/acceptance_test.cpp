@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "fleet/bounds.hpp"
-#include "format/fleet_json.hpp"
+#include "fleet_format/fleet_json.hpp"
 #include "store/engine.hpp"
 
 namespace berth::server {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 
-#include "format/fleet_json.hpp"
+#include "fleet_format/fleet_json.hpp"
 #include "format/json_reading.hpp"
 #include "server/answers.hpp"
 #include "server/openapi.hpp"
@@ -22,8 +22,7 @@ constexpr std::chrono::milliseconds change_every{250}, api_tick_every{1'000};
 constexpr std::uint64_t events_max = 1000;
 
 Intent intent_in(const json::object& body, const std::string& where) {
-  return format::word_of(format::member(body, "intent", where),
-                         {Intent::in_service, Intent::cordoned, Intent::draining}, where + ".intent");
+  return format::intent_of(format::member(body, "intent", where), where + ".intent");
 }
 
 bool dry_run_in(const json::object& body, const std::string& where) {

@@ -2,7 +2,7 @@
 #include <boost/json.hpp>
 
 #include "deployment/identifiers.hpp"
-#include "format/fleet_json.hpp"
+#include "fleet_format/fleet_json.hpp"
 #include "http/secret.hpp"
 #include "server/answers.hpp"
 #include "server/api.hpp"

@@ -1,7 +1,7 @@
 // The part of the API that changes what is wanted and who may do what, and the part that agents use.
 #include <boost/json.hpp>
 
-#include "format/fleet_json.hpp"
+#include "fleet_format/fleet_json.hpp"
 #include "server/answers.hpp"
 #include "server/api.hpp"
 #include "server/views.hpp"

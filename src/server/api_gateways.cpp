@@ -2,7 +2,7 @@
 #include <boost/json.hpp>
 
 #include "berth/shard_table.hpp"
-#include "format/fleet_json.hpp"
+#include "fleet_format/fleet_json.hpp"
 #include "http/listening.hpp"
 #include "http/request_checks.hpp"
 #include "server/answers.hpp"

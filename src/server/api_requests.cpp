@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 
-#include "format/fleet_json.hpp"
+#include "fleet_format/fleet_json.hpp"
 #include "http/request_checks.hpp"
 #include "server/answers.hpp"
 #include "server/api.hpp"

@@ -31,8 +31,8 @@ void History::add(const NodeView& node, const std::vector<fleet::ReportedDevice>
     Sample sample;
     sample.at_ms = now_ms;
     if (const auto total = device.info.memory_bytes_total; total && device.memory_bytes_free)
-      sample.used_bytes = *total - std::min(*total, *device.memory_bytes_free);
-    sample.utilisation = device.utilisation;
+      sample.memory_bytes_used = *total - std::min(*total, *device.memory_bytes_free);
+    sample.utilization = device.utilization;
     sample.celsius = device.temperature_celsius;
     samples.push_back(sample);
   }
@@ -42,8 +42,8 @@ void History::forget(const NodeId& node) { samples_.erase(node); }
 
 json::object History::samples(const NodeId& node, const std::string& device) const {
   json::object out;
-  json::array at, used, utilisation, celsius;
-  bool has_used = false, has_utilisation = false, has_celsius = false;
+  json::array at, used, utilization, celsius;
+  bool has_used = false, has_utilization = false, has_celsius = false;
   const auto add = [](json::array& array, const auto& value, bool& has) {
     has = has || value.has_value();
     array.push_back(value ? json::value(*value) : json::value(nullptr));
@@ -52,15 +52,15 @@ json::object History::samples(const NodeId& node, const std::string& device) con
   if (of_node != samples_.end() && of_node->second.contains(device)) {
     for (const Sample& sample : of_node->second.at(device)) {
       at.emplace_back(sample.at_ms);
-      add(used, sample.used_bytes, has_used);
-      add(utilisation, sample.utilisation, has_utilisation);
+      add(used, sample.memory_bytes_used, has_used);
+      add(utilization, sample.utilization, has_utilization);
       add(celsius, sample.celsius, has_celsius);
     }
   }
   out["t_ms"] = std::move(at);
-  if (has_used) out["used_bytes"] = std::move(used);
-  if (has_utilisation) out["utilization"] = std::move(utilisation);
-  if (has_celsius) out["temperature_c"] = std::move(celsius);
+  if (has_used) out["memory_bytes_used"] = std::move(used);
+  if (has_utilization) out["utilization"] = std::move(utilization);
+  if (has_celsius) out["temperature_celsius"] = std::move(celsius);
   return out;
 }
 

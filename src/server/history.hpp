@@ -1,4 +1,4 @@
-// An hour of samples of every device, for the page: memory in use, utilisation, temperature, every ten seconds. In
+// An hour of samples of every device, for the page: memory in use, utilization, temperature, every ten seconds. In
 // memory only.
 #pragma once
 
@@ -21,14 +21,14 @@ class History {
   // first is kept.
   void add(const NodeView& node, const std::vector<fleet::ReportedDevice>& devices, std::uint64_t now_ms);
   void forget(const NodeId& node);
-  // t_ms, used_bytes, utilization, temperature_c; what was not measured is null.
+  // t_ms, memory_bytes_used, utilization, temperature_celsius; what was not measured is null.
   boost::json::object samples(const NodeId& node, const std::string& device) const;
 
  private:
   struct Sample {
     std::uint64_t at_ms = 0;
-    std::optional<std::uint64_t> used_bytes;
-    std::optional<double> utilisation, celsius;
+    std::optional<std::uint64_t> memory_bytes_used;
+    std::optional<double> utilization, celsius;
   };
   std::map<NodeId, std::map<std::string, std::deque<Sample>>> samples_;
 };

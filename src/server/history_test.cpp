@@ -20,7 +20,7 @@ class Histories : public testing::Test {
   static fleet::ReportedDevice shown(const std::string& id) {
     fleet::ReportedDevice device;
     device.info.id = DeviceId(id);
-    device.utilisation = 0.5;
+    device.utilization = 0.5;
     return device;
   }
   void add(const NodeView& view) {
@@ -58,7 +58,8 @@ TEST_F(Histories, MoreFreeMemoryThanThereIsIsNoMemoryInUse) {
   device.info.memory_bytes_total = 80;
   device.memory_bytes_free = 100;
   history_.add(node("a", "gpu", 1), {device}, 10'000);
-  EXPECT_EQ(history_.samples(NodeId("a"), "gpu0").at("used_bytes").as_array().at(0).to_number<std::uint64_t>(), 0u);
+  EXPECT_EQ(history_.samples(NodeId("a"), "gpu0").at("memory_bytes_used").as_array().at(0).to_number<std::uint64_t>(),
+            0u);
 }
 
 }  // namespace

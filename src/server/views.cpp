@@ -4,11 +4,11 @@
 #include <boost/json.hpp>
 
 #include "deployment/spec_description.hpp"
-#include "format/fleet_json.hpp"
+#include "fleet_format/fleet_json.hpp"
+#include "fleet_format/plan_json.hpp"
+#include "fleet_format/report_json.hpp"
+#include "fleet_format/spec_json.hpp"
 #include "format/inventory_json.hpp"
-#include "format/plan_json.hpp"
-#include "format/report_json.hpp"
-#include "format/spec_json.hpp"
 #include "world/wall_time.hpp"
 
 namespace berth::server {

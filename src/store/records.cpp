@@ -6,8 +6,8 @@
 #include <cstdio>
 
 #include "deployment/spec_description.hpp"
-#include "format/described_json.hpp"
-#include "format/fleet_json.hpp"
+#include "fleet_format/described_json.hpp"
+#include "fleet_format/fleet_json.hpp"
 
 namespace berth::world {
 

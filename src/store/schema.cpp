@@ -4,7 +4,7 @@
 #include <boost/json.hpp>
 
 #include "berth/version.hpp"
-#include "format/fleet_json.hpp"
+#include "fleet_format/fleet_json.hpp"
 #include "store/parts.hpp"
 #include "store/records.hpp"
 #include "store/state.hpp"

@@ -11,6 +11,7 @@
 // keeps what a newer version wrote into its records.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string_view>
@@ -30,19 +31,24 @@ enum class Effect : std::uint8_t {
 enum class Text : std::uint8_t {
   any,
   name,      // letters, digits, '.', '_' and '-', a letter or digit first
-  sentence,  // said by a node: longer text is cut
+  sentence,  // of a node: longer text is cut
+  id,        // of a device: in a report, longer text is refused, since two ids could become equal
 };
 
 // What a table says about a field.
 struct FieldRules {
   std::string_view name;                                                      // in JSON
   std::string_view key = name;                                                // in TOML
+  std::string_view former = {};                                               // in JSON of earlier versions
   std::string_view entry = "label";                                           // what messages call an entry of a map
   std::uint64_t least = 0, most = std::numeric_limits<std::uint64_t>::max();  // of a number
+  std::size_t entries_max = std::numeric_limits<std::size_t>::max();          // of a list in a report
   Effect effect = Effect::restart;
   Text text = Text::any;
   bool is_required = false;
   bool is_always_written = false;  // even where it has its default; see is_sparse
+  bool has_sign = false;           // a fraction that may be below 0
+  bool skips_invalid = false;      // a list whose invalid entries are left out and named in the noun's `problem`
 };
 
 template <class Noun, class Value>
@@ -52,14 +58,20 @@ struct Field : FieldRules {
   constexpr Field(std::string_view its_name, Value Noun::* its_member) : FieldRules{its_name}, member(its_member) {}
   // Its name in TOML, where units are part of the value: "stop_grace" for "stop_grace_s".
   constexpr Field in_files(std::string_view given) const { return with(&FieldRules::key, given); }
+  // Its name in JSON of earlier versions: read where the new name is absent, never written.
+  constexpr Field formerly(std::string_view given) const { return with(&FieldRules::former, given); }
   constexpr Field each(std::string_view given) const { return with(&FieldRules::entry, given); }
   constexpr Field between(std::uint64_t from, std::uint64_t to) const {
     return with(&FieldRules::least, from).with(&FieldRules::most, to);
   }
+  // In a report: the entries of a list after these are left out.
+  constexpr Field up_to(std::size_t entries) const { return with(&FieldRules::entries_max, entries); }
   constexpr Field on_change(Effect given) const { return with(&FieldRules::effect, given); }
   constexpr Field as(Text given) const { return with(&FieldRules::text, given); }
   constexpr Field required() const { return with(&FieldRules::is_required, true); }
   constexpr Field always() const { return with(&FieldRules::is_always_written, true); }
+  constexpr Field either_sign() const { return with(&FieldRules::has_sign, true); }
+  constexpr Field skip_invalid() const { return with(&FieldRules::skips_invalid, true); }
 
  private:
   template <class Property>

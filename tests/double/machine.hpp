@@ -126,7 +126,7 @@ struct Gpu {
   bool is_sliced = false;
   std::vector<NvLink> links;
 
-  unsigned utilisation = 0, memory_utilisation = 0;
+  unsigned utilization = 0, memory_utilization = 0;
   unsigned power_mw = 75'000, power_limit_mw = 700'000;
   unsigned temperature = 35, memory_temperature = 40;
   unsigned clock_mhz = 1980, clock_mhz_max = 1980, memory_clock_mhz = 2619;

@@ -79,7 +79,7 @@ Code nvmlDeviceGetUtilizationRates(DeviceHandle handle, Utilization* rates) {
   return gpu_call("nvmlDeviceGetUtilizationRates", handle, [&](Call& call, Gpu& gpu) -> Code {
     if (gpu.is_sliced) return not_supported;
     const bool busy = call.machine.is_busy(call.state().units[gpu.units.front()]);
-    *rates = {busy ? 100 : gpu.utilisation, gpu.memory_utilisation};
+    *rates = {busy ? 100 : gpu.utilization, gpu.memory_utilization};
     return success;
   });
 }

@@ -198,8 +198,8 @@ class Reader {
 
   // What may change while the machine runs.
   static void configure(Gpu& gpu, Line& line) {
-    take_number(line, "utilisation", gpu.utilisation);
-    take_number(line, "memory_utilisation", gpu.memory_utilisation);
+    take_number(line, "utilization", gpu.utilization);
+    take_number(line, "memory_utilization", gpu.memory_utilization);
     take_number(line, "power_mw", gpu.power_mw);
     take_number(line, "power_limit_mw", gpu.power_limit_mw);
     take_number(line, "temperature", gpu.temperature);

@@ -50,7 +50,7 @@ TEST(OnMachine, LoadIsThatOfTheGpuItselfHoweverTheLibrariesCount) {
   for (int i = 0; i < 8; ++i) {
     const std::string n = std::to_string(i);
     script += "gpu pci=0:" + std::to_string(80 - 10 * i) + ":0\nprocess gpu=" + n + " pid=" + std::to_string(1000 + i) +
-              " bytes=" + std::to_string(10 * i + 1) + "GiB\nset " + n + " utilisation=" + std::to_string(10 * i) +
+              " bytes=" + std::to_string(10 * i + 1) + "GiB\nset " + n + " utilization=" + std::to_string(10 * i) +
               " temperature=" + std::to_string(40 + i) + "\n";
   }
   ASSERT_NO_FATAL_FAILURE(start(script));
@@ -62,7 +62,7 @@ TEST(OnMachine, LoadIsThatOfTheGpuItselfHoweverTheLibrariesCount) {
     ASSERT_TRUE(works(seen));
     EXPECT_EQ(seen->memory_use.foreign, (10 * i + 1) * gib);
     EXPECT_EQ(seen->temperature_celsius, 40 + static_cast<int>(i));
-    EXPECT_DOUBLE_EQ(seen->load.utilisation.value_or(-1), static_cast<double>(i) / 10.0);
+    EXPECT_DOUBLE_EQ(seen->load.utilization.value_or(-1), static_cast<double>(i) / 10.0);
     ASSERT_TRUE(seen->processes && seen->processes->size() == 1);
     EXPECT_EQ(seen->processes->front().pid, 1000 + i);
   }

@@ -39,15 +39,15 @@ std::uint64_t sum(const MemoryUse& use) {
 
 TEST(Telemetry, EveryGaugeIsReadAndObservingMakesNoContext) {
   const Machine m(std::string(two_gpus) +
-                  "set 0 utilisation=97 memory_utilisation=61 power_mw=655500 power_limit_mw=700000 temperature=71 "
+                  "set 0 utilization=97 memory_utilization=61 power_mw=655500 power_limit_mw=700000 temperature=71 "
                   "memory_temperature=84 clock_mhz=1755 memory_clock_mhz=2619 throttle=0x44 ecc_corrected=7 "
                   "ecc_uncorrected=2 rows_corrected=1 rows_uncorrected=3\n");
   const TimePoint before = real_clock().now();
   const Telemetry seen = m.observe(0);
   EXPECT_GE(seen.sampled_at, before);
   EXPECT_LE(seen.sampled_at, real_clock().now());
-  EXPECT_EQ(seen.load.utilisation, 0.97);
-  EXPECT_EQ(seen.memory_utilisation, 0.61);
+  EXPECT_EQ(seen.load.utilization, 0.97);
+  EXPECT_EQ(seen.memory_utilization, 0.61);
   EXPECT_EQ(seen.power_watts, 655.5);
   EXPECT_EQ(seen.power_limit_watts, 700);
   EXPECT_EQ(seen.temperature_celsius, 71);
@@ -74,7 +74,7 @@ TEST(Telemetry, WhatTheDriverDoesNotKnowIsAbsent) {
       "error nvmlDeviceGetMemory* code=3 times=always\n");
   const Telemetry seen = m.observe(0);
   EXPECT_FALSE(seen.power_watts || seen.temperature_celsius || seen.clock_mhz || seen.ecc_corrected);
-  EXPECT_FALSE(seen.remapped_rows || seen.recovery_action || seen.memory_utilisation || seen.load.utilisation);
+  EXPECT_FALSE(seen.remapped_rows || seen.recovery_action || seen.memory_utilization || seen.load.utilization);
   EXPECT_FALSE(seen.processes || seen.throttle_reasons || seen.memory_temperature_celsius);
   EXPECT_FALSE(seen.load.memory_bytes_free || seen.load.memory_bytes_total);
   EXPECT_EQ(seen.memory_use, MemoryUse{});
@@ -194,7 +194,7 @@ TEST(Telemetry, WhereNumbersAreAnotherNamespacesOwnIsUnknownAndNobodyIsNamed) {
 }
 
 TEST(Telemetry, APartHasTheValuesOfItsGpu) {
-  start("gpu memory=80GiB\nset 0 temperature=66 utilisation=50\n");
+  start("gpu memory=80GiB\nset 0 temperature=66 utilization=50\n");
   BackendOptions options;
   options.partitions = {{"cuda:0", {64, 32}}};
   const auto backend = device::make_cuda_backend(options);
@@ -359,7 +359,7 @@ TEST(Telemetry, AStuckGpuDoesNotHoldUpThePool) {
     EXPECT_EQ(count("hung"), 1) << "one question at a time";
     release();
   }
-  also("set 0 utilisation=1\n");
+  also("set 0 utilization=1\n");
   release();
 }
 

@@ -79,7 +79,7 @@ TEST(Slices, AllAreListedAndThoseCudaDoesNotShowSayHowToOpenThem) {
 
 TEST(Slices, ASliceHasMemoryAndProcessesOfItsOwnAndTheRestOfItsGpu) {
   const Machine m(
-      "gpu memory=80GiB\nslice gpu=0 memory=20GiB\nslice gpu=0 memory=10GiB\nset 0 temperature=55 utilisation=40\n"
+      "gpu memory=80GiB\nslice gpu=0 memory=20GiB\nslice gpu=0 memory=10GiB\nset 0 temperature=55 utilization=40\n"
       "process gpu=0 slice=1 pid=4194305 bytes=4GiB\n");
   const Telemetry first = m.observe(0), second = m.observe(1);
   EXPECT_EQ(first.load.memory_bytes_total, 20 * gib);
@@ -88,7 +88,7 @@ TEST(Slices, ASliceHasMemoryAndProcessesOfItsOwnAndTheRestOfItsGpu) {
   ASSERT_EQ(second.processes->size(), 1U);
   EXPECT_EQ(second.memory_use.foreign, 4 * gib);
   EXPECT_EQ(second.temperature_celsius, 55);
-  EXPECT_FALSE(second.load.utilisation) << "nobody says how busy a slice is";
+  EXPECT_FALSE(second.load.utilization) << "nobody says how busy a slice is";
 }
 
 }  // namespace

@@ -2,12 +2,12 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "format/fleet_json.hpp"
+#include "fleet_format/fleet_json.hpp"
+#include "fleet_format/plan_json.hpp"
+#include "fleet_format/spec_json.hpp"
 #include "format/inventory_json.hpp"
 #include "format/json_reading.hpp"
-#include "format/plan_json.hpp"
 #include "format/record.hpp"
-#include "format/spec_json.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   using namespace berth;

@@ -19,7 +19,7 @@ function gpu(random, ordinal, model, total_gib, capability) {
   const id = `GPU-${hex(random, 8)}-${hex(random, 4)}-${hex(random, 4)}-${hex(random, 4)}-${hex(random, 12)}`;
   return {
     id, backend: 'cuda', name: model, ordinal, health: 'healthy', intent: 'in_service', memory_bytes_total: total_gib * gib,
-    memory_bytes_free: (total_gib - 0.5) * gib, memory_bytes_berth: 0, memory_bytes_foreign: 0, memory_bytes_unattributed: 0.5 * gib, utilisation: 0,
+    memory_bytes_free: (total_gib - 0.5) * gib, memory_bytes_berth: 0, memory_bytes_foreign: 0, memory_bytes_unattributed: 0.5 * gib, utilization: 0,
     temperature_celsius: 34, power_watts: 72, power_limit_watts: 700, clock_mhz: 1980, sample_age_ms: 600, capability, numa_node: ordinal < 4 ? 0 : 1,
     pci_address: `0000:${(0x18 + 0x11 * ordinal).toString(16)}:00.0`, labels: {}, holders: [],
   };
@@ -36,10 +36,10 @@ function hold(device, kind, name, user, held_gib, used_gib = held_gib) {
   return device;
 }
 
-function busy(device, utilisation) {
-  device.utilisation = utilisation;
-  device.temperature_celsius = Math.round(36 + 38 * utilisation);
-  device.power_watts = Math.round(80 + 560 * utilisation);
+function busy(device, utilization) {
+  device.utilization = utilization;
+  device.temperature_celsius = Math.round(36 + 38 * utilization);
+  device.power_watts = Math.round(80 + 560 * utilization);
 }
 
 function node(name, more) {
@@ -92,7 +92,7 @@ export function small_fleet() {
   plain.devices = [
     {
       id: 'host', backend: 'host', name: 'AMD EPYC 7313P', ordinal: 0, health: 'healthy', intent: 'in_service', memory_bytes_total: 62.7 * gib, memory_bytes_free: 51.2 * gib,
-      utilisation: 0.11, sample_age_ms: 400, is_fallback: true, labels: {}, holders: [],
+      utilization: 0.11, sample_age_ms: 400, is_fallback: true, labels: {}, holders: [],
     },
     { id: 'cpu-opencl-0', backend: 'opencl', name: 'PoCL', ordinal: 0, health: 'healthy', intent: 'in_service', labels: {}, holders: [] },
   ];
@@ -106,7 +106,7 @@ export function small_fleet() {
   g[4].temperature_celsius = 86;
   g[4].throttle_reasons = ['thermal_slowdown'];
   busy(hold(g[5], 'replica', 'chat/2', 'svc', 60, 3.2), 0.04);
-  Object.assign(g[6], { health: 'quarantined', recovery_action: 'reset', utilisation: undefined, temperature_celsius: undefined, power_watts: undefined });
+  Object.assign(g[6], { health: 'quarantined', recovery_action: 'reset', utilization: undefined, temperature_celsius: undefined, power_watts: undefined });
   hold(g[7], 'lease', '12', 'eve', 20, 0);
   busy(hold(two.devices[0], 'replica', 'embed/0', 'svc', 8, 6.1), 0.31);
   hold(two.devices[0], 'replica', 'embed/1', 'svc', 8, 6.2);
@@ -238,8 +238,8 @@ export function tick(fleet, random = Math.random) {
   for (const one of fleet.nodes) {
     if (one.health === 'lost') continue;
     for (const device of one.devices) {
-      if (device.utilisation === undefined || device.holders.length === 0) continue;
-      busy(device, Math.min(1, Math.max(0, device.utilisation + (random() - 0.5) * 0.1)));
+      if (device.utilization === undefined || device.holders.length === 0) continue;
+      busy(device, Math.min(1, Math.max(0, device.utilization + (random() - 0.5) * 0.1)));
     }
   }
 }
@@ -267,16 +267,16 @@ export function history_of(device) {
   const random = random_from(3);
   const end_ms = Date.now();
   const count = 720;
-  const result = { t_ms: [], used_bytes: [], utilization: [], temperature_c: [] };
-  let load = device.utilisation ?? 0;
+  const result = { t_ms: [], memory_bytes_used: [], utilization: [], temperature_celsius: [] };
+  let load = device.utilization ?? 0;
   for (let i = 0; i < count; i += 1) {
-    load = Math.min(1, Math.max(0, load + (random() - 0.5) * 0.12 + ((device.utilisation ?? 0) - load) * 0.02));
+    load = Math.min(1, Math.max(0, load + (random() - 0.5) * 0.12 + ((device.utilization ?? 0) - load) * 0.02));
     const gap = i > 300 && i < 330;
     result.t_ms.push(Math.round(end_ms - (count - 1 - i) * 5000));
-    result.used_bytes.push(gap ? null : Math.round((device.memory_bytes_total - device.memory_bytes_free) * (i < 180 ? 0.25 : 1) * (0.97 + 0.03 * random())));
+    result.memory_bytes_used.push(gap ? null : Math.round((device.memory_bytes_total - device.memory_bytes_free) * (i < 180 ? 0.25 : 1) * (0.97 + 0.03 * random())));
     result.utilization.push(gap ? null : Number(load.toFixed(3)));
-    result.temperature_c.push(gap ? null : Math.round(36 + 38 * load + random() * 2));
+    result.temperature_celsius.push(gap ? null : Math.round(36 + 38 * load + random() * 2));
   }
-  if (device.temperature_celsius === undefined) delete result.temperature_c;
+  if (device.temperature_celsius === undefined) delete result.temperature_celsius;
   return result;
 }

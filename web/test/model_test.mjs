@@ -28,7 +28,7 @@ test('an answer without a change keeps every identity', () => {
 test('one changed device changes that device, its node and nothing else', () => {
   const answer = { nodes: large_fleet(3).nodes };
   const first = reconcile(undefined, copy(answer), 0);
-  answer.nodes[1].devices[4].utilisation = 0.123;
+  answer.nodes[1].devices[4].utilization = 0.123;
   const second = reconcile(first, copy(answer), 0);
   assert.notEqual(second, first);
   assert.equal(second.nodes[0], first.nodes[0]);

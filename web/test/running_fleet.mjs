@@ -40,7 +40,7 @@ export class RunningFleet {
   // `gpus`: [name, uuid, memory, busy percent, bytes that the replica on it uses].
   machine(node, gpus, more = []) {
     mkdirSync(join(this.folder, node), { recursive: true, mode: 0o700 });
-    const lines = gpus.map(([name, uuid, memory, busy]) => `gpu name="${name}" uuid=${uuid} memory=${memory} utilisation=${busy} temperature=${34 + Math.round(busy / 2.8)} power_mw=${70 + Math.round(busy * 5.8)}000`);
+    const lines = gpus.map(([name, uuid, memory, busy]) => `gpu name="${name}" uuid=${uuid} memory=${memory} utilization=${busy} temperature=${34 + Math.round(busy / 2.8)} power_mw=${70 + Math.round(busy * 5.8)}000`);
     gpus.forEach(([, uuid, , , used], i) => {
       if (used) lines.push(`process gpu=${i} pid_file=${this.folder}/${uuid}.pid bytes=${used}`);
       lines.push(`lost nvml* gpu=${i} file=${this.folder}/${uuid}.lost times=always`);

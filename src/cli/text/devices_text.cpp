@@ -161,7 +161,7 @@ Cells cells_of(const Line& line, const std::string& brief, TimePoint now, const 
   if (line.whole ? shares_memory(info) : !(part && shares_memory(info))) {
     cells.parts = memory_parts(row);
     texts[memory] = free_of_total(memory_bytes_free(row), memory_bytes_total(row));
-    const auto& share = seen.load.utilisation;
+    const auto& share = seen.load.utilization;
     texts[load] = number_text(share ? std::optional(*share * 100) : std::nullopt, "%");
   }
   if (!part) {

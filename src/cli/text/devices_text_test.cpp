@@ -29,7 +29,7 @@ DeviceRow full_row(int ordinal) {
   seen.sampled_at = now;
   seen.load.memory_bytes_total = 80 * gib;
   seen.load.memory_bytes_free = 40 * gib;
-  seen.load.utilisation = 0.975;
+  seen.load.utilization = 0.975;
   seen.memory_use = {4 * gib, 8 * gib, 26 * gib, 2 * gib};
   seen.temperature_celsius = 67;
   seen.power_watts = 512.4;

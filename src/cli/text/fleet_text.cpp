@@ -160,7 +160,7 @@ std::string device_table(const Fields& node, const Style& style) {
                      {"NAME", text_cell("name"), 8, 3},
                      {"STATE", device_state},
                      {">FREE MEMORY", free_memory_text, 0, 6},
-                     {">LOAD", unit("utilisation", 100, "%"), 0, 2},
+                     {">LOAD", unit("utilization", 100, "%"), 0, 2},
                      {">TEMP", unit("temperature_celsius", 1, " C"), 0, 1},
                      {"HELD BY", holders_text, 16}},
                     style);

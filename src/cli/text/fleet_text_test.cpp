@@ -29,7 +29,7 @@ const std::string node =
     R"({"name":"gpu-1","health":"healthy","intent":"in_service","last_report_age_s":0.8,"version":"0.9.0","cpus":64,"memory_bytes":540000000000,
  "labels":{"zone":"a"},"taints":["spot"],"egress":false,"clock_offset_s":-3600.5,
  "devices":[{"id":"GPU-ea3b8f50-1111-2222-3333-444444444444","backend":"cuda","name":"NVIDIA H200","ordinal":0,"health":"healthy","intent":"in_service",
-   "memory_bytes_total":150754820096,"memory_bytes_free":108000000000,"utilisation":0.62,"temperature_celsius":54,
+   "memory_bytes_total":150754820096,"memory_bytes_free":108000000000,"utilization":0.62,"temperature_celsius":54,
    "holders":[{"kind":"replica","name":"chat/0","user":"ann"},{"kind":"job","name":"j17","user":"bob"},
               {"kind":"lease","name":"12","user":"eve"},{"kind":"foreign","name":"python3","user":"root"}]},
   {"id":"GPU-5b1c0000-1111-2222-3333-444444444444","backend":"cuda","ordinal":1,"health":"healthy","intent":"cordoned","holders":[]},

@@ -6,7 +6,7 @@
 #include "cli/input/fleet_file.hpp"
 #include "cli/text/terminal.hpp"
 #include "cli/verbs/plan.hpp"
-#include "format/plan_json.hpp"
+#include "fleet_format/plan_json.hpp"
 
 namespace berth::cli {
 

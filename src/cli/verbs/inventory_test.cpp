@@ -80,7 +80,7 @@ void expect_equal(const NodeView& read, const NodeView& written) {
   ASSERT_EQ(read.devices.size(), written.devices.size());
   for (std::size_t i = 0; i < read.devices.size(); ++i) {
     EXPECT_EQ(read.devices[i].info, written.devices[i].info) << i;
-    EXPECT_EQ(read.devices[i].memory_bytes_foreign, written.devices[i].memory_bytes_foreign) << i;
+    EXPECT_EQ(read.devices[i].memory_bytes_used, written.devices[i].memory_bytes_used) << i;
     EXPECT_EQ(read.devices[i].health, written.devices[i].health) << i;
     EXPECT_EQ(read.devices[i].intent, written.devices[i].intent) << i;
     EXPECT_EQ(read.devices[i].memory_bytes_promised, written.devices[i].memory_bytes_promised) << i;
@@ -103,7 +103,7 @@ TEST(Inventory, ReadingAWrittenInventoryGivesTheSame) {
   box.rows[5].holders = 1;
   box.rows[5].held_exclusively = true;
   box.rows[6].seen->processes = {{4711, ProcessKind::foreign, "python3", 6 * gib}, {1, ProcessKind::berth, {}, {}}};
-  box.rows[7].seen->load.utilisation = 0.5;
+  box.rows[7].seen->load.utilization = 0.5;
   for (std::size_t i = 2; i < 8; ++i) box.node.devices[i] = node_device(box.rows[i]);
   EXPECT_EQ(box.node.devices[6].other_processes, 1u);
   EXPECT_TRUE(box.node.devices[6].used_by_others && box.node.devices[7].used_by_others);

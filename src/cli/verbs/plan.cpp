@@ -8,7 +8,7 @@
 #include "cli/project_change.hpp"
 #include "cli/text/terminal.hpp"
 #include "cli/verbs/inventory.hpp"
-#include "format/plan_json.hpp"
+#include "fleet_format/plan_json.hpp"
 #include "inventory/short_id.hpp"
 #include "world/files.hpp"
 

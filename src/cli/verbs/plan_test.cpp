@@ -11,7 +11,7 @@
 #include <sstream>
 
 #include "cli/text/terminal.hpp"
-#include "format/plan_json.hpp"
+#include "fleet_format/plan_json.hpp"
 #include "world/files.hpp"
 
 namespace berth::cli {

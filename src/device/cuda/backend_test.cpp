@@ -151,8 +151,8 @@ TEST(Cuda, TelemetryReportsAnAllocationAndItsRelease) {
     Result<Buffer> buffer = device->allocate(4 * gibibyte);
     ASSERT_TRUE(works(buffer));
     EXPECT_LE(free_bytes(), before - 4 * gibibyte + slack);
-    // A slice does not report its utilisation.
-    EXPECT_NE(device->sample()->utilisation.has_value(), gpu->info.parent.has_value());
+    // A slice does not report its utilization.
+    EXPECT_NE(device->sample()->utilization.has_value(), gpu->info.parent.has_value());
   }
   EXPECT_GE(free_bytes() + slack, before);
 }

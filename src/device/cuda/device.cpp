@@ -39,8 +39,8 @@ Result<LoadSample> CudaDevice::sample() {
   LoadSample sample = seen ? *std::move(seen) : LoadSample{};
   // The total of NVML may include memory that no program can allocate.
   sample.memory_bytes_total = context_->info.memory_bytes_total;
-  // The utilisation of the GPU is not that of a part.
-  if (context_->info.features.contains("partition")) sample.utilisation.reset();
+  // The utilization of the GPU is not that of a part.
+  if (context_->info.features.contains("partition")) sample.utilization.reset();
   std::size_t free = sample.memory_bytes_free.value_or(0), total = 0;
   if (!sample.memory_bytes_free) {
     Result<void> asked =

@@ -142,7 +142,7 @@ Code Watch::read_load(const Source& source, LoadSample& load, std::optional<Reco
   if (load.processes) use_smaller(*before, *load.processes);
   Calls calls;
   Utilization rates{};
-  if (calls.ok(library.nvmlDeviceGetUtilizationRates, source.handle, &rates)) load.utilisation = rates.gpu / 100.0;
+  if (calls.ok(library.nvmlDeviceGetUtilizationRates, source.handle, &rates)) load.utilization = rates.gpu / 100.0;
   action = recovery_action(read_field(library, source.gpu, field_recovery_action, calls));
   if (calls.fatal() != success) return calls.fatal();
 
@@ -175,7 +175,7 @@ Result<Telemetry> Watch::observe() {
     Calls calls;
     Utilization rates{};
     if (calls.ok(library.nvmlDeviceGetUtilizationRates, source.handle, &rates))
-      seen.memory_utilisation = rates.memory / 100.0;
+      seen.memory_utilization = rates.memory / 100.0;
     read_gauges(library, source.gpu, calls, seen);
     if (calls.fatal() != success) return calls.fatal();
     // Last, because it consumes the events.

@@ -73,7 +73,7 @@ TEST(Cuda, PartsComputeAndCopyFromOneAnother) {
     expect_counts_up(*devices.back(), *streams.back(), *load(*devices.back(), "count_up"));
     Result<Buffer> ordered = streams.back()->allocate(4096);
     ASSERT_TRUE(works(ordered));
-    EXPECT_FALSE(devices.back()->sample()->utilisation.has_value()) << "the GPU's is not the part's";
+    EXPECT_FALSE(devices.back()->sample()->utilization.has_value()) << "the GPU's is not the part's";
   }
   EXPECT_EQ(gpu->current(), nullptr);
   const auto sent = pattern(5000, 2);

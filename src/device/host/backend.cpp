@@ -256,7 +256,7 @@ class HostBackend final : public Backend {
     return std::shared_ptr<Device>(std::make_shared<HostDevice>(**part, clock_));
   }
 
-  // The utilisation is that of the time since the last observation.
+  // The utilization is that of the time since the last observation.
   Result<Telemetry> observe(const DeviceId& id) override {
     const std::lock_guard guard(mutex_);
     const Result<HostPart*> part = find(id);
@@ -265,8 +265,8 @@ class HostBackend final : public Backend {
     seen.sampled_at = clock_.now();
     seen.load = (*part)->load();
     const std::optional<CoreTimes> now = read_core_times("/", (*part)->cores);
-    if (now && (*part)->times) seen.load.utilisation = utilisation_between(*(*part)->times, *now);
-    if (!(*part)->times || seen.load.utilisation) (*part)->times = now;
+    if (now && (*part)->times) seen.load.utilization = utilization_between(*(*part)->times, *now);
+    if (!(*part)->times || seen.load.utilization) (*part)->times = now;
     return seen;
   }
 

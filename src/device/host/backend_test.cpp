@@ -156,16 +156,16 @@ TEST_F(HostParts, AllocationsOfOnePartReduceTheFreeMemoryOfAll) {
   EXPECT_TRUE(devices_.back()->allocate(piece));
 }
 
-TEST_F(HostParts, UtilisationIsMeasuredBetweenTwoObservations) {
+TEST_F(HostParts, UtilizationIsMeasuredBetweenTwoObservations) {
   const DeviceId id = devices_.front()->id();
   const auto first = backend_->observe(id);
   ASSERT_TRUE(first);
-  EXPECT_FALSE(first->load.utilisation) << "nothing to compare with yet";
+  EXPECT_FALSE(first->load.utilization) << "nothing to compare with yet";
   std::optional<double> seen;
   // Busy on the cores of the part until the system's clock ticks there.
   const TimePoint give_up = real_clock().now() + std::chrono::seconds(30);
   ASSERT_TRUE(streams_.front()->run([&](Stream&) -> Result<void> {
-    while (!seen && real_clock().now() < give_up) seen = backend_->observe(id)->load.utilisation;
+    while (!seen && real_clock().now() < give_up) seen = backend_->observe(id)->load.utilization;
     return {};
   }));
   ASSERT_TRUE(seen);

@@ -71,7 +71,7 @@ std::optional<CoreTimes> read_core_times(const std::filesystem::path& root, std:
   return sum;
 }
 
-std::optional<double> utilisation_between(const CoreTimes& before, const CoreTimes& after) {
+std::optional<double> utilization_between(const CoreTimes& before, const CoreTimes& after) {
   if (after.all <= before.all) return {};
   const auto busy = static_cast<double>(after.busy > before.busy ? after.busy - before.busy : 0);
   return std::min(1.0, busy / static_cast<double>(after.all - before.all));

@@ -48,6 +48,6 @@ struct CoreTimes {
 std::optional<CoreTimes> read_core_times(const std::filesystem::path& root, std::span<const unsigned> cores);
 // Share of the time between the two in which the cores were busy, 0 to 1. Absent if no
 // time has passed.
-std::optional<double> utilisation_between(const CoreTimes& before, const CoreTimes& after);
+std::optional<double> utilization_between(const CoreTimes& before, const CoreTimes& after);
 
 }  // namespace berth::device

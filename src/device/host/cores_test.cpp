@@ -82,13 +82,13 @@ TEST_F(CoreTimesTest, CoresThatAreNotListedAreAbsent) {
   EXPECT_FALSE(read_core_times(root_ / "nowhere", std::vector<unsigned>{0}));
 }
 
-TEST(CoreTimes, UtilisationIsTheBusyShareOfTheTimeBetween) {
-  EXPECT_EQ(utilisation_between({100, 1000}, {150, 1100}), std::optional(0.5));
-  EXPECT_EQ(utilisation_between({100, 1000}, {100, 1100}), std::optional(0.0));
-  EXPECT_EQ(utilisation_between({100, 1000}, {300, 1100}), std::optional(1.0));
-  EXPECT_EQ(utilisation_between({100, 1000}, {90, 1100}), std::optional(0.0)) << "counters that went back a little";
-  EXPECT_FALSE(utilisation_between({100, 1000}, {100, 1000}));
-  EXPECT_FALSE(utilisation_between({100, 1000}, {0, 0}));
+TEST(CoreTimes, UtilizationIsTheBusyShareOfTheTimeBetween) {
+  EXPECT_EQ(utilization_between({100, 1000}, {150, 1100}), std::optional(0.5));
+  EXPECT_EQ(utilization_between({100, 1000}, {100, 1100}), std::optional(0.0));
+  EXPECT_EQ(utilization_between({100, 1000}, {300, 1100}), std::optional(1.0));
+  EXPECT_EQ(utilization_between({100, 1000}, {90, 1100}), std::optional(0.0)) << "counters that went back a little";
+  EXPECT_FALSE(utilization_between({100, 1000}, {100, 1000}));
+  EXPECT_FALSE(utilization_between({100, 1000}, {0, 0}));
 }
 
 }  // namespace

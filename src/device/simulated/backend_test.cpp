@@ -75,7 +75,7 @@ TEST(Simulated, StreamsShareTheEnginesOfADevice) {
   }
   EXPECT_EQ(device->sample()->queue_depth, 4U);
   EXPECT_EQ(device->sample()->active_streams, 4U);
-  EXPECT_EQ(device->sample()->utilisation, 1.0);
+  EXPECT_EQ(device->sample()->utilization, 1.0);
   clock.advance(milliseconds(1));
   EXPECT_TRUE(*events[0]->done() && *events[1]->done());
   EXPECT_FALSE(*events[2]->done() || *events[3]->done());
@@ -83,7 +83,7 @@ TEST(Simulated, StreamsShareTheEnginesOfADevice) {
   clock.advance(milliseconds(1));
   EXPECT_TRUE(*events[2]->done() && *events[3]->done());
   EXPECT_EQ(device->sample()->queue_depth, 0U);
-  EXPECT_EQ(device->sample()->utilisation, 0.0);
+  EXPECT_EQ(device->sample()->utilization, 0.0);
 }
 
 TEST(Simulated, CopiesMoveBytesAndTakeTheTimeOfTheLink) {
@@ -157,7 +157,7 @@ TEST(Simulated, ObservationsReportTheScriptedValues) {
   SimulatedSpec spec = spec_called("a");
   spec.memory_bytes_total = 1000;
   spec.memory_bytes_foreign = 300;
-  spec.utilisation = 0.25;
+  spec.utilization = 0.25;
   spec.temperature_celsius = 83;
   spec.power_watts = 412.5;
   spec.power_limit_watts = 700;
@@ -167,7 +167,7 @@ TEST(Simulated, ObservationsReportTheScriptedValues) {
   const auto seen = backend->observe(DeviceId("a"));
   ASSERT_TRUE(seen);
   EXPECT_EQ(seen->sampled_at.time_since_epoch(), seconds(7));
-  EXPECT_EQ(seen->load.utilisation, std::optional(0.25));
+  EXPECT_EQ(seen->load.utilization, std::optional(0.25));
   EXPECT_EQ(seen->load.memory_bytes_free, std::optional<std::uint64_t>(700));
   EXPECT_EQ(seen->temperature_celsius, std::optional(83));
   EXPECT_EQ(seen->power_watts, std::optional(412.5));
@@ -188,7 +188,7 @@ TEST(Simulated, ObservationsReportTheScriptedValues) {
   EXPECT_FALSE(quiet->temperature_celsius);
   EXPECT_FALSE(quiet->power_watts);
   EXPECT_FALSE(quiet->processes);
-  EXPECT_EQ(quiet->load.utilisation, std::optional(0.0)) << "what its engines do";
+  EXPECT_EQ(quiet->load.utilization, std::optional(0.0)) << "what its engines do";
 }
 
 TEST(Simulated, AnEventIsInOneSampleOfEachOpening) {
@@ -313,7 +313,7 @@ TEST(Simulated, ADeviceOpenedAgainIsIdle) {
   const auto second = *backend->open(DeviceId("a"));
   EXPECT_EQ(second->sample()->active_streams, 0U);
   EXPECT_EQ(second->sample()->queue_depth, 0U);
-  EXPECT_EQ(second->sample()->utilisation, 0.0);
+  EXPECT_EQ(second->sample()->utilization, 0.0);
   const auto stream = stream_on(*second);
   ASSERT_TRUE(simulated_work(*stream, 1.0).has_value());
   EXPECT_TRUE(stream->wait(Deadline::after(clock, seconds(1))).has_value());

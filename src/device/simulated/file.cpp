@@ -274,7 +274,9 @@ SimulatedSpec read_device(const toml::table& table, Reader& file) {
       reader.fail(*node, "labels", "must be a table of strings");
     }
   }
-  spec.utilisation = reader.number("utilisation", false);
+  if (const toml::node* node = reader.find("utilisation"))
+    reader.fail(*node, "utilisation", "is now called 'utilization'");
+  spec.utilization = reader.number("utilization", false);
   reader.whole("temperature_celsius", spec.temperature_celsius, -273);
   spec.power_watts = reader.number("power_watts", false);
   spec.power_limit_watts = reader.number("power_limit_watts", false);

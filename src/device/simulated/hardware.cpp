@@ -63,7 +63,7 @@ Result<LoadSample> Hardware::load(const OpeningState* opening, std::unique_lock<
       static_cast<std::uint32_t>(std::count_if(streams.begin(), streams.end(), [&](const StreamState* state) {
         return !state->opening->ended && busy(state->tail);
       }));
-  sample.utilisation = spec.utilisation.value_or(
+  sample.utilization = spec.utilization.value_or(
       static_cast<double>(std::count_if(engines.begin(), engines.end(), busy)) / static_cast<double>(engines.size()));
   return sample;
 }

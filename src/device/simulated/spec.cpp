@@ -18,7 +18,7 @@ std::optional<std::string> problem_with(const SimulatedSpec& spec) {
     return "other processes hold more memory than the device has";
   }
   if (spec.parent && (spec.parent->empty() || *spec.parent == spec.id)) return "the parent must be another device";
-  if (spec.utilisation && !(*spec.utilisation >= 0 && *spec.utilisation <= 1)) return "utilisation must be 0 to 1";
+  if (spec.utilization && !(*spec.utilization >= 0 && *spec.utilization <= 1)) return "utilization must be 0 to 1";
   for (const auto& watts : {spec.power_watts, spec.power_limit_watts}) {
     if (watts && !(std::isfinite(*watts) && *watts >= 0)) return "power must not be negative";
   }

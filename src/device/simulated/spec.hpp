@@ -70,7 +70,7 @@ struct SimulatedSpec {
   std::vector<SimulatedFault> faults;
 
   // What observe() reports; an absent value is not reported.
-  std::optional<double> utilisation;  // absent: the share of busy engines
+  std::optional<double> utilization;  // absent: the share of busy engines
   std::optional<std::int32_t> temperature_celsius;
   std::optional<double> power_watts;
   std::optional<double> power_limit_watts;

@@ -13,15 +13,14 @@
 #include "fleet/endpoints.hpp"
 #include "fleet/fleet.hpp"
 #include "fleet/requests.hpp"
+#include "fleet_format/report_json.hpp"
+#include "fleet_format/spec_json.hpp"
 #include "format/json_reading.hpp"
-#include "format/spec_json.hpp"
 
 namespace berth::format {
 
 boost::json::object to_json(const fleet::Wanted& wanted);
 boost::json::object to_json(const fleet::Assigned& assigned);
-boost::json::object to_json(const fleet::ReplicaReport& report);
-boost::json::object to_json(const fleet::NodeReport& report);
 boost::json::object to_json(const fleet::NodeOrders& orders);
 boost::json::object to_json(const fleet::Event& event);
 boost::json::object to_json(const fleet::Credential& credential);
@@ -35,8 +34,6 @@ boost::json::object to_json(const fleet::RouteAnswer& answer);
 // All throw a JsonError.
 fleet::Wanted wanted_of(const boost::json::value& value, const std::string& where);
 fleet::Assigned assigned_of(const boost::json::value& value, const std::string& where);
-fleet::ReplicaReport replica_report_of(const boost::json::value& value, const std::string& where);
-fleet::NodeReport node_report_of(const boost::json::value& value, const std::string& where);
 fleet::NodeOrders node_orders_of(const boost::json::value& value, const std::string& where);
 fleet::Event event_of(const boost::json::value& value, const std::string& where);
 fleet::Credential credential_of(const boost::json::value& value, const std::string& where);

@@ -1,6 +1,6 @@
 // docs/openapi.json has the schemas of described nouns as their tables say. After a change of a table:
-// BERTH_WRITE_OPENAPI=1 format_test writes them there.
-#include "format/described_schema.hpp"
+// BERTH_WRITE_OPENAPI=1 fleet_format_test writes them there.
+#include "fleet_format/described_schema.hpp"
 
 #include <gtest/gtest.h>
 
@@ -60,7 +60,7 @@ TEST(DescribedSchema, IsInTheDocumentOfTheApi) {
       const std::size_t begin = text.find(head) + head.size(), end = text.find("\n      }", begin) + 8;
       text.replace(begin, end - begin, block(wanted));
     } else {
-      EXPECT_EQ(written, wanted) << "run BERTH_WRITE_OPENAPI=1 format_test";
+      EXPECT_EQ(written, wanted) << "run BERTH_WRITE_OPENAPI=1 fleet_format_test";
     }
   }
   if (std::getenv("BERTH_WRITE_OPENAPI")) std::ofstream(path) << text;

@@ -1,13 +1,13 @@
-#include "format/fleet_json.hpp"
+#include "fleet_format/fleet_json.hpp"
 
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
 #include <functional>
 
+#include "fleet_format/report_json.hpp"
+#include "fleet_format/test_fleet_nouns.hpp"
 #include "format/inventory_json.hpp"
-#include "format/report_json.hpp"
-#include "format/test_fleet_nouns.hpp"
 #include "world/test_random_cases.hpp"
 
 namespace berth::format {
@@ -54,10 +54,10 @@ TEST(FleetJson, AReportCarriesTheNodeAsPlacementNeedsIt) {
     for (std::size_t i = 0; i < a.devices.size(); ++i) {
       const NodeDevice &x = a.devices[i], &y = b.devices[i];
       EXPECT_EQ(x.info, y.info);
-      EXPECT_EQ(std::tie(x.memory_bytes_foreign, x.memory_bytes_promised, x.holders, x.held_exclusively,
-                         x.other_processes, x.used_by_others, x.answers, x.intent, x.health),
-                std::tie(y.memory_bytes_foreign, y.memory_bytes_promised, y.holders, y.held_exclusively,
-                         y.other_processes, y.used_by_others, y.answers, y.intent, y.health));
+      EXPECT_EQ(std::tie(x.memory_bytes_used, x.memory_bytes_promised, x.holders, x.held_exclusively, x.other_processes,
+                         x.used_by_others, x.answers, x.intent, x.health),
+                std::tie(y.memory_bytes_used, y.memory_bytes_promised, y.holders, y.held_exclusively, y.other_processes,
+                         y.used_by_others, y.answers, y.intent, y.health));
     }
     EXPECT_EQ(
         std::tie(read->agent, read->version, read->boot, read->agent_start_monotonic_ms, read->now_ms, read->number,
@@ -85,6 +85,7 @@ TEST(FleetJson, BadRowsOfAReportAreLeftOutAndNamed) {
         R"({"id":{},"backend":"cuda"})", R"({"id":"GPU-1","backend":"cuda","health":"fine"})",
         R"({"id":"GPU-0","backend":"cuda"})", R"({"id":"GPU-1\u001b","backend":"cuda"})",
         R"({"id":"GPU-1","backend":"cuda","memory_bytes_free":1e300})",
+        R"({"id":"GPU-1","backend":"cuda","utilization":"much"})",
         R"({"id":"GPU-1","backend":"cuda","utilisation":"much"})",
         R"({"id":"GPU-1","backend":"cuda","processes":[{"pid":1,"kind":"odd"}]})",
         R"({"id":"GPU-1","backend":"cuda","holders":[{"kind":"replica","name":null}]})"}) {
@@ -100,6 +101,51 @@ TEST(FleetJson, BadRowsOfAReportAreLeftOutAndNamed) {
   ASSERT_EQ(leases.leases.size(), 1u);
   EXPECT_EQ(json::serialize(to_json(leases.leases[0])).find("another"), std::string::npos) << "no row names a node";
   EXPECT_EQ(leases.problem.find("3 of its leases are not valid and are not shown: "), 0u) << leases.problem;
+}
+
+TEST(FleetJson, AReportOfAnEarlierVersionIsReadByItsNamesAndWrittenByOurs) {
+  const auto read = read_document(
+      R"({"agent":"a","now_at_ms":1,"epoch":1,"revision":1,"replicas":[],"inventory":{"node":{"name":"n"},"devices":[)"
+      R"({"id":"GPU-0","backend":"cuda","memory_bytes_total":80,"memory_bytes_foreign":70}]},"devices":[)"
+      R"({"id":"GPU-0","backend":"cuda","memory_bytes_foreign":7,"utilisation":0.25,"memory_utilisation":0.5}]})",
+      "the report", node_report_of);
+  ASSERT_TRUE(read) << read.error().to_text();
+  EXPECT_EQ(read->node.devices.at(0).memory_bytes_used, 70u) << "by any process";
+  const fleet::ReportedDevice& device = read->devices.at(0);
+  EXPECT_EQ(std::tie(device.memory_bytes_foreign, device.utilization, device.memory_utilization),
+            std::tuple(std::optional<std::uint64_t>(7), std::optional(0.25), std::optional(0.5)));
+  const std::string written = document(to_json(*read));
+  EXPECT_EQ(written.find("utilisation"), std::string::npos) << written;
+  EXPECT_NE(written.find(R"("memory_bytes_used":70,"memory_bytes_free":10)"), std::string::npos) << written;
+  EXPECT_NE(written.find(R"("memory_bytes_foreign":7,)"), std::string::npos) << written;
+}
+
+TEST(FleetJson, ListsOfAReportedDeviceEndAtTheirBounds) {
+  const auto repeated = [](const std::string& entry, std::size_t count) {
+    std::string all;
+    for (std::size_t i = 0; i < count; ++i) all += (i ? "," : "") + entry;
+    return "[" + all + "]";
+  };
+  const auto device = [&](const std::string& members) {
+    return reported_device_of(json::parse(R"({"id":"GPU-0","backend":"cuda",)" + members + "}"), "it");
+  };
+  EXPECT_EQ(device(R"("holders":)" + repeated(R"({"kind":"job","name":"j"})", 300)).holders.size(), 256u);
+  EXPECT_EQ(device(R"("processes":)" + repeated(R"({"pid":1,"kind":"own"})", 300)).processes->size(), 256u);
+  EXPECT_EQ(device(R"("events":)" + repeated(R"({"kind":"xid","age_ms":1})", 300)).events.size(), 64u);
+  const auto reasons =
+      *device(R"("throttle_reasons":)" + repeated('"' + std::string(600, 'x') + '"', 300)).throttle_reasons;
+  EXPECT_EQ(reasons, std::vector(64, std::string(497, 'x') + "..."));
+  EXPECT_THROW(device(R"("processes":[{"pid":4294967296,"kind":"own"}])"), JsonError);
+  EXPECT_THROW(device(R"("memory_bytes_free":1125899906842625)"), JsonError);
+  EXPECT_THROW(device(R"("power_watts":1e15)"), JsonError);
+  EXPECT_EQ(device(R"("temperature_celsius":-3.54321)").temperature_celsius, -3.54321) << "not rounded";
+  const auto lease = [](const std::string& devices) {
+    return reported_lease_of(json::parse(R"({"kind":"job","name":"j","state":"running","devices":)" + devices + "}"),
+                             "it");
+  };
+  EXPECT_EQ(lease(repeated(R"("GPU-0")", 300)).devices.size(), 256u);
+  EXPECT_THROW(lease('[' + ('"' + std::string(201, 'x')) + "\"]"), JsonError);
+  EXPECT_THROW(lease(R"(["\u001b"])"), JsonError);
 }
 
 TEST(FleetJson, WhatAReportSaysIsCutAndItsDevicesAreLimited) {

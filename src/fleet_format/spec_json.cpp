@@ -1,9 +1,9 @@
-#include "format/spec_json.hpp"
+#include "fleet_format/spec_json.hpp"
 
 #include <boost/json.hpp>
 
 #include "deployment/spec_description.hpp"
-#include "format/described_json.hpp"
+#include "fleet_format/described_json.hpp"
 
 namespace berth::format {
 

@@ -2,11 +2,15 @@
 // deployment has: what was written is read back as it was.
 #pragma once
 
+#include <concepts>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "berth/random.hpp"
+#include "deployment/spec_description.hpp"
 #include "fleet/fleet.hpp"
+#include "fleet_format/described_json.hpp"
 
 namespace berth::format {
 
@@ -51,59 +55,54 @@ inline KeyRef some_key(Random& random) {
 inline std::uint16_t some_port(Random& random) { return static_cast<std::uint16_t>(random.below(65536)); }
 inline double some_cpus(Random& random) { return static_cast<double>(random.below(1'000'000)) / 1000; }
 
-inline Probe some_probe(Random& random) {
-  Probe probe;
-  probe.http = some(random, some_text);
-  probe.tcp = some_bool(random);
-  probe.command = several(random, some_text);
-  probe.port = some(random, some_port);
-  probe.every = some_duration(random);
-  probe.timeout = some_duration(random);
-  probe.failures = some_small(random);
-  return probe;
+// Of any field of a spec, so that a new one is read and written by the tests as well.
+template <class Value>
+Value some_value(Random& random, const world::FieldRules& rules) {
+  using namespace detail;
+  if constexpr (is_optional<Value>) {
+    if (some_bool(random)) return std::nullopt;
+    return some_value<typename Value::value_type>(random, rules);
+  } else if constexpr (world::Described<Value>) {
+    Value noun;
+    world::for_each_field<Value>(
+        [&](const auto& field, Value& owner) {
+          auto& target = owner.*field.member;
+          target = some_value<std::remove_cvref_t<decltype(target)>>(random, field);
+        },
+        noun);
+    return noun;
+  } else if constexpr (std::is_enum_v<Value>) {
+    return some_word<Value>(random, world::words<Value>.size());
+  } else if constexpr (std::same_as<Value, Runtime>) {
+    return runtime_from(some_bool(random) ? "python:x" : "vllm");
+  } else if constexpr (std::same_as<Value, Capability>) {
+    return {static_cast<std::int32_t>(random.below(13)), static_cast<std::int32_t>(random.below(10))};
+  } else if constexpr (std::same_as<Value, KeyRef>) {
+    return some_key(random);
+  } else if constexpr (std::same_as<Value, Duration>) {
+    return some_duration(random);
+  } else if constexpr (std::same_as<Value, bool>) {
+    return some_bool(random);
+  } else if constexpr (std::same_as<Value, double>) {
+    return some_cpus(random);
+  } else if constexpr (std::unsigned_integral<Value>) {
+    return static_cast<Value>(random.next() >> random.below(64));
+  } else if constexpr (is_map<Value>) {
+    Value out;
+    for (std::string& key : several(random, some_text))
+      out.emplace(std::move(key), some_value<typename Value::mapped_type>(random, rules));
+    return out;
+  } else if constexpr (is_list<Value>) {
+    Value out;
+    for (std::string& text : several(random, some_text)) out.insert(out.end(), std::move(text));
+    return out;
+  } else {
+    return Value(rules.text == world::Text::name || is_id<Value> ? "d" + std::to_string(random.below(1000))
+                                                                 : some_text(random));
+  }
 }
 
-inline DeploymentSpec some_spec(Random& random) {
-  DeploymentSpec spec;
-  spec.name = DeploymentId("d" + std::to_string(random.below(1000)));
-  spec.model = some_text(random);
-  spec.runtime = some(random, [](Random& r) { return runtime_from(some_bool(r) ? "python:x" : "vllm"); });
-  spec.gpus = some(random, some_small);
-  spec.replicas = some_small(random);
-  spec.cpu = some_bool(random);
-  spec.memory_bytes = some_number(random);
-  spec.capability_min = some(random, [](Random& r) {
-    return Capability{static_cast<std::int32_t>(r.below(13)), static_cast<std::int32_t>(r.below(10))};
-  });
-  spec.node_selector = some_labels(random);
-  spec.device_labels = some_labels(random);
-  for (std::string& taint : several(random, some_text)) spec.tolerates.insert(std::move(taint));
-  spec.sharing = some_word<Sharing>(random, 2);
-  spec.spread = some_word<Spread>(random, 3);
-  spec.policy = some(random, some_text);
-  spec.priority = some_word<Priority>(random, 3);
-  spec.on_shortage = some_word<OnShortage>(random, 2);
-  spec.idempotent = some_bool(random);
-  spec.key = some(random, some_key);
-  spec.serving = {some_small(random), some_word<OnCapacityExhausted>(random, 3),
-                  some(random, [](Random& r) { return DeploymentId("d" + std::to_string(r.below(9))); })};
-  spec.command = several(random, some_text);
-  spec.environment = some_labels(random);
-  for (const std::string& name : several(random, some_text)) spec.secrets.emplace(name, some_key(random));
-  spec.user = some(random, some_text);
-  spec.folder = some(random, some_text);
-  spec.readiness = some(random, some_probe);
-  spec.liveness = some(random, some_probe);
-  spec.stop_grace = some_duration(random);
-  spec.host_memory_bytes = some(random, some_number);
-  spec.cpus = some(random, some_cpus);
-  spec.rollout = {some_small(random), some_small(random)};
-  spec.single = some_bool(random);
-  spec.stop_after = some_duration(random);
-  spec.replace_after = some_duration(random);
-  spec.ready_within = some_duration(random);
-  return spec;
-}
+inline DeploymentSpec some_spec(Random& random) { return some_value<DeploymentSpec>(random, {}); }
 
 inline EgressPreference some_preference(Random& random) {
   EgressPreference out;
@@ -163,7 +162,7 @@ inline NodeView some_node(Random& random) {
     device.info.memory_domain = device.info.fault_domain = device.info.id.text();
     device.info.concurrency = 1 + some_small(random) / 2;
     device.info.labels = some_labels(random);
-    device.memory_bytes_foreign = some(random, some_number);
+    device.memory_bytes_used = some(random, some_number);
     device.memory_bytes_promised = some_number(random);
     device.holders = some_small(random);
     device.held_exclusively = some_bool(random);
@@ -196,22 +195,23 @@ inline fleet::ReportedDevice some_reported_device(Random& random) {
   device.intent_by = some_text(random);
   device.held_exclusively = some_bool(random);
   device.holders = several(random, [](Random& r) {
-    return fleet::ReportedHolder{some_bool(r) ? "job" : "foreign", some_text(r), some_text(r), some(r, some_amount)};
+    return fleet::ReportedHolder{some_bool(r) ? fleet::HolderKind::job : fleet::HolderKind::foreign, some_text(r),
+                                 some_text(r), some(r, some_amount)};
   });
   device.memory_bytes_free = some(random, some_amount);
   device.memory_bytes_promised = some(random, some_amount);
   device.ecc_corrected = some(random, some_amount);
-  device.utilisation = some(random, some_cpus);
+  device.utilization = some(random, some_cpus);
   device.temperature_celsius = -3.5;
   device.throttle_reasons = some(random, [](Random& r) { return several(r, some_text); });
   device.processes = some(random, [](Random& r) {
     return several(r, [](Random& of) {
-      return fleet::ReportedProcess{of.below(9),           "berth",     some_text(of),
-                                    some(of, some_amount), of.below(9), some_bool(of)};
+      return fleet::ReportedProcess{of.below(9),           ProcessKind::berth, some_text(of),
+                                    some(of, some_amount), of.below(9),        some_bool(of)};
     });
   });
   device.events = several(random, [](Random& r) {
-    return fleet::ReportedDeviceEvent{"xid", some(r, some_amount), some_text(r), some_amount(r)};
+    return fleet::ReportedDeviceEvent{DeviceEvent::Kind::xid, some(r, some_amount), some_text(r), some_amount(r)};
   });
   device.error = some_text(random);
   return device;
@@ -219,12 +219,12 @@ inline fleet::ReportedDevice some_reported_device(Random& random) {
 
 inline fleet::ReportedLease some_reported_lease(Random& random) {
   fleet::ReportedLease lease;
-  lease.kind = some_bool(random) ? "job" : "lease";
+  lease.kind = some_bool(random) ? fleet::LeaseKind::job : fleet::LeaseKind::lease;
   lease.name = some_text(random);
   lease.id = some_text(random);
   lease.user = some_text(random);
   lease.command = some_text(random);
-  lease.is_waiting = some_bool(random);
+  lease.state = some_bool(random) ? fleet::LeaseState::waiting : fleet::LeaseState::running;
   lease.devices = {"GPU-0"};
   lease.exclusive = some_bool(random);
   lease.age_s = some_cpus(random);

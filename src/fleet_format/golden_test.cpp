@@ -1,5 +1,5 @@
 // What releases of Berth have written: tests/golden/VERSION/NOUN.jsonl, a document per line. Every later version reads
-// them, and loses nothing when it writes them again. A release adds a folder: BERTH_WRITE_GOLDEN=1 format_test.
+// them, and loses nothing when it writes them again. A release adds a folder: BERTH_WRITE_GOLDEN=1 fleet_format_test.
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
@@ -10,8 +10,8 @@
 #include <map>
 
 #include "berth/version.hpp"
-#include "format/fleet_json.hpp"
-#include "format/test_fleet_nouns.hpp"
+#include "fleet_format/fleet_json.hpp"
+#include "fleet_format/test_fleet_nouns.hpp"
 
 namespace berth::format {
 namespace {
@@ -56,10 +56,17 @@ bool is_nothing(const json::value& value) {
          (value.is_object() && value.get_object().empty());
 }
 
+// What 0.1.0 called some fields. Its inventories had the memory in use as memory_bytes_foreign.
+const std::map<std::string_view, std::string_view> new_names{{"utilisation", "utilization"},
+                                                             {"memory_utilisation", "memory_utilization"},
+                                                             {"memory_bytes_foreign", "memory_bytes_used"}};
+
 void expect_kept(const json::value& before, const json::value& after, const std::string& where) {
   if (before.is_object() && after.is_object()) {
     for (const auto& [name, value] : before.get_object()) {
-      const json::value* const kept = after.get_object().if_contains(name);
+      const json::value* kept = after.get_object().if_contains(name);
+      if (const auto renamed = new_names.find(name); !kept && renamed != new_names.end())
+        kept = after.get_object().if_contains(renamed->second);
       if (kept)
         expect_kept(value, *kept, where + "." + std::string(name));
       else

@@ -1,4 +1,4 @@
-#include "format/described_schema.hpp"
+#include "fleet_format/described_schema.hpp"
 
 #include <boost/json.hpp>
 #include <string>
@@ -6,7 +6,7 @@
 #include "deployment/spec_description.hpp"
 #include "fleet/endpoints_description.hpp"
 #include "fleet/requests_description.hpp"
-#include "format/described_json.hpp"
+#include "fleet_format/described_json.hpp"
 
 namespace berth::format {
 namespace {

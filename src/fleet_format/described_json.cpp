@@ -1,4 +1,4 @@
-#include "format/described_json.hpp"
+#include "fleet_format/described_json.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -13,9 +13,17 @@ namespace berth::format::detail {
 namespace json = boost::json;
 using world::FieldRules;
 
+std::string checked_id(std::string id, const std::string& where) {
+  if (id.size() > fleet::device_id_bytes_max)
+    throw JsonError{where + " is longer than " + std::to_string(fleet::device_id_bytes_max) + " bytes"};
+  if (world::printable(id) != id) throw JsonError{where + " has characters that cannot be shown"};
+  return id;
+}
+
 std::string checked_text(const json::value& value, const std::string& where, const FieldRules& rules, From from) {
   std::string given = text_of(value, where);
   if (rules.text == world::Text::sentence) return world::shortened(given, fleet::sentence_bytes_max);
+  if (rules.text == world::Text::id && from == From::report) return checked_id(std::move(given), where);
   if (rules.text == world::Text::name && from == From::request && !deployment::is_name(given)) {
     throw JsonError{where + " is " + in_quotes(given) +
                     ", which is not a valid name: use letters, digits, '.', '_' and '-', a letter or digit first"};
@@ -36,8 +44,13 @@ std::uint64_t checked_number(const json::value& value, const std::string& where,
 
 // In thousandths: Boost.JSON may read a fraction with another last bit than it has written.
 double checked_real(const json::value& value, const std::string& where, const FieldRules& rules, From from) {
+  if (rules.has_sign) {
+    if (!value.is_number() || !(std::abs(value.to_number<double>()) < 1e15))
+      throw JsonError{where + " is not an amount"};
+    return value.to_number<double>();
+  }
   const double number = real_of(value, where);
-  if (from == From::request && number > static_cast<double>(rules.most)) throw JsonError{where + " is too large"};
+  if (from != From::record && number > static_cast<double>(rules.most)) throw JsonError{where + " is too large"};
   return std::round(number * 1000) / 1000;
 }
 
@@ -67,13 +80,40 @@ void check_names(const json::object& object, const Names& names, const std::stri
   };
   for (const auto& entry : object) {
     const std::string_view name = entry.key();
-    if (name == "schema" || has(names.known, name) || has(names.retired, name)) continue;
+    if (name == "schema" || has(names.known, name) || has(names.former, name)) continue;
     if (from == From::request) {
       throw JsonError{where + " has an unknown member " + in_quotes(name) + "; " +
                       deployment::suggestion(name.substr(0, 100), names.known)};
     }
-    if (kept) kept->emplace(name, json::serialize(entry.value()));
+    if (kept && from == From::record) kept->emplace(name, json::serialize(entry.value()));
   }
+}
+
+std::string not_shown(std::size_t count, std::string_view name, const std::string& first) {
+  return to_error({std::to_string(count) + " of its " + std::string(name) +
+                   (count == 1 ? " is not valid and is" : " are not valid and are") + " not shown: " + first})
+      .message;
+}
+
+void skip_invalid(const json::value& list, const std::string& where, const FieldRules& rules, std::string& problem,
+                  const std::function<void(const json::value&, const std::string&)>& take) {
+  std::size_t taken = 0, left_out = 0;
+  std::string first;
+  const auto leave_out = [&](const std::string& why) {
+    if (left_out++ == 0) first = why;
+  };
+  if (!list.is_array()) leave_out(where + " is not a list");
+  for (std::size_t i = 0; list.is_array() && i < list.get_array().size(); ++i) {
+    const std::string at = where + "[" + std::to_string(i) + "]";
+    try {
+      if (taken == rules.entries_max) throw JsonError{at + " is more than a server keeps of a node"};
+      take(list.get_array()[i], at);
+      ++taken;
+    } catch (const JsonError& error) {
+      leave_out(error.what);
+    }
+  }
+  if (left_out > 0 && problem.empty()) problem = not_shown(left_out, rules.name, first);
 }
 
 void put_unknown(json::object& object, const UnknownFields& unknown) {

@@ -1,11 +1,11 @@
-#include "format/spec_json.hpp"
+#include "fleet_format/spec_json.hpp"
 
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
 
+#include "fleet_format/test_fleet_nouns.hpp"
 #include "format/json_reading.hpp"
-#include "format/test_fleet_nouns.hpp"
 #include "world/test_random_cases.hpp"
 
 namespace berth::format {

@@ -1,4 +1,4 @@
-#include "format/plan_json.hpp"
+#include "fleet_format/plan_json.hpp"
 
 #include <algorithm>
 #include <boost/json.hpp>
@@ -46,7 +46,7 @@ json::object to_json(const NodeDevice& device) {
                    {"health", to_string(device.health)}};
   if (!device.info.name.empty()) out["name"] = device.info.name;
   if (device.info.memory_bytes_total) out["memory_bytes_total"] = *device.info.memory_bytes_total;
-  if (device.memory_bytes_foreign) out["memory_bytes_foreign"] = *device.memory_bytes_foreign;
+  if (device.memory_bytes_used) out["memory_bytes_used"] = *device.memory_bytes_used;
   if (device.memory_bytes_promised) out["memory_bytes_promised"] = device.memory_bytes_promised;
   if (device.holders) out["holders"] = device.holders;
   if (device.held_exclusively) out["held_exclusively"] = true;

@@ -5,6 +5,7 @@
 #include <boost/json.hpp>
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
@@ -25,6 +26,7 @@ namespace berth::format {
 enum class From : std::uint8_t {
   request,  // of a user: refused, since a request is carried out as it was meant or not at all
   record,   // of another version of Berth: accepted; a noun with UnknownFields keeps what it does not know
+  report,   // of an agent: unknown members are left out, values out of bounds refused, texts and lists cut
 };
 
 template <world::Described Noun>
@@ -69,6 +71,8 @@ inline constexpr bool is_list<std::vector<Value>> = true;
 template <class Value>
 inline constexpr bool is_list<std::set<Value>> = true;
 
+// The id of a device within the bounds of a report: not longer, and without characters that cannot be shown.
+std::string checked_id(std::string id, const std::string& where);
 std::string checked_text(const boost::json::value& value, const std::string& where, const world::FieldRules& rules,
                          From from);
 // At most `largest`, even in a record.
@@ -80,13 +84,19 @@ boost::json::value duration_to_json(Duration duration);
 Duration duration_of(const boost::json::value& value, const std::string& where);
 KeyRef key_of(const boost::json::value& value, const std::string& where);
 
-// What members of a noun may be called.
+// What members of a noun may be called, now and in earlier versions.
 struct Names {
-  std::vector<std::string_view> known, retired;
+  std::vector<std::string_view> known, former;
 };
 // Deals with members of other names: refuses those of a request, puts those of a record into `kept` if there is one.
 void check_names(const boost::json::object& object, const Names& names, const std::string& where, From from,
                  UnknownFields* kept);
+// One sentence: "2 of its devices are not valid and are not shown: " and what is wrong with the first.
+std::string not_shown(std::size_t count, std::string_view name, const std::string& first);
+// Calls take(entry, position) for every entry of a list, at most `most` times. Where it throws, the entry is left out;
+// `problem` becomes a sentence about those.
+void skip_invalid(const boost::json::value& list, const std::string& where, const world::FieldRules& rules,
+                  std::string& problem, const std::function<void(const boost::json::value&, const std::string&)>& take);
 void put_unknown(boost::json::object& object, const UnknownFields& unknown);
 
 // Where a noun, or an inline part of it, keeps what it does not know; null: nowhere.
@@ -107,9 +117,12 @@ template <world::Described Noun>
 Names names_of() {
   Names names;
   world::for_each_entry<Noun>([&](const auto& entry) {
-    if constexpr (std::same_as<decltype(entry), const world::Retired&>) names.retired.push_back(entry.name);
+    if constexpr (std::same_as<decltype(entry), const world::Retired&>) names.former.push_back(entry.name);
   });
-  world::for_each_field<Noun>([&](const auto& field) { names.known.push_back(field.name); });
+  world::for_each_field<Noun>([&](const auto& field) {
+    names.known.push_back(field.name);
+    if (!field.former.empty()) names.former.push_back(field.former);
+  });
   return names;
 }
 
@@ -188,6 +201,7 @@ Value JsonOf<Value>::decode(const boost::json::value& value, const std::string& 
     Value out;
     std::size_t index = 0;
     for (const boost::json::value& entry : array_of(value, where)) {
+      if (from == From::report && index == rules.entries_max) break;
       out.insert(out.end(), JsonOf<typename Value::value_type>::decode(
                                 entry, where + "[" + std::to_string(index++) + "]", rules, from));
     }
@@ -221,10 +235,22 @@ Noun noun_of(const boost::json::value& value, const std::string& where, From fro
   Noun noun;
   detail::check_names(object, names, where, from, detail::unknown_of(noun));
   const auto read = [&](const auto& field, auto& owner) {
-    if (!field.is_required && !object.contains(field.name)) return;
+    const bool is_former = !field.former.empty() && !object.contains(field.name) && object.contains(field.former);
+    const std::string_view name = is_former ? field.former : field.name;
+    if (!field.is_required && !object.contains(name)) return;
+    const boost::json::value& given = member(object, name, where);
+    const std::string at = where + "." + std::string(name);
     auto& target = owner.*field.member;
-    target = JsonOf<std::remove_cvref_t<decltype(target)>>::decode(member(object, field.name, where),
-                                                                   where + "." + std::string(field.name), field, from);
+    using Value = std::remove_cvref_t<decltype(target)>;
+    if constexpr (detail::is_list<Value> && requires { owner.problem; }) {
+      if (field.skips_invalid) {
+        detail::skip_invalid(given, at, field, owner.problem, [&](const auto& entry, const std::string& position) {
+          target.push_back(JsonOf<typename Value::value_type>::decode(entry, position, field, from));
+        });
+        return;
+      }
+    }
+    target = JsonOf<Value>::decode(given, at, field, from);
   };
   world::for_each_field<Noun>(read, noun);
   return noun;
