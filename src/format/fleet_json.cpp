@@ -111,7 +111,9 @@ void check_length(const List& list, std::size_t most, const std::string& where) 
 void check_rows(const std::vector<fleet::RequestCounts>& rows, std::size_t most, const std::string& where) {
   constexpr std::size_t words_max = 32;  // of classes and codes, of which there are a dozen
   check_length(rows, most, where);
+  std::set<std::string_view> names;
   for (const fleet::RequestCounts& row : rows) {
+    if (!names.insert(row.name).second) throw JsonError{where + " has two rows named " + in_quotes(row.name)};
     check_length(row.name, fleet::report_name_bytes_max, where + ".name");
     for (const auto* counts : {&row.answered, &row.rejected}) {
       check_length(*counts, words_max, where + ".answered or rejected");
@@ -208,7 +210,8 @@ fleet::GatewayReport gateway_report_of(const json::value& value, const std::stri
     for (const fleet::RequestCandidate& candidate : record.candidates)
       check_length(candidate.replica, fleet::report_name_bytes_max, where + ".requests.candidates.replica");
     for (const fleet::RequestAttempt& attempt : record.attempts)
-      check_length(attempt.replica + attempt.node.text(), 2 * fleet::report_name_bytes_max, where + ".requests.attempts");
+      check_length(attempt.replica + attempt.node.text(), 2 * fleet::report_name_bytes_max,
+                   where + ".requests.attempts");
   }
   return report;
 }

@@ -268,6 +268,7 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
   };
   serving.tls = listening.tls();
   serving.add_own_gateway = [&](const std::string& name, const std::string& gateway_folder) -> Result<void> {
+    api->expect_gateway(name);
     const std::string file = gateway_folder + "/credential";
     fleet::Credential credential;
     credential.id = "gateway-" + name;
