@@ -2,6 +2,7 @@
 #include "gateway/gateway_process.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/un.h>
 
 #include <filesystem>
 #include <future>
@@ -49,16 +50,26 @@ class Process {
   std::future<Result<void>> ended_;
 };
 
+// The gateway's thread stands still as long as this lives.
+class Stalled {
+ public:
+  explicit Stalled(Process& gateway) : lock_(gateway.stall) {
+    const int client = sent(gateway.url, "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    char first = 0;
+    EXPECT_EQ(::recv(client, &first, 1, 0), 1);  // its line in the log comes next
+    ::close(client);
+  }
+
+ private:
+  const std::lock_guard<std::mutex> lock_;
+};
+
 TEST(GatewayProcess, ThatIsStalledGoesOnWhereTheOtherHasGivenUpAndGivesUpItsPlaceOnce) {
   Process gateway;
   {
     auto other = TakeOver::begin(gateway.folder);
     ASSERT_TRUE(other) << other.error().to_text();
-    const std::lock_guard stalled(gateway.stall);
-    const int client = sent(gateway.url, "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n");
-    char first = 0;
-    EXPECT_EQ(::recv(client, &first, 1, 0), 1);  // its line in the log comes next
-    ::close(client);
+    const Stalled stalled(gateway);
     other->finish();  // it is not answered in time
     EXPECT_EQ(gateway.given_up, 0);
   }
@@ -71,6 +82,28 @@ TEST(GatewayProcess, ThatIsStalledGoesOnWhereTheOtherHasGivenUpAndGivesUpItsPlac
   EXPECT_FALSE(TakeOver::begin(gateway.folder)) << "the next offer is of the other one";
   EXPECT_TRUE(gateway.has_ended(10s));
   EXPECT_EQ(gateway.given_up, 1);
+}
+
+TEST(GatewayProcess, KeepsItsPlaceWhereTheOtherIsGoneBeforeItIsGivenUp) {
+  Process gateway;
+  const int other = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = gateway.folder + "/take-over.socket";
+  std::copy(path.begin(), path.end(), address.sun_path);
+  ASSERT_EQ(::connect(other, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  char first = 0;
+  ASSERT_EQ(::recv(other, &first, 1, 0), 1);  // its sockets
+  {
+    const Stalled stalled(gateway);
+    ASSERT_EQ(::send(other, "r", 1, 0), 1);
+    ::close(other);
+  }
+  EXPECT_TRUE(TakeOver::begin(gateway.folder)) << "the next one's turn is after that";
+  EXPECT_EQ(gateway.given_up, 0);
+  EXPECT_TRUE(gateway.is_served());
+  ::raise(SIGTERM);
+  EXPECT_TRUE(gateway.has_ended(10s));
 }
 
 TEST(GatewayProcess, ThatIsStoppedListensNoLongerWhereItsPlaceIsFree) {

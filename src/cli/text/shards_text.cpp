@@ -98,7 +98,7 @@ std::string key_place_text(const KeyPlace& place, const Style& style) {
     rows.push_back(std::move(row));
   }
   return text + "Requests go to the first of these that is ready and has room, and " + without_room(place, "") +
-         " where none is:\n" +
+         " while there is none:\n" +
          table_text(
              rows,
              {{">", count_cell("rank")}, {"REPLICA", text_cell("replica"), 8}, {"STATE", state_cell("state", style)}},

@@ -21,8 +21,8 @@ TEST(KeyPlaceText, SaysWhatRequestsDoWhereTheReplicaHasNoRoom) {
            {"strict", "reject", "ready", "Requests are rejected where it is full.\n"},
            {"strict", "reject", "gone", "Requests are rejected.\n"},
            {"strict", "fallback", "ready", "Requests go to small instead where it is full.\n"},
-           {"bounded_load", "queue", "ready", "that is ready and has room, and wait where none is:\n"},
-           {"bounded_load", "reject", "ready", "that is ready and has room, and are rejected where none is:\n"},
+           {"bounded_load", "queue", "ready", "that is ready and has room, and wait while there is none:\n"},
+           {"bounded_load", "reject", "ready", "that is ready and has room, and are rejected while there is none:\n"},
        }) {
     const std::string text = text_of(affinity, exhausted, state);
     EXPECT_NE(text.find(sentence), text.npos) << text;
