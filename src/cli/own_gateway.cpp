@@ -120,7 +120,7 @@ void OwnGateway::watch(const std::stop_token& stop) {
       next = real_clock().now() + address_every;
       if (const auto is_free = check_address(one_runs); !is_free) {
         warn((one_runs ? "a new gateway cannot serve, and the one that runs goes on: " : "no gateway serves: ") +
-             is_free.error().message + "; end that process, or give berth serve another --gateway ADDRESS");
+             is_free.error().message + "; " + is_free.error().advice + " with --gateway ADDRESS");
       } else if (const Result<pid_t> pid = start(arguments_)) {
         own = *pid;
         started = real_clock().now();

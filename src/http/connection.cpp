@@ -165,8 +165,9 @@ Async<bool> Connection::exchange() {
     const bool goes_on = co_await serving_.proxy(link_, head_, peer_);
     if (!goes_on && !link_.is_read() && wire().is_open()) co_await linger();
     // An answer that keeps the connection, of which a part was sent before the shutdown, has promised another one.
-    const bool may_ask_again = !serving_.draining || serving_.last_idle_time.count() > 0;
-    co_return goes_on&& may_ask_again&& phase_ != Phase::closed;
+    const bool is_last = serving_.draining && serving_.last_idle_time.count() == 0;
+    if (is_last || phase_ == Phase::closed) co_return false;
+    co_return goes_on;
   }
   if (outcome == Link::Outcome::done && !refusal) refusal = co_await read_body();
   if (refusal) co_return co_await refuse(*std::move(refusal));

@@ -194,7 +194,7 @@ void Api::get_status(const Call& call) {
     if (!status.contains("warnings")) status["warnings"] = json::array();
     status["warnings"].as_array().push_back(
         json::object{{"subject", "gateway " + own_gateway_->first},
-                     {"text", "it does not report, so that it takes no requests; the log of berth serve says why"}});
+                     {"text", "it does not report and may not be running; the log of berth serve says why"}});
   }
   send(call.responder, std::move(status));
 }
