@@ -108,8 +108,8 @@ TEST(GatewayProcess, KeepsItsPlaceWhereTheOtherIsGoneBeforeItIsGivenUp) {
 
 TEST(GatewayProcess, ThatIsStoppedListensNoLongerWhereItsPlaceIsFree) {
   Process gateway;
-  auto waiting = TakeOver::begin(gateway.folder);
-  ASSERT_TRUE(waiting) << waiting.error().to_text();
+  std::optional waiting = TakeOver::begin(gateway.folder);
+  ASSERT_TRUE(*waiting) << waiting->error().to_text();
   const int client = sent(gateway.url, "GET / HTTP/1.1\r\n");  // which holds up its end
   EXPECT_TRUE(gateway.is_served());
   ::raise(SIGTERM);
@@ -118,8 +118,9 @@ TEST(GatewayProcess, ThatIsStoppedListensNoLongerWhereItsPlaceIsFree) {
   Result<std::unique_ptr<TakeOverOffer>> offer = TakeOverOffer::make(
       gateway.folder, [] { return std::map<std::string, int>(); }, [](const std::function<bool()>&) { return false; });
   EXPECT_TRUE(offer) << offer.error().to_text();
+  (*waiting)->finish();  // returns at once
+  waiting.reset();       // with the sockets that it had got
   EXPECT_FALSE(gateway.is_served());
-  waiting->finish();  // returns at once
   ::close(client);
   EXPECT_TRUE(gateway.has_ended(10s));
 }
