@@ -71,6 +71,10 @@ class Gateway(Fleet):
         self.gateway = int(found[-1]) if found else None
         return self.gateway
 
+    def log(self):
+        """Of the server and its gateway."""
+        return (self.folder / "server.log").read_text()
+
     def app(self, name="app", text="v1", where="{port}", serving=None, **more):
         program = self.folder / "app.py"
         program.write_text(REPLICA)

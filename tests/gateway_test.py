@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Requests through a gateway that a server has started: they reach replicas on several nodes, keys are checked, and neither an update nor the
 death of the server, an agent or the gateway loses what it need not lose."""
+import http.client
 import json
 import os
 import pathlib
@@ -190,6 +191,90 @@ class Lasting(Gateway):
         self.until(lambda: old not in self.processes(), "the old one has ended")
         self.assertIn(f"at 127.0.0.1:{port}", self.command("endpoints").stdout)
         self.until_answered("/app/x", 2)
+
+    @needs_sqlite
+    def test_a_restarted_server_has_a_gateway_at_the_same_address_that_can_be_replaced_while_the_old_one_has_a_stream(self):
+        self.add_nodes("a")
+        self.apply(self.app())
+        self.until_answered("/app/x", 2)
+        old, stream = self.process_of("berth gateway "), self.stream(400)
+        self.until(lambda: json.loads(self.command("endpoints", "--json").stdout)["deployments"][0].get("traffic", {}).get("in_flight"), "the stream")
+        self.server.terminate()
+        self.server.wait()
+        self.serve()
+        self.until(lambda: self.log().count("takes requests at") == 2, self.situation)
+        self.until_answered("/app/x", 2)
+        self.replace_gateway()
+        self.until_answered("/app/x", 2)
+        self.assertIn(old, self.processes(), "the old one still has its stream")
+        self.assertWhole(stream(), 400)
+
+    def test_a_client_with_a_kept_connection_is_answered_by_the_gateway_that_leaves(self):
+        self.add_nodes("a")
+        self.apply(self.app())
+        self.until_answered("/app/x", 2)
+        old = self.process_of("berth gateway ")
+        client = http.client.HTTPConnection("127.0.0.1", self.gateway, timeout=20)
+        self.addCleanup(client.close)
+        for closes in (None, "close"):
+            client.request("GET", "/app/x")
+            answer = client.getresponse()
+            answer.read()
+            self.assertEqual((answer.status, answer.headers["connection"]), (200, closes))
+            if not closes:
+                self.replace_gateway()
+        self.until(lambda: old not in self.processes(), "the old one has ended")
+
+
+class Failing(Gateway):
+    """A gateway that cannot serve."""
+
+    def is_taken_text(self, port):
+        return f"port {port} of 127.0.0.1 is in use by another process"
+
+    @needs_sqlite
+    def test_a_new_gateway_that_cannot_serve_leaves_the_place_to_the_one_that_runs(self):
+        self.add_nodes("a")
+        self.apply(self.app())
+        self.until_answered("/app/x", 2)
+        old, stop = self.process_of("berth gateway "), self.watch()
+        self.server.kill()
+        self.server.wait()
+        with socket.create_server(("127.0.0.1", free_port())) as other:
+            port = other.getsockname()[1]
+            self.gateway_options = ("--gateway", f"127.0.0.1:{port}")
+            self.serve()
+            self.until(lambda: self.is_taken_text(port) in self.log(), self.situation)
+            # The next server does not take it for one with the new address either.
+            self.server.kill()
+            self.server.wait()
+            self.serve()
+            self.until(lambda: self.log().count(self.is_taken_text(port)) > 1, self.situation)
+            self.until_healthy("a")
+            self.until_answered("/app/x", 2)
+            self.assertIn(old, self.processes())
+            answers = stop()
+            self.assertEqual(set(answers), {200}, len(answers))
+        self.until(lambda: self.find_gateway() == port, self.situation)
+        self.until_answered("/app/x", 2)
+        self.until(lambda: old not in self.processes(), "the old one has ended")
+        self.assertEqual(self.log().count(self.is_taken_text(port)), 2, "once for each server")
+
+    def test_that_another_program_has_its_port_is_one_warning_and_it_serves_when_the_port_is_free(self):
+        self.server.terminate()
+        self.server.wait()
+        self.until(lambda: not [line for line in self.processes().values() if line.startswith("berth gateway ")], "the gateway has ended")
+        begin = len(self.log())
+        with socket.create_server(("127.0.0.1", self.gateway)):
+            self.serve()
+            self.until(lambda: self.is_taken_text(self.gateway) in self.log(), self.situation)
+            self.until(lambda: "it does not report and may not be running" in self.command("status").stdout, self.situation)
+            self.assertRegex(self.command("endpoints").stdout, "there is no gateway|does not report")
+        self.until(lambda: "takes requests at" in self.log()[begin:], self.situation)
+        self.until(lambda: "does not report" not in self.command("status").stdout + self.command("endpoints").stdout, self.situation)
+        told = [line for line in self.log()[begin:].splitlines() if self.is_taken_text(self.gateway) in line or "the gateway has ended" in line]
+        self.assertEqual(len(told), 1, told)
+        self.assertIn("--gateway ADDRESS", told[0])
 
 
 if __name__ == "__main__":

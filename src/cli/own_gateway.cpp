@@ -13,6 +13,7 @@
 #include "berth/clock.hpp"
 #include "cli/verbs/agent.hpp"
 #include "gateway/gateway_process.hpp"
+#include "http/listening.hpp"
 #include "world/files.hpp"
 #include "world/process_lock.hpp"
 
@@ -22,7 +23,7 @@ using format::LogLevel;
 
 namespace {
 
-constexpr Duration look_every = std::chrono::milliseconds(200);
+constexpr Duration look_every = std::chrono::milliseconds(200), address_every = std::chrono::seconds(1);
 constexpr Duration pause_min = std::chrono::milliseconds(200), pause_max = std::chrono::seconds(10);
 
 // In a session of its own: Ctrl-C at the terminal is for the server, which ends it.
@@ -65,53 +66,73 @@ void end_gateway(const std::string& folder) {
   if (const auto holder = world::ProcessLock::holder(gateway::lock_file(folder))) ::kill(*holder, SIGTERM);
 }
 
+std::string gateway_start(const std::vector<std::string>& arguments) {
+  std::string text = agent_version() + "\n";
+  for (const std::string& argument : arguments) text += argument + "\n";
+  return text;
+}
+
+std::string gateway_start_file(const std::string& folder) { return folder + "/arguments"; }
+
+// Where another program listens at the address of the gateway.
+Result<void> OwnGateway::check_address(bool one_runs) const {
+  const auto option = std::find(arguments_.begin(), arguments_.end(), "--listen");
+  if (option == arguments_.end() || option + 1 == arguments_.end()) return {};
+  const std::string& address = *(option + 1);
+  // The gateway that runs hands over its own address.
+  const std::string running = one_runs ? world::read_text(gateway_start_file(folder_)).value_or("") : "";
+  if (running.find("\n--listen\n" + address + "\n") != running.npos) return {};
+  return http::check_is_free(BERTH_TRY(http::parse_listen_address(address)));
+}
+
 void OwnGateway::watch(const std::stop_token& stop) {
-  // One of an earlier server goes on only if it is of this version and was started in the same way.
-  std::string words = agent_version() + "\n";
-  for (const std::string& argument : arguments_) words += argument + "\n";
-  const std::string file = folder_ + "/arguments";
-  bool takes_over = world::read_text(file).value_or("") != words;  // the place of the one that runs
-  if (takes_over) {
-    if (const auto written = world::write_private_text(file, words); !written)
-      log_({LogLevel::warning, written.error().to_text()});
-  }
+  const std::string lock = gateway::lock_file(folder_);
+  // One of an earlier server goes on; of another version, or started in another way, until a new one has its place.
+  bool takes_over = world::read_text(gateway_start_file(folder_)).value_or("") != gateway_start(arguments_);
   pid_t own = 0;  // started here and not ended yet
   Duration pause = pause_min;
   TimePoint started{}, next{};
+  std::string problem;  // that was logged last
+  const auto warn = [&](const std::string& text) {
+    if (std::exchange(problem, text) != text) log_({LogLevel::warning, text});
+  };
   while (!stop.stop_requested()) {
     int status = 0;
-    if (own > 0 && world::ProcessLock::holder(gateway::lock_file(folder_)) == own) takes_over = false;  // it has
+    if (own > 0 && world::ProcessLock::holder(lock) == own) takes_over = false;  // it has
     if (own > 0 && ::waitpid(own, &status, WNOHANG) == own) {
       own = 0;
-      pause = real_clock().now() - started > pause_max ? pause_min : std::min(2 * pause, pause_max);
+      const bool has_run = real_clock().now() - started > pause_max;
+      pause = has_run ? pause_min : std::min(2 * pause, pause_max);
       next = real_clock().now() + pause;
+      if (has_run) problem.clear();
+      const std::string why = WIFSIGNALED(status) ? "signal " + std::to_string(WTERMSIG(status))
+                                                  : "status " + std::to_string(WEXITSTATUS(status));
       // One that another has taken over from has done what it should.
-      if (status != 0 || !world::ProcessLock::holder(gateway::lock_file(folder_)))
-        log_({LogLevel::warning,
-              "the gateway has ended and is started again",
-              {{"reason", WIFSIGNALED(status) ? "signal " + std::to_string(WTERMSIG(status))
-                                              : "status " + std::to_string(WEXITSTATUS(status))}}});
-      // The other one is of a version without this, or does not answer.
-      if (std::exchange(takes_over, false)) end_gateway(folder_);
+      if (!world::ProcessLock::holder(lock))
+        warn("the gateway has ended with " + why + " and is started again");
+      else if (takes_over)
+        warn("a new gateway has ended with " + why +
+             " before it could serve; it is tried again, and the one that runs goes on");
     }
-    if (own == 0 && real_clock().now() >= next) {
-      // One that an earlier server has started still runs as long as it has the lock.
-      if (takes_over || !world::ProcessLock::holder(gateway::lock_file(folder_))) {
-        if (const Result<pid_t> pid = start(arguments_)) {
-          own = *pid;
-        } else {
-          log_({LogLevel::error, pid.error().to_text()});
-          next = real_clock().now() + pause_max;
-        }
+    // One that an earlier server has started runs as long as it has the lock.
+    const bool one_runs = world::ProcessLock::holder(lock).has_value();
+    if (own == 0 && real_clock().now() >= next && (takes_over || !one_runs)) {
+      next = real_clock().now() + address_every;
+      if (const auto is_free = check_address(one_runs); !is_free) {
+        warn((one_runs ? "a new gateway cannot serve, and the one that runs goes on: " : "no gateway serves: ") +
+             is_free.error().message + "; " + is_free.error().advice + " with --gateway ADDRESS");
+      } else if (const Result<pid_t> pid = start(arguments_)) {
+        own = *pid;
         started = real_clock().now();
+      } else {
+        warn(pid.error().to_text());
+        next = real_clock().now() + pause_max;
       }
     }
     real_clock().sleep_for(look_every);
   }
-  if (own > 0)
-    ::kill(own, SIGTERM);
-  else
-    end_gateway(folder_);
+  if (own > 0) ::kill(own, SIGTERM);
+  if (own == 0 || takes_over) end_gateway(folder_);
 }
 
 }  // namespace berth::cli

@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "berth/result.hpp"
 #include "format/log_line.hpp"
 
 namespace berth::cli {
@@ -19,12 +20,17 @@ class OwnGateway {
 
  private:
   void watch(const std::stop_token& stop);
+  Result<void> check_address(bool one_runs) const;
 
   const std::string folder_;
   const std::vector<std::string> arguments_;
   const format::Log log_;
   std::jthread thread_;
 };
+
+// What a gateway with these arguments writes into this file of its folder as soon as it serves: its version and they.
+std::string gateway_start(const std::vector<std::string>& arguments);
+std::string gateway_start_file(const std::string& folder);
 
 // The gateway of that folder, if there is one, finishes its requests and ends.
 void end_gateway(const std::string& folder);

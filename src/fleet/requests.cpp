@@ -128,11 +128,17 @@ std::string_view to_string(CandidateVerdict verdict) noexcept {
   return "eligible";
 }
 
+bool is_from_stranger(const RequestRecord& record) {
+  return record.outcome == RequestOutcome::rejected && record.status == 401;
+}
+
 void limit_records(std::vector<RequestRecord>& records, std::size_t most) {
   if (records.size() <= most) return;
   std::stable_sort(records.begin(), records.end(), [](const RequestRecord& a, const RequestRecord& b) {
-    const bool a_failed = a.outcome == RequestOutcome::failed, b_failed = b.outcome == RequestOutcome::failed;
-    return a_failed != b_failed ? a_failed : a.at_ms > b.at_ms;
+    const auto rank = [](const RequestRecord& of) {
+      return of.outcome == RequestOutcome::failed ? 0 : is_from_stranger(of) ? 2 : 1;
+    };
+    return rank(a) != rank(b) ? rank(a) < rank(b) : a.at_ms > b.at_ms;
   });
   records.resize(most);
 }

@@ -107,8 +107,12 @@ struct RequestRecord {
   friend bool operator==(const RequestRecord&, const RequestRecord&) = default;
 };
 
+// Without a valid key, as anyone can send: records of such requests must not displace those of others.
+bool is_from_stranger(const RequestRecord& record);
+
 // Bounds of a report, so that it is far below what a server reads (4 MiB).
 inline constexpr std::size_t candidates_max = 8, attempts_max = 8, report_records_max = 200;
+inline constexpr std::size_t report_strangers_max = 10;  // of the records
 inline constexpr std::size_t report_deployments_max = 1000, report_replicas_max = 2000, report_callers_max = 1000;
 inline constexpr std::size_t request_id_bytes_max = 64;
 // Of a replica: its deployment (253), its number and its incarnation.
@@ -121,7 +125,7 @@ struct GatewayReport {
   friend bool operator==(const GatewayReport&, const GatewayReport&) = default;
 };
 
-// At most `most` of them: those that failed first, then the newest.
+// At most `most` of them: those that failed first, then the newest, those of strangers last.
 void limit_records(std::vector<RequestRecord>& records, std::size_t most);
 
 // What would happen to a request now.

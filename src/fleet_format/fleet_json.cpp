@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <set>
 
 #include "fleet/bounds.hpp"
 #include "fleet/endpoints_description.hpp"
@@ -65,7 +66,9 @@ void check_length(const List& list, std::size_t most, const std::string& where) 
 void check_rows(const std::vector<fleet::RequestCounts>& rows, std::size_t most, const std::string& where) {
   constexpr std::size_t words_max = 32;  // of classes and codes, of which there are a dozen
   check_length(rows, most, where);
+  std::set<std::string_view> names;
   for (const fleet::RequestCounts& row : rows) {
+    if (!names.insert(row.name).second) throw JsonError{where + " has two rows named " + in_quotes(row.name)};
     check_length(row.name, fleet::report_name_bytes_max, where + ".name");
     for (const auto* counts : {&row.answered, &row.rejected}) {
       check_length(*counts, words_max, where + ".answered or rejected");

@@ -30,6 +30,9 @@ constexpr std::uint64_t poll_wait_s = 20;
 constexpr std::chrono::milliseconds pause_min{100}, pause_max{2'000}, drain_time{60'000};
 // After another gateway has taken over.
 constexpr std::chrono::milliseconds last_streams_time{3'600'000};
+// For a client to send its next request on a connection that was kept: as long as one is kept when no gateway leaves,
+// and a moment where no other gateway takes requests.
+constexpr std::chrono::milliseconds last_idle_time{60'000}, last_idle_time_stopped{1'000};
 // For the server to tell a gateway that takes over what there is.
 constexpr std::chrono::milliseconds first_view_time{20'000};
 constexpr std::chrono::seconds answer_time{2};
@@ -191,6 +194,11 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
   server_options.limits = limits();
   server_options.takes_proofs_over_tls = true;
   server_options.key_of = [&](std::string_view identity) { return keys.find(identity); };
+  server_options.on_accept_problem = [&](const std::string& problem) {
+    options.log({LogLevel::warning,
+                 "the gateway cannot accept connections now, and those that come wait",
+                 {{"reason", problem}}});
+  };
   http::Server server(std::move(server_options),
                       http::Server::Proxy([&](http::Link& client, http::Head& head, const http::Peer& peer) {
                         return gateway->handle(client, head, peer);
@@ -233,32 +241,44 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
     if (gateway->calls() == 0 && server.connections() <= gateway->relays()) return gateway->end();
     server.after(std::chrono::milliseconds(20), end_when_idle);
   };
-  const auto begin_end = [&](std::chrono::milliseconds time) {
+  const auto begin_end = [&](std::chrono::milliseconds time, std::chrono::milliseconds idle_time) {
     place = Place::left;
     is_waiting = false;
     gateway->leave();
-    server.shutdown(time);
+    // Before the lock is free, so that the gateway that gets it can listen at once.
+    if (offer) offer->end();
+    static_cast<void>(server.listen_only({}));
+    server.shutdown(time, idle_time);
     if (options.ending) options.ending();
     end_when_idle();
   };
-  // Calls the function on the server's thread. Absent: it has ended.
+  // Calls the function on the server's thread. Absent: that has ended or is busy, and the function will not be called.
   const auto on_server = [&](auto function) {
-    const auto result = std::make_shared<std::promise<decltype(function())>>();
-    auto answer = result->get_future();
-    server.post([result, function] { result->set_value(function()); });
-    using Value = std::optional<decltype(function())>;
-    return answer.wait_for(answer_time) == std::future_status::ready ? Value(answer.get()) : Value();
+    using Value = decltype(function());
+    struct Asked {
+      std::atomic<bool> is_settled = false;  // it is called, or will not be
+      std::promise<Value> result;
+    };
+    const auto asked = std::make_shared<Asked>();
+    auto answer = asked->result.get_future();
+    server.post([asked, function] {
+      if (!asked->is_settled.exchange(true)) asked->result.set_value(function());
+    });
+    const bool is_late = answer.wait_for(answer_time) != std::future_status::ready;
+    return is_late && !asked->is_settled.exchange(true) ? std::optional<Value>() : std::optional<Value>(answer.get());
   };
   const auto serve = [&] {
     auto made = TakeOverOffer::make(
         options.folder,
         [&] { return on_server([&] { return server.listening(); }).value_or(std::map<std::string, int>()); },
-        [&] {
-          on_server([&] {
+        [&](const std::function<bool()>& is_there) {
+          const auto give_up_place = [&, is_there] {
+            if (place == Place::left || !is_there()) return false;
             options.log({LogLevel::info, "another gateway takes over; this one finishes its requests"});
-            begin_end(last_streams_time);
+            begin_end(last_streams_time, last_idle_time);
             return true;
-          });
+          };
+          return on_server(give_up_place).value_or(false);
         });
     if (made)
       offer = *std::move(made);
@@ -272,7 +292,7 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
   };
   const auto take_place = [&]() -> Result<void> {
     addresses = BERTH_TRY(server.listen_only(listeners));
-    BERTH_TRY(options.take_over->finish());
+    options.take_over->finish();
     if (options.taken_over) BERTH_TRY(options.taken_over());
     place = Place::taken;
     serve();
@@ -280,6 +300,7 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
   };
   const auto give_up = [&](Error error) {
     failure = std::move(error);
+    static_cast<void>(server.listen_only({}));  // no connection of the other one's is accepted here
     server.shutdown(std::chrono::milliseconds(0));
     gateway->end();
   };
@@ -298,7 +319,7 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
       if (auto taken = take_place(); !taken) give_up(taken.error());
     });
   };
-  BERTH_TRY(server.on_signal({SIGINT, SIGTERM}, [&](int) { begin_end(drain_time); }));
+  BERTH_TRY(server.on_signal({SIGINT, SIGTERM}, [&](int) { begin_end(drain_time, last_idle_time_stopped); }));
   // Certificates are renewed in their files.
   const auto read_again = [&] {
     if (place != Place::taken) return;  // the sockets are those of another one

@@ -24,13 +24,13 @@ struct GatewayProcessOptions {
   std::function<Result<http::ClientOptions>()> server;
   // Renews the certificate of the gateway where that is due. Null: it has none.
   std::function<Result<bool>(http::Client& client, const http::ClientOptions& server)> renew;
-  std::function<void()> ending;  // it takes no new requests: another one may take its place
+  std::function<void()> ending;  // it listens no longer: another one may take its place
   std::vector<http::ListenOn> listeners;
   // Its folder: a gateway that is started later can take the place of this one there.
   std::string folder;
   // From the gateway whose place this one takes. Null: there is none.
   TakeOver* take_over = nullptr;
-  std::function<Result<void>()> taken_over;  // that one has given up its lock
+  std::function<Result<void>()> taken_over;  // takes the lock, if that one has given it up
   AccessLines access_lines = AccessLines::failed;
   format::Log log;
 };

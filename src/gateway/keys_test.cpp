@@ -131,6 +131,34 @@ TEST(Keys, ThatAreStrictWaitForTheirReplicaAndHoldUpNobodyElse) {
   }));
 }
 
+TEST(Keys, ThatAreStrictWaitWithinTheBoundOfTheirDeployment) {
+  Keyed keyed(2, "header:x-session", true, 1);
+  keyed.deployment().serving.affinity = Affinity::strict;
+  keyed.deployment().serving.queue_max = 2;
+  keyed.fleet.apply();
+  const std::string mine = "k";
+  std::string other = "l";
+  while (keyed.table.route(other)->text() == keyed.table.route(mine)->text()) other += "l";
+  std::atomic<int> answered = 0;
+  std::vector<std::jthread> callers;
+  const auto ask = [&](const std::string& key) {
+    callers.emplace_back([&, key] { answered += keyed.fleet.ask("/a", "", {{"x-session", key}}).status == 200; });
+  };
+  for (const std::string& key : {mine, other}) {
+    ask(key);
+    EXPECT_TRUE(eventually([&] { return keyed.of(*keyed.table.route(key)).held() == 1; }));
+  }
+  for (std::size_t i = 0; i < 2; ++i) {  // one waits for each replica
+    ask(i == 0 ? mine : other);
+    EXPECT_TRUE(eventually([&] { return keyed.fleet.waiting() == i + 1; }));
+  }
+  for (const std::string& key : {mine, other}) EXPECT_EQ(keyed.fleet.ask("/a", "", {{"x-session", key}}).status, 429);
+  EXPECT_TRUE(eventually([&] {
+    for (const auto& replica : keyed.replicas) replica->release(1);
+    return answered == 4;
+  }));
+}
+
 TEST(Keys, ThatAreStrictAreRefusedWhereTheirReplicaDoesNotBecomeFree) {
   Keyed keyed(2, "header:x-session", true, 1);
   keyed.deployment().serving.affinity = Affinity::strict;

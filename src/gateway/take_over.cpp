@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "http/listening.hpp"
 
@@ -123,14 +124,12 @@ void TakeOver::give_to(std::vector<http::ListenOn>& listeners) {
   sockets_.clear();
 }
 
-Result<void> TakeOver::finish() {
-  if (!send_byte(connection_.get(), is_ready) || !receive_byte(connection_.get(), is_yours))
-    return failed("it does not end");
-  return {};
+void TakeOver::finish() {
+  if (send_byte(connection_.get(), is_ready)) receive_byte(connection_.get(), is_yours);
+  connection_.close();  // before the lock is tried: from now on the old one does not give it up
 }
 
-Result<std::unique_ptr<TakeOverOffer>> TakeOverOffer::make(const std::string& folder, Sockets sockets,
-                                                           std::function<void()> taken) {
+Result<std::unique_ptr<TakeOverOffer>> TakeOverOffer::make(const std::string& folder, Sockets sockets, Take taken) {
   http::Listening listening = BERTH_TRY(http::open_listening({"", 0, socket_file(folder)}));
   Descriptor descriptor(listening.descriptor), end(::eventfd(0, EFD_CLOEXEC));
   if (!end) return failed(std::strerror(errno));
@@ -138,7 +137,7 @@ Result<std::unique_ptr<TakeOverOffer>> TakeOverOffer::make(const std::string& fo
       new TakeOverOffer(std::move(descriptor), std::move(end), std::move(sockets), std::move(taken)));
 }
 
-TakeOverOffer::TakeOverOffer(Descriptor listening, Descriptor end, Sockets sockets, std::function<void()> taken)
+TakeOverOffer::TakeOverOffer(Descriptor listening, Descriptor end, Sockets sockets, Take taken)
     : listening_(std::move(listening)),
       end_(std::move(end)),
       sockets_(std::move(sockets)),
@@ -146,38 +145,47 @@ TakeOverOffer::TakeOverOffer(Descriptor listening, Descriptor end, Sockets socke
       thread_([this] { run(); }) {}
 
 TakeOverOffer::~TakeOverOffer() {
+  end();
+  thread_.join();
+}
+
+void TakeOverOffer::end() {
+  if (std::exchange(has_ended_, true)) return;
+  ::shutdown(listening_.get(), SHUT_RDWR);  // from here on nothing connects to it; its thread closes it
   const std::uint64_t one = 1;
   static_cast<void>(::write(end_.get(), &one, sizeof one));
-  thread_.join();
 }
 
 void TakeOverOffer::run() {
   while (true) {
     pollfd polled[] = {{listening_.get(), POLLIN, 0}, {end_.get(), POLLIN, 0}};
-    if (::poll(polled, 2, -1) < 0 && errno != EINTR) return;
-    if (polled[1].revents != 0) return;
-    if (polled[0].revents == 0) continue;
+    if (::poll(polled, 2, -1) < 0) {
+      if (errno == EINTR) continue;
+      break;
+    }
+    if (polled[1].revents != 0) break;
     const Descriptor connection(::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (connection && serve(connection.get())) return;
+    if (connection) serve(connection.get());
   }
+  listening_.close();
 }
 
-// True: it is taken.
-bool TakeOverOffer::serve(int connection) {
+void TakeOverOffer::serve(int connection) {
   ucred peer{};
   socklen_t size = sizeof peer;
   const bool is_known = ::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
-  if (!is_known || peer.uid != ::geteuid()) return false;
-  if (!send_sockets(connection, sockets_())) return false;
+  if (!is_known || peer.uid != ::geteuid()) return;
+  if (!send_sockets(connection, sockets_())) return;
   // It asks its server about the fleet first. One that fails closes the connection.
   pollfd polled[] = {{connection, POLLIN, 0}, {end_.get(), POLLIN, 0}};
   while (::poll(polled, 2, -1) < 0 && errno == EINTR) {
   }
-  if (polled[1].revents != 0 || !receive_byte(connection, is_ready)) return false;
-  taken_();
-  listening_.close();  // the next offer is of the other one
-  send_byte(connection, is_yours);
-  return true;
+  if (polled[1].revents != 0 || !receive_byte(connection, is_ready)) return;
+  const auto is_there = [connection] {
+    char byte = 0;
+    return ::recv(connection, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EINTR);
+  };
+  if (taken_(is_there)) send_byte(connection, is_yours);
 }
 
 }  // namespace berth::gateway

@@ -1,7 +1,8 @@
 // How a gateway that starts takes the place of the one that runs, so that there is always one that takes connections:
 // it gets the sockets that listen from the old one, over a Unix socket in the folder of the gateway, and says when it
-// is ready to use them. Then the old one takes no new connections and finishes the requests that it has. One that fails
-// before it is ready changes nothing.
+// is ready to use them. Then the old one takes no new connections, gives up its lock and finishes the requests that it
+// has. One that fails before it is ready, or for which the old one has no time, changes nothing. Which of the two is
+// the gateway is never in doubt: it is the one that has the lock.
 #pragma once
 
 #include <functional>
@@ -24,8 +25,9 @@ class TakeOver {
 
   // The sockets of these addresses that the old one had are put into them.
   void give_to(std::vector<http::ListenOn>& listeners);
-  // The old one ends, and has given up its lock when this returns.
-  Result<void> finish();
+  // Says that this one is ready, and returns when the old one has given up its lock or goes on: whether the lock is
+  // free then, shows which.
+  void finish();
 
  private:
   world::Descriptor connection_;
@@ -37,20 +39,24 @@ class TakeOverOffer {
  public:
   // What listens, by address as it was asked for.
   using Sockets = std::function<std::map<std::string, int>()>;
-  // `taken`: another has taken over; it returns when that may take the lock.
-  static Result<std::unique_ptr<TakeOverOffer>> make(const std::string& folder, Sockets sockets,
-                                                     std::function<void()> taken);
+  // Gives up the lock, unless the other side has given up first. False: it goes on, and will not give it up for this.
+  using Take = std::function<bool(const std::function<bool()>& is_there)>;
+  static Result<std::unique_ptr<TakeOverOffer>> make(const std::string& folder, Sockets sockets, Take taken);
   ~TakeOverOffer();
 
+  // The next gateway may make its offer when this returns.
+  void end();
+
  private:
-  TakeOverOffer(world::Descriptor listening, world::Descriptor end, Sockets sockets, std::function<void()> taken);
+  TakeOverOffer(world::Descriptor listening, world::Descriptor end, Sockets sockets, Take taken);
   void run();
-  bool serve(int connection);
+  void serve(int connection);
 
   world::Descriptor listening_;
   const world::Descriptor end_;
   const Sockets sockets_;
-  const std::function<void()> taken_;
+  const Take taken_;
+  bool has_ended_ = false;
   std::thread thread_;
 };
 

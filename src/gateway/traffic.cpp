@@ -47,8 +47,10 @@ void Traffic::count(const Try& attempt) {
 void Traffic::count(RequestRecord record) {
   count_in(deployments_[record.deployment.text()], record);
   count_in(callers_[record.caller], record);
-  auto& records = record.outcome == RequestOutcome::failed ? failed_ : others_;
-  if (records.size() < fleet::report_records_max) records.push_back(std::move(record));
+  const bool is_stranger = fleet::is_from_stranger(record);
+  auto& records = is_stranger ? strangers_ : record.outcome == RequestOutcome::failed ? failed_ : others_;
+  const std::size_t most = is_stranger ? fleet::report_strangers_max : fleet::report_records_max;
+  if (records.size() < most) records.push_back(std::move(record));
 }
 
 void Traffic::keep_only(const std::set<std::string>& deployments, const std::set<std::string>& replicas,
@@ -62,8 +64,10 @@ void Traffic::keep_only(const std::set<std::string>& deployments, const std::set
 
 std::vector<RequestRecord> Traffic::take_records() {
   std::vector<RequestRecord> taken = std::exchange(failed_, {});
-  std::move(others_.begin(), others_.end(), std::back_inserter(taken));
-  others_.clear();
+  for (auto* more : {&others_, &strangers_}) {
+    std::move(more->begin(), more->end(), std::back_inserter(taken));
+    more->clear();
+  }
   if (taken.size() > fleet::report_records_max) taken.resize(fleet::report_records_max);
   return taken;
 }

@@ -36,7 +36,7 @@ class Traffic {
   const Rows& deployments() const { return deployments_; }
   const Rows& replicas() const { return replicas_; }
   const Rows& callers() const { return callers_; }
-  // For a report: those that failed first.
+  // For a report: those that failed first, and a few of strangers last.
   std::vector<fleet::RequestRecord> take_records();
   std::uint64_t started_ms() const { return started_ms_; }
 
@@ -44,7 +44,7 @@ class Traffic {
   std::uint64_t started_ms_;
   Rows deployments_, replicas_, callers_;
   // Not reported yet. What is more than a report takes is not kept: that would cost more than the counts.
-  std::vector<fleet::RequestRecord> failed_, others_;
+  std::vector<fleet::RequestRecord> failed_, others_, strangers_;
 };
 
 }  // namespace berth::gateway

@@ -86,5 +86,21 @@ TEST(Traffic, FailedRequestsAreReportedBeforeOthersAndOnce) {
   EXPECT_EQ(more[0].id + " " + more[1].id, "bad new");
 }
 
+TEST(Traffic, RequestsWithoutAValidKeyDisplaceNoOthers) {
+  Traffic traffic(1);
+  fleet::RequestRecord stranger = ended("stranger", RequestOutcome::rejected, 9);
+  stranger.status = 401;
+  for (int i = 0; i < 1'000; ++i) traffic.count(stranger);
+  for (std::size_t i = 1; i < fleet::report_records_max; ++i) traffic.count(ended("good", RequestOutcome::answered, 1));
+  std::vector<fleet::RequestRecord> records = traffic.take_records();
+  ASSERT_EQ(records.size(), fleet::report_records_max);
+  EXPECT_EQ(records[fleet::report_records_max - 2].id, "good");
+  EXPECT_EQ(records.back().id, "stranger");
+  limit_records(records, fleet::report_records_max - 1);
+  EXPECT_EQ(records.back().id, "good") << "though it is older";
+  for (int i = 0; i < 1'000; ++i) traffic.count(stranger);
+  EXPECT_EQ(traffic.take_records().size(), fleet::report_strangers_max);
+}
+
 }  // namespace
 }  // namespace berth::gateway

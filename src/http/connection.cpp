@@ -126,8 +126,8 @@ void Connection::drain() {
     // A request that is on its way is answered, and a client that has just connected is about to send one.
     char first = 0;
     const bool has_sent = recv(wire().socket().native_handle(), &first, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
-    if (!is_first_ && !has_sent) return close(false);
-    return wire().read_by(real_clock().now() + last_request_time);
+    if (!is_first_ && !has_sent && serving_.last_idle_time.count() == 0) return close(false);
+    return wire().read_by(real_clock().now() + (is_first_ || has_sent ? last_request_time : serving_.last_idle_time));
   }
   if (phase_ != Phase::streaming) return;
   {
@@ -141,7 +141,10 @@ void Connection::drain() {
 Async<bool> Connection::exchange() {
   const Limits& limits = serving_.options.limits;
   phase_ = Phase::idle;
-  if (!serving_.draining) wire().read_by(real_clock().now() + (is_first_ ? limits.header_time : limits.idle_time));
+  if (!serving_.draining)
+    wire().read_by(real_clock().now() + (is_first_ ? limits.header_time : limits.idle_time));
+  else if (!is_first_)
+    wire().read_by(real_clock().now() + serving_.last_idle_time);
   const Link::Outcome begun = co_await link_.wait_for_message();
   if (begun != Link::Outcome::done || phase_ == Phase::closed) co_return false;
   is_first_ = false;
@@ -161,7 +164,10 @@ Async<bool> Connection::exchange() {
     wire().read_by(TimePoint::max());
     const bool goes_on = co_await serving_.proxy(link_, head_, peer_);
     if (!goes_on && !link_.is_read() && wire().is_open()) co_await linger();
-    co_return goes_on && !serving_.draining && phase_ != Phase::closed;
+    // An answer that keeps the connection, of which a part was sent before the shutdown, has promised another one.
+    const bool is_last = serving_.draining && serving_.last_idle_time.count() == 0;
+    if (is_last || phase_ == Phase::closed) co_return false;
+    co_return goes_on;
   }
   if (outcome == Link::Outcome::done && !refusal) refusal = co_await read_body();
   if (refusal) co_return co_await refuse(*std::move(refusal));

@@ -23,8 +23,10 @@ struct Serving {
   std::shared_ptr<Loop> loop = std::make_shared<Loop>();
   ServerOptions options;
   Server::Handler handler;
-  Server::Proxy proxy;    // in place of the handler
-  bool draining = false;  // a shutdown has begun: no second request on any connection
+  Server::Proxy proxy;  // in place of the handler
+  bool draining =
+      false;  // a shutdown has begun: no second request on any connection, unless its client was promised one
+  std::chrono::milliseconds last_idle_time{0};  // then, for a client to send that
   std::function<void(Connection&)> on_ended;
   std::shared_ptr<asio::ssl::context> proving;  // null: ServerOptions::key_of is
 };
@@ -39,8 +41,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void start();
   // `call_gone`: tell the handler of the request in progress that its client is gone.
   void close(bool call_gone);
-  // For a shutdown: closes an idle connection, ends a stream, and lets a request be answered, also one that is on its
-  // way.
+  // For a shutdown: closes an idle connection, at once or after Serving::last_idle_time, ends a stream, and lets a
+  // request be answered, also one that is on its way.
   void drain();
 
   // From a Responder; `channel` is that of its request, which may be over.

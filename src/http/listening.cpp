@@ -109,7 +109,10 @@ Result<ListenAddress> parse_listen_address(std::string_view text) {
   return address;
 }
 
-Result<Listening> open_listening(const ListenAddress& address) {
+namespace {
+
+// A socket that is bound to the address and does not listen yet.
+Result<int> bound_socket(const ListenAddress& address) {
   Bound bound = address.path.empty() ? ip_address(address.host, address.port) : BERTH_TRY(unix_address(address.path));
   if (!address.path.empty()) BERTH_TRY(remove_leftover(address.path, bound));
   const int family = bound.storage.ss_family;
@@ -124,12 +127,25 @@ Result<Listening> open_listening(const ListenAddress& address) {
     // On Linux the file that bind() creates gets this mode, so that there is no moment in which others can connect.
     fchmod(descriptor, 0600);
   }
-  if (bind(descriptor, bound.get(), bound.size) != 0 || listen(descriptor, backlog) != 0) {
-    const Error error = bind_error(address);
-    ::close(descriptor);
-    return error;
-  }
-  return taken_listening(address, descriptor);
+  if (bind(descriptor, bound.get(), bound.size) == 0) return descriptor;
+  const Error error = bind_error(address);
+  ::close(descriptor);
+  return error;
+}
+
+}  // namespace
+
+Result<Listening> open_listening(const ListenAddress& address) {
+  const int descriptor = BERTH_TRY(bound_socket(address));
+  if (listen(descriptor, backlog) == 0) return taken_listening(address, descriptor);
+  const Error error = bind_error(address);
+  ::close(descriptor);
+  return error;
+}
+
+Result<void> check_is_free(const ListenAddress& address) {
+  ::close(BERTH_TRY(bound_socket(address)));
+  return {};
 }
 
 Listening taken_listening(const ListenAddress& address, int descriptor) {

@@ -29,6 +29,8 @@ struct Listening {
 };
 // unavailable: in use; io: all else.
 Result<Listening> open_listening(const ListenAddress& address);
+// Whether open_listening() could succeed at a TCP address now; nothing listens there meanwhile.
+Result<void> check_is_free(const ListenAddress& address);
 // Of a socket that listens there already.
 Listening taken_listening(const ListenAddress& address, int descriptor);
 

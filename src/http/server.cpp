@@ -20,6 +20,7 @@ namespace {
 using Acceptor = asio::basic_socket_acceptor<asio::generic::stream_protocol>;
 // After a failed accept, usually for want of file descriptors.
 constexpr std::chrono::milliseconds accept_again{100};
+constexpr Duration accept_problem_every = std::chrono::minutes(1);
 
 template <class Value>
 void set_option(int descriptor, int level, int option, Value value) {
@@ -45,6 +46,7 @@ struct Server::State {
   asio::executor_work_guard<asio::io_context::executor_type> work;
   asio::steady_timer drain_timer;
   TimePoint drain_until{};
+  std::optional<TimePoint> accept_problem_at;  // it was reported
   std::vector<std::shared_ptr<Listener>> listeners;
   std::vector<std::unique_ptr<asio::signal_set>> signal_sets;
   std::set<std::shared_ptr<Connection>> connections;
@@ -67,11 +69,19 @@ struct Server::State {
       if (!error) take(*listener, std::move(socket));
       if (error == asio::error::operation_aborted || !listener->acceptor.is_open()) return;
       if (!error) return accept(listener);
+      report(error);
       listener->retry.expires_after(accept_again);
       listener->retry.async_wait([this, listener](ErrorValue cancelled) {
         if (!cancelled && listener->acceptor.is_open()) accept(listener);
       });
     });
+  }
+
+  void report(ErrorValue accept_error) {
+    const TimePoint now = real_clock().now();
+    if (accept_problem_at && now - *accept_problem_at < accept_problem_every) return;
+    accept_problem_at = now;
+    if (serving.options.on_accept_problem) serving.options.on_accept_problem(accept_error.message());
   }
 
   void take(const Listener& listener, Socket socket) {
@@ -136,19 +146,20 @@ struct Server::State {
     });
   }
 
-  void drain(std::chrono::milliseconds deadline) {
+  void drain(std::chrono::milliseconds deadline, std::chrono::milliseconds idle_time) {
     // Asked again, it ends earlier, never later.
     const TimePoint until = real_clock().now() + deadline;
     if (serving.draining && drain_until <= until) return;
     drain_until = until;
+    serving.last_idle_time = serving.proxy ? idle_time : std::chrono::milliseconds(0);
     if (!std::exchange(serving.draining, true)) {
       for (const auto& listener : std::exchange(listeners, {})) close(*listener);
-      for (const auto& connection : std::vector(connections.begin(), connections.end())) connection->drain();
       // After the connections that were accepted before.
       asio::post(context(), [this] {
         if (connections.empty()) context().stop();
       });
     }
+    for (const auto& connection : std::vector(connections.begin(), connections.end())) connection->drain();
     drain_timer.expires_after(deadline);
     drain_timer.async_wait([this](ErrorValue error) {
       if (!error) context().stop();
@@ -249,7 +260,10 @@ Result<std::vector<std::string>> Server::listen_only(const std::vector<ListenOn>
     addresses.push_back(next.listener->address);
     if (!next.is_new) continue;
     state_->listeners.push_back(next.listener);
-    state_->accept(next.listener);
+    // Later: the caller may close it at once, and a connection that was accepted by then would be lost.
+    asio::post(state_->context(), [state = state_.get(), listener = next.listener] {
+      if (listener->acceptor.is_open()) state->accept(listener);
+    });
   }
   return addresses;
 }
@@ -265,8 +279,8 @@ void Server::set_names(std::vector<std::string> names) { state_->serving.options
 
 void Server::run() { state_->context().run(); }
 
-void Server::shutdown(std::chrono::milliseconds deadline) {
-  asio::post(state_->context(), [state = state_.get(), deadline] { state->drain(deadline); });
+void Server::shutdown(std::chrono::milliseconds deadline, std::chrono::milliseconds idle_time) {
+  asio::post(state_->context(), [state = state_.get(), deadline, idle_time] { state->drain(deadline, idle_time); });
 }
 
 void Server::post(std::function<void()> function) { asio::post(state_->context(), std::move(function)); }

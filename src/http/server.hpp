@@ -111,6 +111,9 @@ struct ServerOptions {
   // that begin with a proof, beside plain ones; asked on the server's thread. Null: none.
   std::function<std::optional<KnownKey>(std::string_view identity)> key_of = nullptr;
   bool takes_proofs_over_tls = false;  // listeners with TLS take them too
+  // Connections cannot be accepted, usually for want of file descriptors; called at most once a minute, on the server's
+  // thread. They wait until it is possible again.
+  std::function<void(const std::string& problem)> on_accept_problem = nullptr;
 };
 
 // Both files in PEM form; the certificate file may hold a chain.
@@ -162,8 +165,10 @@ class Server {
   void run();
 
   // Any thread. Closes the listeners and idle connections, ends the streams, waits until the requests in progress are
-  // answered, at most for `deadline`, and makes run() return. A second call may only shorten the time.
-  void shutdown(std::chrono::milliseconds deadline);
+  // answered, at most for `deadline`, and makes run() return. A second call may only shorten the time. With a Proxy,
+  // connections that its answers keep are closed only after they were idle for `idle_time`: their clients do not know
+  // yet that another request will fail.
+  void shutdown(std::chrono::milliseconds deadline, std::chrono::milliseconds idle_time = {});
 
   // Calls `function` on the server's thread, in the order of posting. Any thread. Dropped if run() has returned.
   void post(std::function<void()> function);

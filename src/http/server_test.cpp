@@ -1,5 +1,6 @@
 #include "http/server.hpp"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -7,6 +8,9 @@
 #include <filesystem>
 #include <future>
 
+#include "http/async.hpp"
+#include "http/link.hpp"
+#include "http/loop.hpp"
 #include "http/running_server.hpp"
 
 namespace berth::http {
@@ -311,6 +315,68 @@ TEST(Server, AShutdownAnswersAClientThatHasJustConnectedAndClosesIdleConnections
   EXPECT_NE(answer.find("here"), std::string::npos);
   EXPECT_NE(answer.find("connection: close"), std::string::npos);
   EXPECT_TRUE(silent.is_closed()) << "one that sends nothing does not hold up the end";
+}
+
+// Answers that a connection is kept, as long as that is so, and lets a shutdown that was asked for begin meanwhile.
+TEST(Server, AShutdownAnswersTheNextRequestOfAClientWhoseConnectionAProxyKeeps) {
+  Server* own = nullptr;
+  std::atomic<bool> is_kept = true;
+  RunningServer server(Server::Proxy([&](Link& link, Head& head, const Peer&) -> Async<bool> {
+                         const bool keeps = is_kept;
+                         const std::string more = keeps ? "" : "connection: close\r\n";
+                         co_await link.write("HTTP/1.1 200 OK\r\n" + more + "content-length: 4\r\n\r\nhere");
+                         if (head.target == "/last") {
+                           own->shutdown(20s, 20s);
+                           is_kept = false;
+                           Signal is_begun(own->loop());
+                           own->post([&] { is_begun.notify(); });
+                           co_await is_begun.wait();
+                         }
+                         co_return keeps;
+                       }),
+                       {.serves_page = false});
+  own = &*server;
+  RawConnection idle(server.address()), late(server.address()), silent(server.address());
+  for (RawConnection* one : {&idle, &silent}) {
+    ASSERT_TRUE(one->send(get("/")));
+    EXPECT_NE(one->read_until("here").find("here"), std::string::npos);
+  }
+  ASSERT_TRUE(late.send(get("/last")));
+  EXPECT_NE(late.read_until("here").find("here"), std::string::npos);
+  while (is_kept) std::this_thread::yield();
+  server.on_thread([] {});  // the shutdown has begun
+  for (RawConnection* one : {&idle, &late}) {
+    ASSERT_TRUE(one->send(get("/")));
+    const std::string answer = one->read_all();
+    EXPECT_NE(answer.find("connection: close"), std::string::npos) << answer;
+  }
+  EXPECT_FALSE(silent.is_closed(200ms));
+  server->shutdown(10s, 1ms);
+  EXPECT_TRUE(silent.is_closed()) << "a second shutdown leaves less time";
+}
+
+TEST(Server, WithoutFreeFileDescriptorsClientsWaitAndTheProblemIsReportedOnce) {
+  std::atomic<int> problems = 0;
+  ServerOptions options;
+  options.on_accept_problem = [&](const std::string&) { ++problems; };
+  RunningServer server(echo, std::move(options));
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = 256;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::vector<int> taken;
+  for (int next = dup(1); next >= 0; next = dup(1)) taken.push_back(next);
+  ASSERT_FALSE(taken.empty());
+  ::close(taken.back());
+  taken.pop_back();
+  RawConnection client(server.address());
+  EXPECT_TRUE(client.send(get("/")));
+  EXPECT_TRUE(eventually([&] { return problems > 0; }));
+  for (const int descriptor : taken) ::close(descriptor);
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_NE(client.read_until("GET /").find("GET /"), std::string::npos);
+  EXPECT_EQ(problems, 1);
 }
 
 TEST(Server, AShutdownEndsAtItsDeadline) {

@@ -20,6 +20,8 @@ namespace {
 
 constexpr std::chrono::milliseconds change_every{250}, api_tick_every{1'000};
 constexpr std::uint64_t events_max = 1000;
+// For a gateway to start, before it is missed.
+constexpr Duration gateway_start_time = std::chrono::seconds(10);
 
 Intent intent_in(const json::object& body, const std::string& where) {
   return format::intent_of(format::member(body, "intent", where), where + ".intent");
@@ -183,7 +185,18 @@ void Api::get_openapi(const Call& call) {
   call.responder.send(http::json_response(200, std::string(openapi_document())));
 }
 
-void Api::get_status(const Call& call) { send(call.responder, status_view(leader_, version_, started_ms_)); }
+void Api::get_status(const Call& call) {
+  json::object status = status_view(leader_, version_, started_ms_);
+  const TimePoint now = leader_.now();
+  if (own_gateway_ && now - own_gateway_->second > gateway_start_time &&
+      !reports_.current(now).contains(own_gateway_->first)) {
+    if (!status.contains("warnings")) status["warnings"] = json::array();
+    status["warnings"].as_array().push_back(
+        json::object{{"subject", "gateway " + own_gateway_->first},
+                     {"text", "it does not report and may not be running; the log of berth serve says why"}});
+  }
+  send(call.responder, std::move(status));
+}
 
 void Api::get_nodes(const Call& call) {
   send(call.responder, json::object{{"revision", leader_.change_count()}, {"nodes", nodes_view(leader_)}});

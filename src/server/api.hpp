@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "fleet/endpoints.hpp"
@@ -50,6 +51,8 @@ class Api {
   void handle(const http::Request& request, const http::Responder& responder);
   // The largest body of a request, of which the head is known: what strangers send takes little memory.
   std::size_t body_bytes(const http::Request& head) const;
+  // The gateway of this server's machine should run, under this name.
+  void expect_gateway(const std::string& name) { own_gateway_ = {name, leader_.now()}; }
   // The key of a connection that proves to know a token.
   std::optional<http::KnownKey> key_of(std::string_view identity) const {
     return access_.key_of(identity, leader_.state().credentials);
@@ -187,6 +190,7 @@ class Api {
   std::map<std::uint64_t, GatewayPoll> gateway_polls_;
   bool gateways_are_due_ = false;  // a timer will tell them
   GatewayReports reports_;
+  std::optional<std::pair<std::string, TimePoint>> own_gateway_;  // since then
   std::map<std::string, Reader> readers_;
   std::map<std::uint64_t, Listener> streams_;
   bool change_is_due_ = false;  // a timer will tell the streams

@@ -34,9 +34,12 @@ void Api::get_endpoints(const Call& call) {
     deployments.push_back(format::to_json(one));
   }
   json::array gateways;
+  const auto current = reports_.current(leader_.now());
   for (const auto& [id, credential] : leader_.state().credentials) {
     if (credential.role != fleet::Role::gateway || !credential.address) continue;
-    gateways.push_back(json::object{{"name", credential.name.value_or(id)}, {"address", *credential.address}});
+    const std::string& name = credential.name.value_or(id);
+    gateways.push_back(
+        json::object{{"name", name}, {"address", *credential.address}, {"reports", current.contains(name)}});
   }
   send(call.responder, json::object{{"revision", leader_.change_count()},
                                     {"deployments", std::move(deployments)},
@@ -64,12 +67,14 @@ void Api::get_shards(const Call& call) {
         {"name", one.name.text()},
         {"key", one.serving.key.value_or("")},
         {"affinity", to_string(one.serving.affinity)},
+        {"on_capacity_exhausted", to_string(one.serving.on_capacity_exhausted)},
         {"epoch", table->epoch()},
         {"shards", table->space().count()},
         {"shards_moved", leader_.state().desired.deployments.at(one.name).shards_moved},
         {"owners", std::move(owners)},
         {"table", *one.shards},
     });
+    if (one.serving.fallback) deployments.back().as_object()["fallback"] = one.serving.fallback->text();
   }
   send(call.responder, json::object{{"revision", leader_.change_count()}, {"deployments", std::move(deployments)}});
 }

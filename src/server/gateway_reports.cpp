@@ -33,8 +33,10 @@ std::optional<double> rounded(std::optional<double> value, double unit) {
 void GatewayReports::take(const std::string& gateway, GatewayReport report, TimePoint now) {
   for (RequestRecord& record : report.requests) {
     record.gateway = gateway;
-    records_.push_back(std::move(record));
-    if (records_.size() > records_max) records_.pop_front();
+    const bool is_stranger = fleet::is_from_stranger(record);
+    auto& records = is_stranger ? strangers_ : records_;
+    records.push_back(std::move(record));
+    if (records.size() > (is_stranger ? strangers_max : records_max)) records.pop_front();
   }
   report.requests.clear();
   for (auto* rows : {&report.deployments, &report.replicas, &report.callers})
@@ -106,10 +108,13 @@ std::optional<fleet::Traffic> GatewayReports::of_replica(std::string_view name, 
 
 std::vector<RequestRecord> GatewayReports::find(std::string_view id) const {
   std::vector<RequestRecord> found;
-  for (auto record = records_.rbegin(); record != records_.rend() && found.size() < found_max; ++record) {
-    if (record->id != id) continue;
-    // A report whose answer was lost is sent again.
-    if (std::find(found.begin(), found.end(), *record) == found.end()) found.push_back(*record);
+  // A stranger may give its requests the id of another's.
+  for (const auto* records : {&records_, &strangers_}) {
+    for (auto record = records->rbegin(); record != records->rend() && found.size() < found_max; ++record) {
+      if (record->id != id) continue;
+      // A report whose answer was lost is sent again.
+      if (std::find(found.begin(), found.end(), *record) == found.end()) found.push_back(*record);
+    }
   }
   return found;
 }

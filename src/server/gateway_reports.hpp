@@ -32,7 +32,7 @@ class GatewayReports {
   std::vector<fleet::RequestRecord> find(std::string_view id) const;
   std::size_t records() const { return records_.size(); }
 
-  static constexpr std::size_t records_max = 10'000, found_max = 10;
+  static constexpr std::size_t records_max = 10'000, strangers_max = 100, found_max = 10;
   static constexpr Duration report_age_max = std::chrono::seconds(5);
   // Rates and percentiles are of at least this long and at most twice as long, once a gateway runs for this time.
   static constexpr Duration window = std::chrono::seconds(10);
@@ -49,8 +49,8 @@ class GatewayReports {
   using List = std::vector<fleet::RequestCounts> fleet::GatewayReport::*;
   std::optional<fleet::Traffic> traffic(List list, std::string_view name, TimePoint now) const;
 
-  std::map<std::string, Reporter> reporters_;  // by name
-  std::deque<fleet::RequestRecord> records_;   // the oldest first
+  std::map<std::string, Reporter> reporters_;             // by name
+  std::deque<fleet::RequestRecord> records_, strangers_;  // the oldest first
 };
 
 }  // namespace berth::server

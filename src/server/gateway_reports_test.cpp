@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <boost/json.hpp>
+
+#include "fleet_format/fleet_json.hpp"
 #include "server/request_metrics.hpp"
 #include "server/route_view.hpp"
 #include "server/test_leader.hpp"
@@ -131,11 +134,42 @@ TEST(GatewayReports, MetricsAreHistogramsOfPrometheusPerGateway) {
   EXPECT_EQ(request_metrics_text(reports, reports_start + 6s).find("{"), std::string::npos) << "it is too old";
 }
 
+TEST(GatewayReports, RequestsWithoutAValidKeyDisplaceNoOthers) {
+  GatewayReports reports;
+  fleet::GatewayReport report;
+  report.requests = {request_of("mine", 1)};
+  reports.take("head", report, reports_start);
+  fleet::RequestRecord stranger = request_of("mine", 2);
+  stranger.outcome = fleet::RequestOutcome::rejected;
+  stranger.status = 401;
+  report.requests.assign(GatewayReports::records_max + 1, stranger);
+  reports.take("head", report, reports_start);
+  EXPECT_EQ(reports.records(), 1U);
+  const auto found = reports.find("mine");
+  ASSERT_EQ(found.size(), 2U) << "a few of them are kept";
+  EXPECT_EQ(found[0].at_ms, 1U) << "though the other has the same id and is newer";
+}
+
+TEST(GatewayReports, WithTwoRowsOfOneNameAreRefused) {
+  fleet::GatewayReport report = counted(1);
+  const auto is_taken = [&] {
+    return format::read_document(format::document({{"report", format::to_json(report)}}), "it",
+                                 [](const boost::json::value& value, const std::string& where) {
+                                   return format::gateway_report_of(value.at("report"), where);
+                                 })
+        .has_value();
+  };
+  EXPECT_TRUE(is_taken());
+  report.replicas.push_back(report.replicas.front());
+  EXPECT_FALSE(is_taken());
+}
+
 class RouteTest : public LeaderTest {
  protected:
   // Two replicas of "batch", below /batch.
-  void serve_two(std::uint32_t max_concurrent) {
+  void serve_two(std::uint32_t max_concurrent, const Serving& serving = {}) {
     DeploymentSpec spec;
+    spec.serving = serving;
     spec.replicas = 2;
     spec.environment["PORT"] = "{port}";
     spec.serving.path = "/batch";
@@ -205,6 +239,27 @@ TEST_F(RouteTest, WhatIsFullOrEjectedGetsNothing) {
   EXPECT_EQ(other.candidates[1].verdict, fleet::CandidateVerdict::ejected);
   reported(1);
   EXPECT_EQ(ask({{}, "", "/batch", ""}).candidates[1].verdict, fleet::CandidateVerdict::full);
+}
+
+TEST_F(RouteTest, WhereAKeyDecidesTheAnswerSaysHowToAskAboutIt) {
+  Serving serving;
+  serving.key = "header:x-session";
+  serve_two(4, serving);
+  const fleet::RouteAnswer any = ask({{}, "", "/batch", ""});
+  EXPECT_EQ(any.text, "the request is for batch and would go to " + any.replica.value_or("none") +
+                          ", unless it has a key (header:x-session), which decides then; berth why key KEY "
+                          "--deployment batch shows where a key belongs");
+}
+
+TEST_F(RouteTest, WithAStrictKeyNoReplicaIsNamed) {
+  Serving serving;
+  serving.key = "header:x-session";
+  serving.affinity = Affinity::strict;
+  serve_two(4, serving);
+  const fleet::RouteAnswer strict = ask({{}, "", "/batch", ""});
+  EXPECT_FALSE(strict.replica);
+  EXPECT_TRUE(strict.candidates.empty());
+  EXPECT_NE(strict.text.find("without one it would be answered with 400"), std::string::npos) << strict.text;
 }
 
 }  // namespace

@@ -71,13 +71,19 @@ RouteAnswer route_view(const Leader& leader, const GatewayReports& reports, cons
   match(view, question, answer);
   if (!answer.deployment) return answer;
   const ServedDeployment& deployment = view.deployments.at(*answer.deployment);
+  const std::string name = deployment.name.text(), subject = "the request is for " + name;
+  const std::string advice = "berth why key KEY --deployment " + name + " shows where a key belongs";
+  if (deployment.serving.key && deployment.serving.affinity == Affinity::strict) {
+    answer.text = subject + ", and its key (" + *deployment.serving.key +
+                  ") decides which replica gets it; without one it would be answered with 400; " + advice;
+    return answer;
+  }
   const Policy* const policy = find_policy(deployment.serving.policy.value_or(std::string(gateway::default_policy)));
   gateway::Balance balance(policy ? *policy : *find_policy(gateway::default_policy));
   balance.set(deployment.endpoints);
   assume_reported(balance, deployment, reports, now);
   answer.policy = std::string(balance.policy());
   const auto chosen = balance.look(0, now, &answer.candidates);
-  const std::string subject = "the request is for " + deployment.name.text();
   if (chosen) {
     answer.replica = chosen->name;
     answer.text = subject + " and would go to " + chosen->name;
@@ -86,6 +92,8 @@ RouteAnswer route_view(const Leader& leader, const GatewayReports& reports, cons
   } else {
     answer.text = subject + ", whose replicas are all busy; " + when_full(deployment);
   }
+  if (chosen && deployment.serving.key)
+    answer.text += ", unless it has a key (" + *deployment.serving.key + "), which decides then; " + advice;
   return answer;
 }
 

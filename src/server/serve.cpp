@@ -203,6 +203,11 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
   http::ServerOptions server_options;
   server_options.body_bytes = [&](const http::Request& head) { return api->body_bytes(head); };
   server_options.key_of = [&](std::string_view identity) { return api->key_of(identity); };
+  server_options.on_accept_problem = [&](const std::string& problem) {
+    options.log({LogLevel::warning,
+                 "the server cannot accept connections now, and those that come wait",
+                 {{"reason", problem}}});
+  };
   http::Server server(std::move(server_options),
                       [&](http::Request request, http::Responder responder) { api->handle(request, responder); });
   Serving serving;
@@ -268,6 +273,7 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
   };
   serving.tls = listening.tls();
   serving.add_own_gateway = [&](const std::string& name, const std::string& gateway_folder) -> Result<void> {
+    api->expect_gateway(name);
     const std::string file = gateway_folder + "/credential";
     fleet::Credential credential;
     credential.id = "gateway-" + name;

@@ -51,9 +51,12 @@ std::string endpoints_text(const json::object& answer, const Style& style) {
   std::string out;
   for (const json::value& one : fields.list("gateways")) {
     const Fields gateway(one);
-    out += "gateway " + gateway.text("name") + " at " + gateway.text("address") + "\n";
+    out += "gateway " + gateway.text("name") + " at " + gateway.text("address");
+    const bool is_silent = gateway.has("reports") && !gateway.is("reports");
+    out += is_silent ? " does not report: it may not be running; its log says why\n" : "\n";
   }
-  if (out.empty()) out = "there is no gateway; berth serve starts one, and so does berth gateway\n";
+  if (out.empty())
+    out = "there is no gateway; berth serve starts one, and its log says why if it cannot; so does berth gateway\n";
   json::array rows;
   for (const json::value& one : fields.list("deployments")) {
     const Fields deployment(one);

@@ -27,6 +27,13 @@ std::string state_of(const Fields& deployment, const std::string& replica) {
   return {};
 }
 
+// What requests do that find no replica that may take them.
+std::string without_room(const KeyPlace& place, const std::string& for_what) {
+  if (place.on_capacity_exhausted == "queue") return "wait" + for_what;
+  const bool falls_back = place.on_capacity_exhausted == "fallback" && !place.fallback.empty();
+  return falls_back ? "go to " + place.fallback + " instead" : "are rejected";
+}
+
 }  // namespace
 
 std::string shards_text(const json::object& answer, const Style& style) {
@@ -58,7 +65,9 @@ Result<KeyPlace> place_of_key(const json::object& answer, const std::string& dep
     const Fields fields(one);
     if (!deployment.empty() && fields.raw("name") != deployment) continue;
     const ShardTable table = BERTH_TRY(ShardTable::parse(fields.raw("table")));
-    KeyPlace place{fields.raw("name"), fields.raw("affinity"), table.space().shard_of(key), {}};
+    KeyPlace place{fields.raw("name"),          fields.raw("affinity"),
+                   table.space().shard_of(key), fields.raw("on_capacity_exhausted"),
+                   fields.raw("fallback"),      {}};
     for (const DeviceId& id : table.in_order(place.shard))
       place.order.push_back({id.text(), state_of(fields, id.text())});
     return place;
@@ -81,14 +90,15 @@ std::string key_place_text(const KeyPlace& place, const Style& style) {
                                      : " takes no new requests") +
             ".\n";
   if (place.affinity == "strict")
-    return text + (is_ready ? "Requests wait for it where it is full.\n" : "Requests wait for it.\n");
+    return text + "Requests " + without_room(place, " for it") + (is_ready ? " where it is full.\n" : ".\n");
   json::array rows;
   for (std::size_t i = 0; i < place.order.size(); ++i) {
     json::object row{{"rank", i + 1}, {"replica", place.order[i].name}};
     if (!place.order[i].state.empty()) row["state"] = place.order[i].state;
     rows.push_back(std::move(row));
   }
-  return text + "Requests go to the first of these that is ready and has room:\n" +
+  return text + "Requests go to the first of these that is ready and has room, and " + without_room(place, "") +
+         " while there is none:\n" +
          table_text(
              rows,
              {{">", count_cell("rank")}, {"REPLICA", text_cell("replica"), 8}, {"STATE", state_cell("state", style)}},
@@ -105,6 +115,7 @@ json::object to_json(const KeyPlace& place) {
   return {{"deployment", place.deployment},
           {"affinity", place.affinity},
           {"shard", place.shard},
+          {"on_capacity_exhausted", place.on_capacity_exhausted},
           {"order", std::move(order)}};
 }
 

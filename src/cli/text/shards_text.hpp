@@ -19,6 +19,7 @@ struct KeyPlace {
     std::string name;
     std::string state;  // empty: it does not serve yet
   };
+  std::string on_capacity_exhausted, fallback;
   std::vector<Replica> order;  // the one that has the key, then where it goes while that one cannot take it
 };
 // `deployment` may be empty where only one has keys. not_found: there is no such deployment with keys.

@@ -1,14 +1,18 @@
 // `berth gateway`: one address for requests to the replicas of a fleet.
 #include "gateway/gateway_process.hpp"
 
+#include <fstream>
+
 #include "agent/identity.hpp"
 #include "cli/options.hpp"
+#include "cli/own_gateway.hpp"
 #include "cli/server_access.hpp"
 #include "cli/verbs/agent.hpp"
 #include "deployment/identifiers.hpp"
 #include "http/listening.hpp"
 #include "http/request_checks.hpp"
 #include "machine/this_node.hpp"
+#include "world/files.hpp"
 #include "world/process_lock.hpp"
 #include "world/ready_notice.hpp"
 #include "world/runtime_folder.hpp"
@@ -64,6 +68,15 @@ Result<void> join_with(const GatewayArguments& arguments, const http::ClientOpti
   return agent::join(joining);
 }
 
+// For `berth serve`, which finds it later.
+Result<void> note_start(const std::string& folder) {
+  std::ifstream file("/proc/self/cmdline");
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  if (!words.empty()) words.erase(words.begin());
+  return write_private_text(gateway_start_file(folder), gateway_start(words));
+}
+
 int run_gateway_verb(const GatewayArguments& arguments) {
   const ReadyNotice ready_notice;
   const std::string name = arguments.agent.name.value_or(machine::this_node().id.text());
@@ -108,12 +121,15 @@ int run_gateway_verb(const GatewayArguments& arguments) {
   if (take_over) options.take_over = &*take_over;
   options.taken_over = [&]() -> Result<void> {
     *lock = BERTH_TRY(ProcessLock::take(gateway::lock_file(*folder), "another gateway", other));
-    if (!*lock) return Error{ErrorCode::unavailable, "a third gateway with this name was started: " + other};
+    if (!*lock)
+      return Error{ErrorCode::unavailable, "the gateway that runs has not given up its place and goes on: " + other,
+                   "try again"};
     return {};
   };
   options.access_lines = arguments.access_lines;
   options.log = log_to_stderr(arguments.agent, {{"component", "gateway"}});
   const Result<void> ran = gateway::run_gateway(options, [&](const std::vector<std::string>& urls) {
+    if (const auto noted = note_start(*folder); !noted) options.log({LogLevel::warning, noted.error().to_text()});
     for (const std::string& url : urls) options.log({LogLevel::info, "takes requests at " + url});
     ready_notice.send();
   });
