@@ -27,6 +27,7 @@ using format::LogLevel;
 namespace {
 
 constexpr std::uint64_t poll_wait_s = 20;
+constexpr std::chrono::milliseconds renew_again{60'000};
 constexpr std::chrono::milliseconds pause_min{100}, pause_max{2'000}, drain_time{60'000};
 // After another gateway has taken over.
 constexpr std::chrono::milliseconds last_streams_time{3'600'000};
@@ -109,6 +110,19 @@ class ServerFeed {
     return {};
   }
 
+  // False: there is nothing to renew yet. After an error it is tried again after a while.
+  Result<bool> renew(http::Client& client, const http::ClientOptions& server) {
+    if (!options_.renew || real_clock().now() < renews_at_) return false;
+    const Result<bool> renewed = options_.renew(client, server);
+    if (!renewed) renews_at_ = real_clock().now() + renew_again;
+    return renewed;
+  }
+
+  template <class Value>
+  void note_refused(const char* what, const Result<Value>& result) const {
+    if (!result) options_.log({LogLevel::warning, what, {{"reason", result.error().to_text()}}});
+  }
+
   // Until an error.
   Result<void> follow(const std::stop_token& stop, std::chrono::milliseconds& pause) {
     const http::ClientOptions server = BERTH_TRY(options_.server());
@@ -120,12 +134,14 @@ class ServerFeed {
     while (true) {
       const Place place = place_;
       // Of two with the same name it is the address of the one that takes connections.
-      if (place == Place::taken && !std::exchange(is_address_told, true)) BERTH_TRY(tell_address(client, stop));
-      if (place == Place::of_another && epoch != 0) real_clock().sleep_for(look_every);
-      if (options_.renew) {
-        const bool is_new = BERTH_TRY(options_.renew(client, server));
-        if (is_new) return {};  // with it from now on
+      Result<void> address_told = {};
+      if (place == Place::taken && !is_address_told) {
+        address_told = tell_address(client, stop);
+        is_address_told = address_told.has_value();
       }
+      if (place == Place::of_another && epoch != 0) real_clock().sleep_for(look_every);
+      const Result<bool> renewed = renew(client, server);
+      if (renewed && *renewed) return {};  // with it from now on
       const std::string body = BERTH_TRY(body_of(client.request(
           "GET",
           "/api/v1/gateway/endpoints?epoch=" + std::to_string(epoch) + "&revision=" + std::to_string(number) +
@@ -133,6 +149,9 @@ class ServerFeed {
           {}, {.timeout = std::chrono::seconds(poll_wait_s + 5), .stop = stop})));
       fleet::GatewayView view = BERTH_TRY(format::read_document(body, "the endpoints", format::gateway_view_of));
       tell("");
+      // What the server refuses of the gateway must not keep keys that were revoked in use.
+      note_refused("the server does not take the address of the gateway", address_told);
+      note_refused("the gateway cannot renew its certificate", renewed);
       pause = pause_min;
       // A server that was replaced may still answer.
       if (view.epoch < epoch_seen_)
@@ -151,6 +170,7 @@ class ServerFeed {
   const std::function<void(fleet::GatewayView)> take_;
   std::string token_;
   std::uint64_t epoch_seen_ = 0;
+  TimePoint renews_at_{};
   std::string problem_;
   std::jthread thread_;
 };

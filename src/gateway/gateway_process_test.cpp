@@ -15,7 +15,7 @@ namespace {
 
 class Process {
  public:
-  Process() {
+  explicit Process(const std::function<void(GatewayProcessOptions&)>& change = nullptr) {
     std::string made = (std::filesystem::temp_directory_path() / "gateway-XXXXXX").string();
     EXPECT_NE(::mkdtemp(made.data()), nullptr);
     folder = made;
@@ -28,6 +28,7 @@ class Process {
       const bool stalls = record.message.find("rejected") != std::string::npos;
       if (stalls) const std::lock_guard lock(stall);
     };
+    if (change) change(options_);
     ended_ = std::async(std::launch::async, [this] {
       return run_gateway(options_, [this](const std::vector<std::string>& urls) { url_.set_value(urls.front()); });
     });
@@ -102,6 +103,26 @@ TEST(GatewayProcess, KeepsItsPlaceWhereTheOtherIsGoneBeforeItIsGivenUp) {
   EXPECT_TRUE(TakeOver::begin(gateway.folder)) << "the next one's turn is after that";
   EXPECT_EQ(gateway.given_up, 0);
   EXPECT_TRUE(gateway.is_served());
+  ::raise(SIGTERM);
+  EXPECT_TRUE(gateway.has_ended(10s));
+}
+
+TEST(GatewayProcess, AsksForTheEndpointsAlsoWhereItsCertificateAndItsAddressAreRefused) {
+  std::promise<void> asked;
+  std::atomic<int> count = 0, renewals = 0;
+  OnThread server({}, http::Server::Handler([&](const http::Request& request, const http::Responder& to) {
+                    if (request.path == "/api/v1/gateway/endpoints" && ++count == 3) asked.set_value();
+                    to.send({503, {}, "{}"});
+                  }));
+  Process gateway([&](GatewayProcessOptions& options) {
+    options.server = [&]() -> Result<http::ClientOptions> { return http::ClientOptions{.url = server.url}; };
+    options.renew = [&](http::Client&, const http::ClientOptions&) -> Result<bool> {
+      ++renewals;
+      return Error{ErrorCode::io, "the disk is full"};
+    };
+  });
+  EXPECT_EQ(asked.get_future().wait_for(20s), std::future_status::ready);
+  EXPECT_EQ(renewals, 1) << "not at each try";
   ::raise(SIGTERM);
   EXPECT_TRUE(gateway.has_ended(10s));
 }
