@@ -272,9 +272,9 @@ class Failing(Gateway):
             self.assertRegex(self.command("endpoints").stdout, "there is no gateway|does not report")
         self.until(lambda: "takes requests at" in self.log()[begin:], self.situation)
         self.until(lambda: "does not report" not in self.command("status").stdout + self.command("endpoints").stdout, self.situation)
-        told = [line for line in self.log()[begin:].splitlines() if self.is_taken_text(self.gateway) in line or "the gateway has ended" in line]
-        self.assertEqual(len(told), 1, told)
-        self.assertIn("--gateway ADDRESS", told[0])
+        warnings = [line for line in self.log()[begin:].splitlines() if self.is_taken_text(self.gateway) in line or "the gateway has ended" in line]
+        self.assertEqual(len(warnings), 1, warnings)
+        self.assertIn("--gateway ADDRESS", warnings[0])
 
 
 if __name__ == "__main__":

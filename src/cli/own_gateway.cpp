@@ -75,12 +75,12 @@ std::string gateway_start(const std::vector<std::string>& arguments) {
 std::string gateway_start_file(const std::string& folder) { return folder + "/arguments"; }
 
 // Where another program listens at the address of the gateway.
-Result<void> OwnGateway::check_address(bool one_runs) const {
+Result<void> OwnGateway::check_address(bool is_running) const {
   const auto option = std::find(arguments_.begin(), arguments_.end(), "--listen");
   if (option == arguments_.end() || option + 1 == arguments_.end()) return {};
   const std::string& address = *(option + 1);
   // The gateway that runs hands over its own address.
-  const std::string running = one_runs ? world::read_text(gateway_start_file(folder_)).value_or("") : "";
+  const std::string running = is_running ? world::read_text(gateway_start_file(folder_)).value_or("") : "";
   if (running.find("\n--listen\n" + address + "\n") != running.npos) return {};
   return http::check_is_free(BERTH_TRY(http::parse_listen_address(address)));
 }
@@ -115,11 +115,11 @@ void OwnGateway::watch(const std::stop_token& stop) {
              " before it could serve; it is tried again, and the one that runs goes on");
     }
     // One that an earlier server has started runs as long as it has the lock.
-    const bool one_runs = world::ProcessLock::holder(lock).has_value();
-    if (own == 0 && real_clock().now() >= next && (takes_over || !one_runs)) {
+    const bool is_running = world::ProcessLock::holder(lock).has_value();
+    if (own == 0 && real_clock().now() >= next && (takes_over || !is_running)) {
       next = real_clock().now() + address_every;
-      if (const auto is_free = check_address(one_runs); !is_free) {
-        warn((one_runs ? "a new gateway cannot serve, and the one that runs goes on: " : "no gateway serves: ") +
+      if (const auto is_free = check_address(is_running); !is_free) {
+        warn((is_running ? "a new gateway cannot serve, and the one that runs goes on: " : "no gateway serves: ") +
              is_free.error().message + "; " + is_free.error().advice + " with --gateway ADDRESS");
       } else if (const Result<pid_t> pid = start(arguments_)) {
         own = *pid;

@@ -20,7 +20,7 @@ class OwnGateway {
 
  private:
   void watch(const std::stop_token& stop);
-  Result<void> check_address(bool one_runs) const;
+  Result<void> check_address(bool is_running) const;
 
   const std::string folder_;
   const std::vector<std::string> arguments_;

@@ -337,17 +337,17 @@ TEST(Server, AShutdownAnswersTheNextRequestOfAClientWhoseConnectionAProxyKeeps) 
                        {.serves_page = false});
   own = &*server;
   RawConnection idle(server.address()), late(server.address()), silent(server.address());
-  for (RawConnection* one : {&idle, &silent}) {
-    ASSERT_TRUE(one->send(get("/")));
-    EXPECT_NE(one->read_until("here").find("here"), std::string::npos);
+  for (RawConnection* client : {&idle, &silent}) {
+    ASSERT_TRUE(client->send(get("/")));
+    EXPECT_NE(client->read_until("here").find("here"), std::string::npos);
   }
   ASSERT_TRUE(late.send(get("/last")));
   EXPECT_NE(late.read_until("here").find("here"), std::string::npos);
   while (is_kept) std::this_thread::yield();
   server.on_thread([] {});  // the shutdown has begun
-  for (RawConnection* one : {&idle, &late}) {
-    ASSERT_TRUE(one->send(get("/")));
-    const std::string answer = one->read_all();
+  for (RawConnection* client : {&idle, &late}) {
+    ASSERT_TRUE(client->send(get("/")));
+    const std::string answer = client->read_all();
     EXPECT_NE(answer.find("connection: close"), std::string::npos) << answer;
   }
   EXPECT_FALSE(silent.is_closed(200ms));
