@@ -89,12 +89,6 @@ void check_names(const json::object& object, const Names& names, const std::stri
   }
 }
 
-std::string not_shown(std::size_t count, std::string_view name, const std::string& first) {
-  return to_error({std::to_string(count) + " of its " + std::string(name) +
-                   (count == 1 ? " is not valid and is" : " are not valid and are") + " not shown: " + first})
-      .message;
-}
-
 void skip_invalid(const json::value& list, const std::string& where, const FieldRules& rules, std::string& problem,
                   const std::function<void(const json::value&, const std::string&)>& take) {
   std::size_t taken = 0, left_out = 0;
@@ -113,7 +107,10 @@ void skip_invalid(const json::value& list, const std::string& where, const Field
       leave_out(error.what);
     }
   }
-  if (left_out > 0 && problem.empty()) problem = not_shown(left_out, rules.name, first);
+  if (left_out == 0 || !problem.empty()) return;
+  const char* const are = left_out == 1 ? " is not valid and is" : " are not valid and are";
+  problem = to_error({std::to_string(left_out) + " of its " + std::string(rules.name) + are + " not shown: " + first})
+                .message;
 }
 
 void put_unknown(json::object& object, const UnknownFields& unknown) {

@@ -91,10 +91,8 @@ struct Names {
 // Deals with members of other names: refuses those of a request, puts those of a record into `kept` if there is one.
 void check_names(const boost::json::object& object, const Names& names, const std::string& where, From from,
                  UnknownFields* kept);
-// One sentence: "2 of its devices are not valid and are not shown: " and what is wrong with the first.
-std::string not_shown(std::size_t count, std::string_view name, const std::string& first);
 // Calls take(entry, position) for every entry of a list, at most `most` times. Where it throws, the entry is left out;
-// `problem` becomes a sentence about those.
+// `problem` becomes a sentence about those: how many, and what is wrong with the first.
 void skip_invalid(const boost::json::value& list, const std::string& where, const world::FieldRules& rules,
                   std::string& problem, const std::function<void(const boost::json::value&, const std::string&)>& take);
 void put_unknown(boost::json::object& object, const UnknownFields& unknown);
@@ -244,8 +242,13 @@ Noun noun_of(const boost::json::value& value, const std::string& where, From fro
     using Value = std::remove_cvref_t<decltype(target)>;
     if constexpr (detail::is_list<Value> && requires { owner.problem; }) {
       if (field.skips_invalid) {
+        std::set<std::string> ids;
         detail::skip_invalid(given, at, field, owner.problem, [&](const auto& entry, const std::string& position) {
-          target.push_back(JsonOf<typename Value::value_type>::decode(entry, position, field, from));
+          auto value = JsonOf<typename Value::value_type>::decode(entry, position, field, from);
+          if constexpr (requires { value.info.id; }) {
+            if (!ids.insert(value.info.id.text()).second) throw JsonError{position + " has the id of an earlier one"};
+          }
+          target.push_back(std::move(value));
         });
         return;
       }

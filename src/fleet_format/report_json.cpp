@@ -93,13 +93,7 @@ fleet::ReplicaReport replica_report_of(const json::value& value, const std::stri
 }
 
 fleet::NodeReport node_report_of(const json::value& value, const std::string& where) {
-  auto report = noun_of<fleet::NodeReport>(value, where, From::report);
-  std::set<DeviceId> ids;
-  const auto repeated = std::erase_if(
-      report.devices, [&](const fleet::ReportedDevice& device) { return !ids.insert(device.info.id).second; });
-  if (repeated > 0 && report.problem.empty())
-    report.problem = detail::not_shown(repeated, "devices", where + ".devices has two devices with one id");
-  return report;
+  return noun_of<fleet::NodeReport>(value, where, From::report);
 }
 
 }  // namespace berth::format
