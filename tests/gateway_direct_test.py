@@ -99,10 +99,10 @@ class Direct(Gateway):
         stop = self.watch()
         self.server.kill()
         self.server.wait()
-        before = len(re.findall("hears its server", (self.folder / "server.log").read_text()))
+        before = len(re.findall("is connected to its server", (self.folder / "server.log").read_text()))
         self.serve()
         self.until_healthy("a")
-        self.until(lambda: len(re.findall("the gateway hears its server", (self.folder / "server.log").read_text())) > before, "the gateway hears the server again")
+        self.until(lambda: len(re.findall("the gateway is connected to its server", (self.folder / "server.log").read_text())) > before, "the gateway reaches the server again")
         answers = stop()
         self.assertEqual(set(answers), {200}, len(answers))
 

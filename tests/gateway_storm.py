@@ -220,7 +220,7 @@ class Killed(Storm):
         time.sleep(3)
         outcomes, failed = self.end()
         self.print_counts(f"the gateway was killed and was back after {back - at:.1f} s", outcomes, failed)
-        self.assertOnlyThere(failed, at, back, lambda one, why: not why.startswith("status") or "has not heard its server yet" in why)
+        self.assertOnlyThere(failed, at, back, lambda one, why: not why.startswith("status") or "has no contact with its server yet" in why)
 
 
 if __name__ == "__main__":

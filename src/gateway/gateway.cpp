@@ -22,7 +22,7 @@ constexpr std::chrono::milliseconds wake_every{100};
 
 Response not_ready() {
   Response response =
-      http::error_response(503, "unavailable", "this gateway has not heard its server yet", "try again");
+      http::error_response(503, "unavailable", "this gateway has no contact with its server yet", "try again");
   response.headers.set("retry-after", "1");
   return response;
 }

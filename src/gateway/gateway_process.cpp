@@ -28,6 +28,8 @@ namespace {
 
 constexpr std::uint64_t poll_wait_s = 20;
 constexpr std::chrono::milliseconds renew_again{60'000};
+// While the server cannot be reached: how old the knowledge of the gateway is.
+constexpr std::chrono::milliseconds tell_again{600'000};
 constexpr std::chrono::milliseconds pause_min{100}, pause_max{2'000}, drain_time{60'000};
 // After another gateway has taken over.
 constexpr std::chrono::milliseconds last_streams_time{3'600'000};
@@ -70,14 +72,16 @@ class ServerFeed {
 
  private:
   void tell(const std::string& problem) {
-    if (problem == problem_) return;
+    const TimePoint now = real_clock().now();
+    if (problem.empty()) connected_at_ = now;
+    if (problem == problem_ && (problem.empty() || now - told_at_ < tell_again)) return;
     problem_ = problem;
-    if (problem.empty())
-      options_.log({LogLevel::info, "the gateway hears its server"});
-    else
-      options_.log({LogLevel::warning,
-                    "the gateway does not hear its server and goes on with what it knows",
-                    {{"reason", problem}}});
+    told_at_ = now;
+    if (problem.empty()) return options_.log({LogLevel::info, "the gateway is connected to its server again"});
+    format::LogFields more{{"reason", problem}};
+    if (connected_at_)
+      more.emplace_back("knowledge_age_s", std::to_string((now - *connected_at_) / std::chrono::seconds(1)));
+    options_.log({LogLevel::warning, "the gateway cannot reach its server and continues with what it knows", more});
   }
 
   void run(const std::stop_token& stop) {
@@ -170,7 +174,8 @@ class ServerFeed {
   const std::function<void(fleet::GatewayView)> take_;
   std::string token_;
   std::uint64_t epoch_seen_ = 0;
-  TimePoint renews_at_{};
+  TimePoint renews_at_{}, told_at_{};
+  std::optional<TimePoint> connected_at_;  // when the server answered last
   std::string problem_;
   std::jthread thread_;
 };
