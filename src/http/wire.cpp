@@ -42,6 +42,11 @@ const BIO_METHOD* bio_method(int (*read)(BIO*, char*, int)) {
 
 ErrorValue system_error(int number) { return {number, boost::system::system_category()}; }
 
+// Before each operation, since SSL_get_error() looks at all errors of the thread. To find that there are none is cheap.
+void clear_errors() {
+  if (ERR_peek_error() != 0) ERR_clear_error();
+}
+
 // At most: a record of TLS, and what the kernel takes at once for the most part.
 constexpr std::size_t write_bytes = 16 * 1024;
 
@@ -158,7 +163,7 @@ Async<ErrorValue> Wire::handshake(bool as_server) {
   if (!tls_) co_return ErrorValue();
   while (true) {
     if (!socket_.is_open()) co_return asio::error::operation_aborted;
-    ERR_clear_error();
+    clear_errors();
     const int result = as_server ? SSL_accept(tls_.get()) : SSL_connect(tls_.get());
     if (result == 1) co_return ErrorValue();
     bool read = true;
@@ -183,7 +188,7 @@ Async<Wire::Read> Wire::read_some(std::span<char> into) {
     if (!socket_.is_open()) co_return Read{asio::error::operation_aborted};
     for_read = waits = true;
     if (tls_) {
-      ERR_clear_error();
+      clear_errors();
       const int got = SSL_read(tls_.get(), into.data(), static_cast<int>(into.size()));
       if (got > 0) co_return Read{{}, static_cast<std::size_t>(got)};
       Read ended;
@@ -206,7 +211,7 @@ Async<ErrorValue> Wire::write(std::string_view bytes) {
       if (const ErrorValue error = co_await wait(for_read); error) co_return error;
     if (!socket_.is_open()) co_return asio::error::operation_aborted;
     if (tls_) {
-      ERR_clear_error();
+      clear_errors();
       const int sent = SSL_write(tls_.get(), bytes.data(), static_cast<int>(count));
       if (sent > 0) {
         bytes.remove_prefix(static_cast<std::size_t>(sent));
