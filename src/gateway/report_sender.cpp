@@ -1,5 +1,8 @@
 #include "gateway/report_sender.hpp"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <iterator>
 #include <optional>
@@ -18,6 +21,8 @@ constexpr std::chrono::milliseconds report_every{1'000}, look_every{20};
 // Where nothing is new: a report that is older than 5 s no longer counts.
 constexpr std::chrono::milliseconds repeat_every{3'000};
 
+constexpr int niceness = 10;
+
 void pause(std::chrono::milliseconds time, const std::stop_token& stop) {
   for (const Deadline deadline = Deadline::after(real_clock(), time);
        !deadline.passed(real_clock().now()) && !stop.stop_requested();)
@@ -34,6 +39,8 @@ ReportSender::ReportSender(std::function<Result<http::ClientOptions>()> server, 
       thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
 void ReportSender::run(const std::stop_token& stop) {
+  // Hundreds of records take milliseconds to write, for which requests must not wait.
+  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), niceness);
   while (!stop.stop_requested()) {
     pause(report_every, stop);
     const auto server = server_();
