@@ -151,7 +151,7 @@ TakeOverOffer::~TakeOverOffer() {
 
 void TakeOverOffer::end() {
   if (std::exchange(has_ended_, true)) return;
-  ::shutdown(listening_.get(), SHUT_RDWR);  // from here on nothing connects to it; its thread closes it
+  ::shutdown(listening_.get(), SHUT_RDWR);  // from here on nothing connects to it
   const std::uint64_t one = 1;
   static_cast<void>(::write(end_.get(), &one, sizeof one));
 }
@@ -161,13 +161,12 @@ void TakeOverOffer::run() {
     pollfd polled[] = {{listening_.get(), POLLIN, 0}, {end_.get(), POLLIN, 0}};
     if (::poll(polled, 2, -1) < 0) {
       if (errno == EINTR) continue;
-      break;
+      return;
     }
-    if (polled[1].revents != 0) break;
+    if (polled[1].revents != 0) return;
     const Descriptor connection(::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (connection) serve(connection.get());
   }
-  listening_.close();
 }
 
 void TakeOverOffer::serve(int connection) {

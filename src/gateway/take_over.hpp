@@ -52,8 +52,7 @@ class TakeOverOffer {
   void run();
   void serve(int connection);
 
-  world::Descriptor listening_;
-  const world::Descriptor end_;
+  const world::Descriptor listening_, end_;
   const Sockets sockets_;
   const Take taken_;
   bool has_ended_ = false;
