@@ -12,7 +12,7 @@ import time
 import unittest
 
 from berth_case import ROOT, needs_sqlite
-from fleet_case import free_port
+from fleet_case import ForgedNode, free_port
 from gateway_case import Gateway
 from openapi_check import Document
 
@@ -66,6 +66,34 @@ class Requests(Gateway):
 
 
 class Credentials(Gateway):
+    @staticmethod
+    def routes(document):
+        """Each method and path of the API that needs a role."""
+        for route, methods in document.document["paths"].items():
+            for method, about in methods.items():
+                if method in ("get", "put", "post", "delete") and "x-role" in about:
+                    yield method.upper(), re.sub(r"{\w+}", "1", route)
+
+    def test_of_callers_nodes_and_people_open_nothing_that_is_not_theirs(self):
+        self.add_nodes("a")
+        self.apply(self.app(replicas=1, serving={"open": False}))
+        added = json.loads(self.command("token", "add", "call", "--deployment", "app", "--json").stdout)
+        bearer = {"authorization": f"Bearer {added['token']}"}
+        self.until_answered("/app/x", headers=bearer)
+        for method, path in self.routes(Document.read(ROOT / "docs" / "openapi.json")):
+            self.assertIn(self.ask(method, path, {} if method != "GET" else None, token=added["token"])[0], (401, 403), f"{method} {path}")
+        node = ForgedNode(self, "forged").credential
+        for path in ("endpoints", "address", "certificate", "report"):
+            for method in ("GET", "PUT", "POST"):
+                self.assertIn(self.ask(method, f"/api/v1/gateway/{path}", {} if method != "GET" else None, token=node)[0], (403, 404, 405), f"{method} {path}")
+        own = next(pathlib.Path(self.folder).rglob("gateway-*/*/credential")).read_text().strip()
+        for secret in (node, own, self.token("deploy"), self.token("join")):
+            for headers in ({"authorization": f"Bearer {secret}"}, {"x-api-key": secret}, {"cookie": f"berth-{self.port:08x}={secret}"}):
+                self.assertEqual(self.ask_for("/app/x", headers=headers)[0], 401, headers)
+        # The path of relays takes what a relay has proven, and nothing that is sent there.
+        for headers in (bearer, {"authorization": f"Bearer {node}"}, {"authorization": f"Bearer {own}"}):
+            self.assertEqual(self.ask_for("/.berth/relay", headers={**headers, "connection": "upgrade", "upgrade": "berth-relay-1"})[0], 403)
+
     def test_of_a_gateway_open_what_it_needs_and_nothing_else(self):
         document = Document.read(ROOT / "docs" / "openapi.json")
         self.add_nodes("a")
@@ -81,13 +109,9 @@ class Credentials(Gateway):
         for path, method, body in (("address", "PUT", {"port": 9, "host": "127.0.0.1"}), ("endpoints", "GET", None)):
             status, kind, text = self.ask(method, f"/api/v1/gateway/{path}", body, token=edge)
             self.assertEqual((status, document.check_answer(method, f"/api/v1/gateway/{path}", status, kind, text)), (200, []))
-        for route, methods in document.document["paths"].items():
-            if not route.startswith("/api/v1/") or "/gateway/" in route:
-                continue
-            for method, about in methods.items():
-                if method in ("get", "put", "post", "delete") and "x-role" in about:
-                    path = re.sub(r"{\w+}", "1", route)
-                    self.assertEqual(self.ask(method.upper(), path, {} if method != "get" else None, token=edge)[0], 403, f"{method} {path}")
+        for method, path in self.routes(document):
+            if "/gateway/" not in path:
+                self.assertEqual(self.ask(method, path, {} if method != "GET" else None, token=edge)[0], 403, f"{method} {path}")
         # Keys of relays are of one pair: those of the server's own gateway are others.
         own = next(pathlib.Path(self.folder).rglob("gateway-*/*/credential")).read_text().strip()
         keys = [{one["key"] for one in json.loads(self.ask("GET", "/api/v1/gateway/endpoints", token=token)[2])["relays"]} for token in (edge, own)]

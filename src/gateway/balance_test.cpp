@@ -287,6 +287,71 @@ TEST(Balance, TheOnlyReplicaIsNeverLeftOut) {
     EXPECT_TRUE(balance.choose({}, 0, start + after));
 }
 
+// Random requests with and without keys, answers, failures, reports, updates and time.
+TEST(Balance, NoReplicaGetsMoreThanItTakesAndKeysGoToTheFirstThatCan) {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    SeededRandom random(seed);
+    Balance balance(*find_policy("least_loaded"));
+    TimePoint now = start;
+    std::vector<Endpoint> endpoints;
+    std::vector<std::pair<std::string, TimePoint>> in_flight;
+    const auto update = [&] {
+      endpoints.clear();
+      for (int i = 0; i < 5; ++i) {
+        if (random.below(5) == 0) continue;
+        const auto state = random.below(5) == 0 ? fleet::EndpointState::draining : ready;
+        endpoints.push_back({"a/" + std::to_string(i) + "#" + std::to_string(1 + random.below(2)), NodeId("n"),
+                             static_cast<std::uint32_t>(1 + random.below(4)), state});
+      }
+      balance.set(endpoints);
+    };
+    const auto count = [&](const std::string& name) {
+      return std::count_if(in_flight.begin(), in_flight.end(), [&](const auto& one) { return one.first == name; });
+    };
+    update();
+    for (int step = 0; step < 400; ++step) {
+      std::vector<DeviceId> order;
+      for (const std::uint64_t first = random.below(5); order.size() < 5;)
+        order.emplace_back("a/" + std::to_string((first + order.size()) % 5));
+      const std::uint64_t what = random.below(20);
+      std::optional<Endpoint> chosen;
+      if (what < 6) {
+        chosen = balance.choose({}, random.next(), now);
+      } else if (what < 12) {
+        Balance::Seen seen;
+        chosen = balance.choose_first(order, {}, now, &seen);
+        for (const DeviceId& id : order) {
+          const bool is_it = chosen && replica_of(*chosen) == id.text();
+          if (is_it) break;
+          // One before it cannot take the request, or is not there.
+          for (const fleet::RequestCandidate& other : seen) {
+            if (other.replica.starts_with(id.text() + "#")) {
+              EXPECT_NE(other.verdict, fleet::CandidateVerdict::eligible);
+            }
+          }
+        }
+      } else if (what < 17 && !in_flight.empty()) {
+        const std::size_t at = random.below(in_flight.size());
+        constexpr Ending endings[] = {Ending::answered, Ending::failed, Ending::refused, Ending::abandoned};
+        balance.settle(in_flight[at].first, endings[random.below(4)], now, now - in_flight[at].second);
+        in_flight.erase(in_flight.begin() + static_cast<std::ptrdiff_t>(at));
+      } else if (what < 18 && !endpoints.empty()) {
+        balance.report(endpoints[random.below(endpoints.size())].name, static_cast<std::uint32_t>(random.below(6)),
+                       now);
+      } else if (what < 19) {
+        now += std::chrono::milliseconds(random.below(3'000));
+      } else {
+        update();
+      }
+      if (!chosen) continue;
+      in_flight.emplace_back(chosen->name, now);
+      EXPECT_FALSE(is_draining(*chosen));
+      EXPECT_LE(count(chosen->name), chosen->concurrent_max) << chosen->name;
+    }
+  }
+}
+
 TEST(Balance, ManyRequestsThatFailAtOnceAreOneFailure) {
   Balance balance = with(3, 100);
   const std::set<std::string> others{"a/1#2", "a/2#3"};
