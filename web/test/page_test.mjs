@@ -109,6 +109,7 @@ with_page('shows what passes through the gateways, which device computes it, and
   await page.locator('aside h2', { hasText: 'Replica chat/1' }).waitFor();
   assert.match(page.url(), /#\/requests\/chat\/1\?q=/);
   await page.keyboard.press('Escape');
+  await page.locator('aside').waitFor({ state: 'detached' });
   await page.keyboard.press('Escape');
   await page.waitForFunction(() => document.querySelectorAll('main [data-item]').length === 10);
   await row('chat').getByRole('link', { name: 'chat', exact: true }).click();
