@@ -331,10 +331,12 @@ TEST(Gateway, CallersShareWhatThereIsFairly) {
   };
   for (int i = 0; i < 20; ++i) ask_on(greedy, of_greedy);
   for (int i = 0; i < 3; ++i) ask_on(modest, of_modest);
-  EXPECT_TRUE(eventually([&] {
-    if (replica.held() == 2 && fleet.waiting() == 21) replica.release(2);  // all have asked
-    return of_greedy + of_modest >= 200;
-  }));
+  EXPECT_TRUE(eventually(
+      [&] {
+        if (replica.held() == 2 && fleet.waiting() == 21) replica.release(2);  // all have asked
+        return of_greedy + of_modest >= 200;
+      },
+      60s));
   ends = true;
   std::jthread releasing([&](const std::stop_token& stop) {
     while (!stop.stop_requested()) {

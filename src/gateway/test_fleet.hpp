@@ -23,8 +23,8 @@ namespace berth::gateway {
 
 using namespace std::chrono_literals;
 
-inline bool eventually(const std::function<bool()>& condition) {
-  for (const Deadline deadline = Deadline::after(real_clock(), 10s); !deadline.passed(real_clock().now());) {
+inline bool eventually(const std::function<bool()>& condition, std::chrono::seconds within = 10s) {
+  for (const Deadline deadline = Deadline::after(real_clock(), within); !deadline.passed(real_clock().now());) {
     if (condition()) return true;
     std::this_thread::yield();
   }
