@@ -70,7 +70,7 @@ TEST(Traffic, FailedRequestsAreReportedBeforeOthersAndOnce) {
   Traffic traffic(1);
   for (std::uint64_t i = 0; i < 300; ++i) {
     traffic.count(ended("good-" + std::to_string(i), RequestOutcome::answered, i));
-    if (i < 50) traffic.count(ended("bad-" + std::to_string(i), RequestOutcome::failed, i));
+    if (i >= 250) traffic.count(ended("bad-" + std::to_string(i), RequestOutcome::failed, i));
   }
   const auto records = traffic.take_records();
   ASSERT_EQ(records.size(), fleet::report_records_max);
