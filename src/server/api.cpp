@@ -195,7 +195,7 @@ void Api::get_status(const Call& call) {
         json::object{{"subject", "gateway " + own_gateway_->first},
                      {"text", "it does not report and may not be running; the log of berth serve says why"}});
   }
-  send(call.responder, std::move(status));
+  send(call.responder, status);
 }
 
 void Api::get_nodes(const Call& call) {
