@@ -37,7 +37,7 @@ DeviceInfo bounded_info_of(const json::value& value, const std::string& where) {
   return info;
 }
 
-// Of two devices with one id the second is left out; the rest of the report is about the node and counts.
+// A second device with the same id is left out; the rest of the report is still used.
 void check_inventory(NodeView& node, const std::string& where) {
   if (node.devices.size() > fleet::node_devices_max)
     throw JsonError{where + ".devices has more than " + std::to_string(fleet::node_devices_max) + " entries"};

@@ -56,7 +56,7 @@ std::string endpoints_text(const json::object& answer, const Style& style) {
     out += is_silent ? " does not report: it may not be running; its log says why\n" : "\n";
   }
   if (out.empty())
-    out = "there is no gateway; berth serve starts one, and its log says why if it cannot; so does berth gateway\n";
+    out = "there is no gateway; start one with berth gateway, or see the log of berth serve for why it runs none\n";
   json::array rows;
   for (const json::value& one : fields.list("deployments")) {
     const Fields deployment(one);
