@@ -6,6 +6,7 @@
 #include "berth/random.hpp"
 #include "http/connection_count.hpp"
 #include "http/running_server.hpp"
+#include "world/deadline.hpp"
 
 namespace berth::http {
 namespace {
