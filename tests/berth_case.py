@@ -26,6 +26,20 @@ BERTH, ROOT, DOUBLE = (os.path.abspath(sys.argv.pop(1)) for _ in range(3))
 ROOT = pathlib.Path(ROOT)
 BERTH_WORD = shlex.quote(BERTH)  # in a command of a shell
 GIB = 1 << 30
+# A command that prints the name of each of these signals as it arrives, and ends with the next line of its input. A shell that is about to read a
+# line would notice a signal only after that line.
+PRINT_SIGNALS = (sys.executable, "-c", """
+import os, select, signal
+arrived, wakeup = os.pipe()
+os.set_blocking(wakeup, False)
+signal.set_wakeup_fd(wakeup)
+for each in signal.SIGTERM, signal.SIGINT, signal.SIGUSR1:
+    signal.signal(each, lambda *_: None)
+print("ready", flush=True)
+while 0 not in (readable := select.select([0, arrived], [], [])[0]):
+    print(signal.Signals(os.read(arrived, 1)[0]).name, flush=True)
+print(input())
+""")
 # ctest ends a test after ten minutes without a word about where it hung.
 if "CTEST_INTERACTIVE_DEBUG_MODE" in os.environ:
     faulthandler.dump_traceback_later(570, exit=True)

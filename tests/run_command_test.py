@@ -9,7 +9,7 @@ import sys
 import time
 import unittest
 
-from berth_case import BERTH, BERTH_WORD, GIB, ROOT, Machine
+from berth_case import BERTH, BERTH_WORD, GIB, PRINT_SIGNALS, ROOT, Machine
 
 # Without --on-fault restart the command takes berth's place; with it, it runs below berth.
 BOTH_WAYS = ([], ["--on-fault", "restart"])
@@ -35,15 +35,14 @@ class InPlace(Machine):
                 self.assertEqual((answer.returncode, answer.stderr), (-sent, ""))
 
     def test_a_signal_to_the_group_arrives_once(self):
-        script = "trap 'echo term' TERM; echo ready; until read line; do :; done; echo $line"
         for way in BOTH_WAYS:
-            process = subprocess.Popen([BERTH, "run", "-q", "--mem", "1G", *way, "--", "sh", "-c", script], text=True,
+            process = subprocess.Popen([BERTH, "run", "-q", "--mem", "1G", *way, "--", *PRINT_SIGNALS], text=True,
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self.environment(), start_new_session=True)
             self.started.append(process)
             self.assertEqual(process.stdout.readline(), "ready\n")
             # As timeout(1), systemd and job schedulers do.
             os.killpg(process.pid, signal.SIGTERM)
-            self.assertEqual(process.stdout.readline(), "term\n")
+            self.assertEqual(process.stdout.readline(), "SIGTERM\n")
             self.assertEqual(process.communicate("end\n")[0], "end\n")
 
     def test_a_shell_loop_ends_on_an_interrupt(self):
@@ -215,7 +214,7 @@ class Restart(Machine):
 
     def test_signals_reach_the_whole_group_of_the_command(self):
         process = self.start("run", "-q", "--mem", "1G", "--on-fault", "restart", "--", "sh", "-c",
-                             "sh -c 'trap \"echo child; exit\" TERM; echo ready; while :; do sleep 0.1; done' & trap : TERM; wait; wait")
+                             "trap : TERM; sh -c 'trap \"echo child; exit\" TERM; echo ready; while :; do sleep 0.1; done' & wait; wait")
         self.assertEqual(process.stdout.readline(), "ready\n")
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.stdout.readline(), "child\n")

@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from berth_case import BERTH, DOUBLE, GIB, ROOT, Machine, user_name
+from berth_case import BERTH, DOUBLE, GIB, PRINT_SIGNALS, ROOT, Machine, user_name
 
 
 class Run(Machine):
@@ -164,24 +164,22 @@ class Run(Machine):
         self.assertEqual(self.ps(), [])
 
     def test_signals_are_passed_on_once(self):
-        script = "trap 'echo term' TERM; trap 'echo usr1' USR1; echo ready; until read line; do :; done; echo $line"
-        process = self.start("run", "-q", "--mem", "1G", "--", "sh", "-c", script)
-        for sent, said in ((None, "ready\n"), (signal.SIGUSR1, "usr1\n"), (signal.SIGTERM, "term\n")):
-            if sent:
-                process.send_signal(sent)
-            self.assertEqual(process.stdout.readline(), said)
+        process = self.start("run", "-q", "--mem", "1G", "--", *PRINT_SIGNALS)
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        for each in signal.SIGUSR1, signal.SIGTERM:
+            process.send_signal(each)
+            self.assertEqual(process.stdout.readline(), each.name + "\n")
         self.assertEqual(process.communicate("go\n")[0], "go\n")
 
     def test_an_interrupt_from_the_terminal_reaches_the_command_once(self):
-        script = "trap 'echo one-interrupt' INT; echo ready; read line; echo end"
-        pid, master, read_until = self.terminal(BERTH, "run", "-q", "--mem", "1G", "--", "sh", "-c", script)
+        pid, master, read_until = self.terminal(BERTH, "run", "-q", "--mem", "1G", "--", *PRINT_SIGNALS)
         text = read_until(b"", b"ready")
         os.write(master, b"\x03")
-        text = read_until(text, b"one-interrupt")
-        os.write(master, b"\n")
+        text = read_until(text, b"SIGINT")
+        os.write(master, b"end\n")
         text = read_until(text, b"end\r\n")
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0, text)
-        self.assertEqual(text.count(b"one-interrupt"), 1, text)
+        self.assertEqual(text.count(b"SIGINT"), 1, text)
 
     def test_waiting_ends_with_room_or_with_the_deadline(self):
         held = self.hold("--mem", "60G", "--device", "cuda:0")
