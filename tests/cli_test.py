@@ -55,6 +55,10 @@ class Command(CommandCase):
                              (["serve", "--listen", "8080"], "ADDRESS:PORT"), (["why", "replica"], "berth why replica NAME/N"),
                              (["why", "chat/0"], "write berth why replica chat/0"),
                              (["token", "add", "joyn"], "there is no role 'joyn'; did you mean join?"),
+                             (["token", "add", "call", "--per-second", "0"],
+                              "berth: --per-second is 0; give a number from 1 to 1000000; see berth token add --help"),
+                             (["demo", "--frames", "1x"], "--frames is 1x; give a number from 1 to 100000000"),
+                             (["run", "-n", "18446744073709551617", "--", "true"], "--devices is 18446744073709551617; give a number from 1 to 4096"),
                              (["token", "add", "king"], "write read, operate, deploy, join or call")]:
             self.assert_refused(berth(*words, BERTH_RUNTIME_DIR=str(self.folder), XDG_STATE_HOME=str(self.folder)), 2, meant)
 

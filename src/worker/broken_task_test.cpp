@@ -227,6 +227,25 @@ TEST_P(DeathOn, WorkThatDiedAndThenFailedIsNotRunAThirdTime) {
   EXPECT_EQ(bench.flags().begun, 2);
 }
 
+TEST(Death, WorkThatHasEndedDoesNotRunAgainWhereAnotherTaskWritesOverItsMailbox) {
+  SchedulerOptions lanes;
+  lanes.lanes_per_device = 2;
+  Bench bench("host", {}, lanes);
+  // Two at a time have a mailbox each.
+  std::vector<Task<int>> both;
+  for (int i = 0; i < 2; ++i) both.push_back(bench.workers->submit(wait_for_the_test, bench.harmful(Harm::refuse)));
+  ASSERT_TRUE(within_patience([&] { return bench.flags().begun == 2; }));
+  bench.flags().go_on = 1;
+  for (Task<int>& task : both) ASSERT_TRUE(task.get(soon()));
+  // In one of the two mailboxes; the last request of the other is still there.
+  SharedMemory others = bench.workers->share(sizeof(Flags)).value();
+  new (others.bytes().data()) Flags;
+  Harmful broken = bench.harmful(Harm::ask_again);
+  broken.flags = others.to_send<std::byte>();
+  ASSERT_TRUE(bench.workers->submit(harm, broken).get(soon()));
+  EXPECT_EQ(bench.flags().begun, 2);
+}
+
 TEST_P(DeathOn, AnInitRunsInEveryWorker) {
   Bench bench(GetParam());
   const DeviceId device = bench.first();

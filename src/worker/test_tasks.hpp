@@ -99,6 +99,7 @@ enum class Harm {
   answer_nonsense,
   answer_early,
   answer_wrongly,
+  ask_again,
   throw_it,
   refuse,
   fail_inside
@@ -203,6 +204,17 @@ inline int do_harm(WorkerContext& context, const Harmful& in) {
       for (volatile bool on = true; on;) {
       }
       return 0;
+    }
+    case Harm::ask_again: {  // for what tasks were asked for that have ended
+      const Channel channel = channel_of_this_worker();
+      for (std::size_t i = 0; i < channel.mailboxes(); ++i) {
+        std::atomic<std::uint32_t>& state = channel.mailbox(i).state;
+        std::uint32_t ended = Mailbox::answered;
+        if (!state.compare_exchange_strong(ended, Mailbox::asked)) continue;
+        wake(state);
+        while (state.load() == Mailbox::asked) std::this_thread::yield();
+      }
+      break;
     }
     case Harm::throw_it: throw std::runtime_error("thrown by a task");
     case Harm::refuse:

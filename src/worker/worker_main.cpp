@@ -220,6 +220,7 @@ void answer_request(const WorkerSetup& setup, Mailbox& mailbox, const Request& r
 
 void serve(const WorkerSetup& setup, Mailbox& mailbox) {
   Request copy;
+  std::uint64_t latest = 0;  // number of the request that was begun last
   for (;;) {
     if (!scheduler::poll_briefly([&] { return mailbox.state.load(std::memory_order_acquire) == Mailbox::asked; })) {
       mailbox.worker_sleeps.store(1);
@@ -227,10 +228,14 @@ void serve(const WorkerSetup& setup, Mailbox& mailbox) {
         sleep_while(mailbox.state, seen, std::chrono::hours(1));
       mailbox.worker_sleeps.store(0, std::memory_order_relaxed);
     }
-    if (const Request* const request = read_request(mailbox, copy))
+    // Each request of a mailbox has a higher number than the one before it; one that has not is old, and a broken task
+    // has written over the state. It ran already, and its caller may be using the shared memory for other work.
+    if (const Request* const request = read_request(mailbox, copy); request && request->header.number > latest) {
+      latest = request->header.number;
       answer_request(setup, mailbox, *request);
-    else
+    } else {
       mailbox.state.store(Mailbox::empty);  // no answer: the program ends this worker
+    }
     if (mailbox.program_sleeps.load() != 0) wake(mailbox.state);
   }
 }
