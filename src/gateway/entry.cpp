@@ -198,8 +198,11 @@ Async<std::optional<Response>> Gateway::read_key(Call& call) {
   const KeySource source = *served.source;
   const bool is_strict = view_.deployments.at(call.deployment).serving.affinity == Affinity::strict;
   if (source.kind == KeySource::Kind::header) {
+    if (call.head.headers.count(source.name) > 1)
+      co_return error_response(400, "invalid_argument", "the request has several headers \"" + source.name + "\"");
     if (const auto value = call.head.headers.get(source.name)) call.key = std::string(*value);
   } else if (source.kind == KeySource::Kind::cookie) {
+    // Of several with this name the first, which browsers send for the longest path (RFC 6265).
     call.key = cookie(call.head.headers, source.name);
   } else if (!call.client.body().is_empty()) {
     auto refused = co_await read_whole_body(call, "its key", "send a shorter body");
