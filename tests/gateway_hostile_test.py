@@ -150,7 +150,7 @@ class BadRequests(Hostile):
 
     def test_trailers_reach_no_replica(self):
         answer = self.exchange(b"POST /app/trailer HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ntransfer-encoding: chunked\r\ntrailer: x-berth-to\r\n\r\n"
-                               b"4\r\nabcd\r\n0\r\nx-berth-to: planted\r\ncontent-length: planted\r\n\r\n")
+                               b"4\r\nabcd\r\n0\r\nx-berth-to: planted\r\nx-forwarded-for: planted\r\n\r\n")
         self.assertTrue(answer.startswith(b"HTTP/1.1 200 "), answer)
         self.assertIn(b"/app/trailer", self.seen.read_bytes())
         self.assertNotIn(b"planted", self.seen.read_bytes())

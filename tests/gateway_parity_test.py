@@ -352,7 +352,7 @@ class Changing(Keyed):
         self.add_nodes("c")
         # Replicas go to other nodes; their keys stay theirs.
         self.assertEqual(self.command("drain", "node/a").returncode, 0)
-        self.until(lambda: {one["node"] for one in self.replicas("app").values()} == {"b", "c"}, self.situation)
+        self.until_ready("app", 3, lambda replica: replica["node"] in ("b", "c"))
         self.until_serving(3)
         self.assertEqual(self.shards()["table"], before)
         self.assertAtTheirOwners()
