@@ -48,7 +48,7 @@ class Keyed(Gateway):
         return self.loaded(name, version, self.journal, replicas=replicas, serving={"key": "header:x-session", "max_concurrent": 2, **serving})
 
     def shards(self, name="app"):
-        return next(one for one in json.loads(self.command("shards", "--json").stdout)["deployments"] if one["name"] == name)
+        return next(listed for listed in json.loads(self.command("shards", "--json").stdout)["deployments"] if listed["name"] == name)
 
     def table(self, name="app"):
         """The owner of each shard, from the text of the table and not from the command that explains it."""
@@ -62,7 +62,7 @@ class Keyed(Gateway):
         return owners
 
     def order_of(self, key, name="app"):
-        return [one["replica"] for one in json.loads(self.command("why", "key", key, "--deployment", name, "--json").stdout)["order"]]
+        return [place["replica"] for place in json.loads(self.command("why", "key", key, "--deployment", name, "--json").stdout)["order"]]
 
     def replica_of(self, key, path="/app/echo", body=None, port=None):
         """The replica that answers: it says so itself, and the gateway says the same."""
@@ -82,7 +82,7 @@ class Keyed(Gateway):
 
     def until_serving(self, count):
         """Until the server says so, and the gateway knows it."""
-        self.until(lambda: [one.get("state") for one in self.shards()["owners"]] == ["ready"] * count, self.situation)
+        self.until(lambda: [owner.get("state") for owner in self.shards()["owners"]] == ["ready"] * count, self.situation)
         owners = self.table()
         probes = {owner: next(key for key in USERS if owners[shard_of(key)] == owner) for owner in set(owners)}
         self.until(lambda: all(self.ask_for("/app/echo", headers={"x-session": key})[0] == 200 and self.replica_of(key) == owner
@@ -116,7 +116,7 @@ class Steady(unittest.TestCase):
         no_place = {**fleet.keyed(2, name="none", on_capacity_exhausted="reject"), "cpu": False, "gpus": 64}
         fleet.apply(fleet.keyed(), fleet.keyed(1, name="single"), fleet.keyed(0, name="empty", on_capacity_exhausted="reject"), strict, no_place, wait=False, status=3)
         fleet.until_serving(3)
-        fleet.until(lambda: [one.get("state") for one in fleet.shards("strict")["owners"]] == ["ready"] * 2, fleet.situation)
+        fleet.until(lambda: [owner.get("state") for owner in fleet.shards("strict")["owners"]] == ["ready"] * 2, fleet.situation)
         fleet.until_answered("/strict/x", body='{"user":"user-42"}')
 
     def test_S2_1_a_request_is_a_key_and_what_reaches_the_replica_unchanged(self):
@@ -129,7 +129,7 @@ class Steady(unittest.TestCase):
     def test_S2_2_every_deployment_has_the_same_number_of_shards(self):
         for name, replicas in (("single", 1), ("strict", 2), ("app", 3), ("none", 2)):
             listed = self.fleet.shards(name)
-            self.assertEqual((listed["shards"], len(listed["owners"]), sum(one["shards"] for one in listed["owners"])), (SHARDS, replicas, SHARDS))
+            self.assertEqual((listed["shards"], len(listed["owners"]), sum(owner["shards"] for owner in listed["owners"])), (SHARDS, replicas, SHARDS))
 
     def test_S2_3_the_shard_of_a_key_is_its_hash_modulo_their_number(self):
         for key in ("user-43", "a-key", "four", USERS[0]):
@@ -137,7 +137,7 @@ class Steady(unittest.TestCase):
 
     def test_S2_4_keys_need_no_replica_that_runs(self):
         # Assigned to replicas that have no place yet, so that nothing moves when they get one.
-        self.assertEqual([one.get("state") for one in self.fleet.shards("none")["owners"]], [None, None])
+        self.assertEqual([owner.get("state") for owner in self.fleet.shards("none")["owners"]], [None, None])
         self.assertEqual(sorted(self.fleet.order_of("user-42", "none")), ["none/0", "none/1"])
 
     def test_S2_5_the_table_can_be_inspected_and_names_the_replica_that_answers(self):
@@ -334,7 +334,7 @@ class Changing(Keyed):
             for _, connection in streams[1:]:
                 connection.close()
             self.until(lambda: [self.ask_for("/app/echo", headers={"x-session": key})[0] for key in USERS[:9]] == [200] * 9, self.situation)
-            self.until(lambda: sum(one["in_flight"] for one in self.replicas_shown()) == 0, self.situation)
+            self.until(lambda: sum(replica["in_flight"] for replica in self.replicas_shown()) == 0, self.situation)
 
     def replicas_shown(self):
         return [replica for deployment in self.get("endpoints")["deployments"] for replica in deployment["endpoints"] if "in_flight" in replica]
