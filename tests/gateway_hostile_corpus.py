@@ -31,7 +31,9 @@ LENGTHS = [post(headers, body) for headers, body in (
     (b"Transfer-Encoding: chunked;q=1\r\n", b"0\r\n\r\n" + HIDDEN), (b"Transfer-Encoding: \"chunked\"\r\n", b"0\r\n\r\n"),
     (b"Transfer-Encoding: \x0bchunked\r\n", b"0\r\n\r\n" + HIDDEN), (b"Transfer-Encoding:\r\n chunked\r\n", b"0\r\n\r\n" + HIDDEN),
     (b"Transfer-Encoding: identity\r\n" + CHUNKED, b"0\r\n\r\n" + HIDDEN), (CHUNKED + b"Transfer-Encoding: identity\r\n", b"0\r\n\r\n" + HIDDEN),
-    (CHUNKED + CHUNKED, b"0\r\n\r\n" + HIDDEN),
+    (CHUNKED + CHUNKED, b"0\r\n\r\n" + HIDDEN), (b"Transfer-Encoding: chunked\0\r\n", b"0\r\n\r\n" + HIDDEN), (b"Transfer-Encoding: chunked,\r\n", b"0\r\n\r\n" + HIDDEN),
+    (b"Transfer-Encoding\t: chunked\r\n", b"0\r\n\r\n" + HIDDEN), (b"Transfer_Encoding: chunked\r\n" + LENGTH + b"five\r\n", b""), (b"X: y\nTransfer-Encoding: chunked\r\n", b"0\r\n\r\n" + HIDDEN),
+    (LENGTH + b"\xd9\xa5\r\n", b"abcde"),
     # A body that is shorter than it says.
     (LENGTH + b"100\r\n", b"abc"),
 )]
@@ -65,17 +67,25 @@ TARGETS = [b"GET " + target + b" HTTP/1.1\r\n" + HOST + b"\r\n" for target in (
 
 HOSTS = [GET + hosts + b"\r\n" for hosts in (
     b"", HOST + HOST, HOST + b"Host: other\r\n", b"Host: a b\r\n", b"Host: user@localhost\r\n", b"Host:\r\n", b"Host: localhost/app\r\n", b"Host: localhost, other\r\n",
-    b"Host: evil.example\r\n", b"Host: localhost:99999999\r\n", b"Host: [::1\r\n",
+    b"Host: evil.example\r\n", b"Host: localhost:99999999\r\n", b"Host: [::1\r\n", b"Host: \xff\xfe\r\n", b"Host: \xc3\xa4.example\r\n",
 )]
+
+# Upgrades to what is not a WebSocket of one whole request, and the start of another protocol.
+UPGRADES = [
+    b"GET /app/MARK HTTP/1.0\r\n" + HOST + b"Connection: upgrade\r\nUpgrade: websocket\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + HIDDEN,
+    b"CONNECT localhost:80 HTTP/1.1\r\n" + HOST + b"Connection: upgrade\r\nUpgrade: websocket\r\n\r\n" + HIDDEN,
+    b"GET /.berth/relay HTTP/1.1\r\n" + HOST + b"Connection: upgrade\r\nUpgrade: berth-relay-1\r\nx-berth-node: a\r\n\r\n" + HIDDEN,
+    post(b"Connection: upgrade\r\nUpgrade: websocket\r\n" + LENGTH + b"five\r\n", HIDDEN), post(b"Connection: upgrade\r\nUpgrade: websocket\r\n" + LENGTH + b"4\r\n" + CHUNKED, b"0\r\n\r\n" + HIDDEN),
+]
 
 LONG = [
     get(b"X: " + b"x" * 20_000 + b"\r\n"), get(b"x: y\r\n" * 5_000), get(b"Cookie: " + b"a=b; " * 5_000 + b"\r\n"), get(b"x" * 20_000 + b": y\r\n"),
     # Pages of other sites, and wrong keys.
     get(b"Origin: https://evil.example\r\n"), get(b"Sec-Fetch-Site: cross-site\r\n"), get(b"sec-fetch-site: same-site\r\n"), get(b"Authorization: Bearer wrong\r\n"), get(b"Authorization: Basic dXNlcjpwYXNz\r\n"), get(b"x-api-key: wrong\r\n"),
-    get(b"x-berth-deployment: ../app\r\n"), get(b"x-berth-deployment: app\0\r\n"),
+    get(b"x-berth-deployment: ../app\r\n"), get(b"x-berth-deployment: app\0\r\n"), get(b"x-berth-deployment: \xff\xfe\r\n"), get(b"Authorization: Bearer \xff\xfe\r\n"), get(b"x-api-key: \xc0\x80\r\n"),
 ]
 
-REQUESTS = LENGTHS + CHUNKS + LINES + TARGETS + HOSTS + LONG
+REQUESTS = LENGTHS + CHUNKS + LINES + TARGETS + HOSTS + UPGRADES + LONG
 
 # Bodies in which the model is looked for, and the status of the answer.
 BODIES = [
@@ -95,6 +105,11 @@ PASSED = [
     (b"GET /app/MARK?a=%00&b=../.. HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n", 1), (b"GET /app/a%2Fb/MARK HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n", 1),
     # Not a URI, but what curl sends for one that has such letters.
     (b"GET /app/\xc3\xa4MARK HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n", 1), (b"GET /app/MARK\xff HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n", 1),
+    (get(b"X: \xff\xfe\r\nx-request-id: \xff\xfe\r\ntraceparent: \xff\xfe\r\nConnection: close\r\n"), 1),
+    # A replica that does not change the protocol gets the next request as one.
+    (get(b"Connection: upgrade\r\nUpgrade: websocket\r\n") + get(b"Connection: close\r\n"), 2), (get(b"Connection: upgrade, close\r\nUpgrade: h2c\r\n"), 1),
+    # A body that is longer than it says: the rest is not a request.
+    (post(LENGTH + b"3\r\n", b"abcPOST\r\n\r\n"), 1),
 ]
 
 # Headers that try to pass for something else, and what the replica sees.
@@ -103,7 +118,8 @@ TRICKS = [
     (b"x-forwarded-for: planted", b"x-forwarded-for: 127.0.0.1"), (b"x-forwarded-proto: planted", b"x-forwarded-proto: http"), (b"te: planted", b"x-forwarded-for"),
     (b"proxy-authorization: planted", b"x-forwarded-for"), (b"keep-alive: planted", b"x-forwarded-for"), (b"connection: x-own\r\nx-own: planted", b"x-forwarded-for"),
     (b"connection: x-forwarded-for", b"x-forwarded-for: 127.0.0.1"), (b"connection: host", b"x-forwarded-for: 127.0.0.1"), (b"cookie: berth-1=planted; own=1", b"cookie: own=1"),
-    (b"upgrade: planted", b"x-forwarded-for"),
+    (b"upgrade: planted", b"x-forwarded-for"), (b"connection: upgrade\r\nupgrade: planted", b"x-forwarded-for"), (b"connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: planted", b"x-forwarded-for"),
+    (b"connection: upgrade\r\nupgrade: websocket\r\nupgrade: planted", b"upgrade: websocket"), (b"x-forwarded-for: 1\r\nX-Forwarded-For: planted", b"x-forwarded-for: 127.0.0.1"), (b"trailer: planted", b"x-forwarded-for"),
 ]
 
 OK = b"HTTP/1.1 200 OK\r\n"

@@ -33,6 +33,7 @@ def serve(connection):
         while (b"0\\r\\n\\r\\n" not in data) if is_chunked else len(data) < length_of(head):
             more = connection.recv(65536)
             if not more:
+                os.write(journal, b"[a body was cut off]")
                 return
             os.write(journal, more)
             data += more
@@ -54,22 +55,31 @@ def run(connection):
     except OSError:
         pass
     connection.close()
-listener = socket.create_server(("127.0.0.1", int(sys.argv[1])), backlog=100)
+host, _, port = sys.argv[1].rpartition(":")
+listener = socket.create_server((host or "127.0.0.1", int(port)), backlog=100)
 while True:
     threading.Thread(target=run, args=(listener.accept()[0],), daemon=True).start()
 """
 
 
 class Hostile(Gateway):
+    """Its replica is reached through the relay of its node."""
+    is_direct = False
+
     def setUp(self):
         super().setUp()
         self.add_nodes("a")
-        program, answers, self.seen = (self.folder / name for name in ("recorder.py", "answers.json", "seen"))
-        program.write_text(REPLICA)
-        answers.write_text(json.dumps({name: data.hex() for name, (data, *_) in ANSWERS.items()}))
-        app = {**self.loaded(model="m", replicas=1), "command": ["python3", "-SE", str(program), "{port}", str(self.seen), str(answers)]}
-        self.apply(app)
+        self.recorder, self.answers, self.seen = (self.folder / name for name in ("recorder.py", "answers.json", "seen"))
+        self.recorder.write_text(REPLICA)
+        self.answers.write_text(json.dumps({name: data.hex() for name, (data, *_) in ANSWERS.items()}))
+        self.apply(self.recording("app", self.is_direct, model="m"))
         self.until(lambda: self.is_answered("/app/first"), self.situation)
+
+    def recording(self, name, is_direct, **more):
+        """A deployment of one replica that writes down what it gets."""
+        where, serving = ("{address}:{port}", {"reach": "direct"}) if is_direct else ("{port}", {})
+        command = ["python3", "-SE", str(self.recorder), where, str(self.seen), str(self.answers)]
+        return {**self.loaded(name, replicas=1, serving=serving, **more), "command": command}
 
     def exchange(self, data, seconds=10, close=False):
         """All that comes back until the gateway closes the connection, or for so long. `close`: this side ends it where nothing comes."""
@@ -97,6 +107,8 @@ class BadRequests(Hostile):
         self.assertEqual(answer.count(b"HTTP/1.1 "), 1 if answer else 0, (data[:300], answer[:600]))
         self.assertNotIn(b"[the connection is still open]", answer, data[:300])
         self.assertNotIn(marker, self.seen.read_bytes(), (data[:300], answer[:300]))
+        if body := answer.partition(b"\r\n\r\n")[2]:
+            self.assertNotIn("\n", json.loads(body)["error"]["message"], "one sentence in UTF-8")
 
     def test_are_refused_and_never_reach_a_replica(self):
         for number, text in enumerate(REQUESTS):
@@ -136,22 +148,63 @@ class BadRequests(Hostile):
         answer = self.exchange(b"POST /.berth/relay HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: berth-relay-1\r\nx-berth-node: a\r\ncontent-length: 0\r\n\r\n")
         self.assertTrue(answer.startswith(b"HTTP/1.1 403 "), answer)
 
-    def test_slow_headers_and_bodies_are_ended(self):
-        begun = {"nothing": b"", "a line": b"GET /app/slow HT", "a header": b"GET /app/slow HTTP/1.1\r\nhost: localhost\r\nx: ",
-                 "a body": b"POST /app/slow HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\nabc",
-                 "a model": b"POST /v1/slow HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n{\"mod",
-                 "a chunk": b"POST /v1/slow HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n5\r\n{\"m"}
+    def test_trailers_reach_no_replica(self):
+        answer = self.exchange(b"POST /app/trailer HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ntransfer-encoding: chunked\r\ntrailer: x-berth-to\r\n\r\n"
+                               b"4\r\nabcd\r\n0\r\nx-berth-to: planted\r\nx-forwarded-for: planted\r\n\r\n")
+        self.assertTrue(answer.startswith(b"HTTP/1.1 200 "), answer)
+        self.assertIn(b"/app/trailer", self.seen.read_bytes())
+        self.assertNotIn(b"planted", self.seen.read_bytes())
+
+
+class BadRequestsToDirect(BadRequests):
+    is_direct = True
+
+
+class SlowRequests(Hostile):
+    # What comes before the client stops, and what it sends on, a piece every 100 ms.
+    BEGUN = {"nothing": (b"", b""), "a line": (b"GET /app/slow HT", b""), "a header": (b"GET /app/slow HTTP/1.1\r\nhost: localhost\r\nx: ", b""),
+             "a body": (b"POST /app/slow HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\nabc", b""),
+             "a model": (b"POST /v1/slow HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n{\"mod", b""),
+             "a chunk": (b"POST /v1/slow HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n5\r\n{\"m", b""),
+             "letters of a line": (b"GET /app/slow", b"y"), "letters of a header": (b"GET /app/slow HTTP/1.1\r\nhost: localhost\r\nx: ", b"y"),
+             "many headers": (b"GET /app/slow HTTP/1.1\r\nhost: localhost\r\n", b"x: y\r\n")}
+    # Too long to be kept, so that a replica gets the first part.
+    LONG = {f"a long body for {name}": b"POST /%s/long HTTP/1.1\r\nhost: localhost\r\ncontent-length: 200000\r\n\r\n" % name.encode() + b"x" * 70_000 for name in ("app", "direct")}
+
+    def trickle(self, begun, piece):
+        """As exchange(), of a client that goes on sending."""
+        with socket.create_connection(("127.0.0.1", self.gateway)) as connection:
+            got, ends = b"", time.monotonic() + 90
+            try:
+                connection.sendall(begun)
+                while time.monotonic() < ends:
+                    if select.select([connection], [], [], 0.1)[0]:
+                        if not (more := connection.recv(65536)):
+                            return got
+                        got += more
+                    elif piece:
+                        connection.sendall(piece)
+                return got + b"[the connection is still open]"
+            except OSError:
+                return got
+
+    def test_are_ended(self):
+        self.apply(self.recording("app", False, model="m"), self.recording("direct", True))
+        self.until(lambda: self.is_answered("/direct/first"), self.situation)
         got, began = {}, time.monotonic()
-        threads = [threading.Thread(target=lambda name=name, data=data: got.update({name: self.exchange(data, seconds=90)})) for name, data in begun.items()]
+        all_begun = {**self.BEGUN, **{name: (data, b"") for name, data in self.LONG.items()}}
+        threads = [threading.Thread(target=lambda name=name, begun=begun: got.update({name: self.trickle(*begun)})) for name, begun in all_begun.items()]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
+        self.assertEqual(set(got), set(all_begun))
         for name, answer in got.items():
             self.assertNotIn(b"still open", answer, name)
             self.assertTrue(not answer or answer.startswith(b"HTTP/1.1 408 "), (name, answer))
         self.assertQuick(time.monotonic() - began, 65)
         self.assertNotIn(b"/slow", self.seen.read_bytes())
+        self.until(lambda: self.seen.read_bytes().count(b"[a body was cut off]") == len(self.LONG), "the replicas are rid of them too")
 
 
 class BadReplicas(Hostile):
@@ -179,6 +232,10 @@ class BadReplicas(Hostile):
             self.until(lambda: b"/app/silent" in self.seen.read_bytes(), self.situation)
         self.until(lambda: b"[the silent one was left]" in self.seen.read_bytes(), self.situation)
         self.assertTrue(self.is_answered("/app/after"))
+
+
+class BadDirectReplicas(BadReplicas):
+    is_direct = True
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ class Observed(Gateway):
         self.assertEqual(self.ask("GET", "/api/v1/requests/order-7", token=read)[0], 403, "it needs the role operate")
 
         going = self.command("why", "request", "--path", "/app/y")
-        self.assertRegex(going.stdout, r"the request is for app and would go to app/[01]#\d+\nit is found by its address\n")
+        self.assertRegex(going.stdout, r"the request is for app and would go to app/[01]#\d+\nthe deployment was found by its address\n")
         self.assertIn("runner-up", going.stdout)
         self.assertIn("would be answered with 404", self.command("why", "request", "--path", "/nowhere").stdout)
         for method, path, body in (("GET", "requests/order-7", None), ("GET", "requests/none", None), ("GET", "endpoints", None),

@@ -68,15 +68,20 @@ std::optional<Response> Gateway::authenticate(Call& call) {
   if (!header && !other) {
     const bool is_open = std::any_of(view_.deployments.begin(), view_.deployments.end(),
                                      [](const auto& item) { return item.second.serving.open; });
-    if (call.peer.is_loopback && is_open && is_from_here(call)) {
+    const bool is_near = call.peer.is_loopback && is_open;
+    if (is_near && is_from_here(call)) {
       call.caller = "local";
       return std::nullopt;
     }
-    return error_response(401, "no_key", "this request needs a key",
+    return error_response(401, "no_key",
+                          is_near
+                              ? "this request needs a key, because its Host, Origin or Sec-Fetch-Site is not that of "
+                                "a request from this machine"
+                              : "this request needs a key",
                           "berth token add call --deployment NAME creates one; send it as Authorization: Bearer KEY");
   }
   if (header && !header->starts_with(bearer))
-    return error_response(401, "no_key", "only Authorization: Bearer is known here");
+    return error_response(401, "no_key", "the header Authorization does not begin with Bearer");
   const std::string_view key = header ? header->substr(bearer.size()) : *other;
   if (key.starts_with(http::control_prefix))
     return error_response(401, "wrong_key", "this is a token for the server, which is not accepted here",
@@ -156,9 +161,9 @@ Async<std::optional<Response>> Gateway::read_whole_body(Call& call, std::string 
   if (refused) co_return refused;
   if (call.client.is_read()) co_return std::nullopt;
   if (call.body_begin.size() > options_.peek_bytes)
-    co_return error_response(413, "too_long", "the body is too long to look for " + what + " in it", advice);
+    co_return error_response(413, "too_long", "the body is too long to be searched for " + what, advice);
   Response response = error_response(
-      503, "busy", "this gateway has no memory left to look for " + what + " in the body of the request", advice);
+      503, "busy", "this gateway has no memory left to search the body of the request for " + what, advice);
   response.headers.set("retry-after", "1");
   co_return response;
 }
@@ -198,8 +203,11 @@ Async<std::optional<Response>> Gateway::read_key(Call& call) {
   const KeySource source = *served.source;
   const bool is_strict = view_.deployments.at(call.deployment).serving.affinity == Affinity::strict;
   if (source.kind == KeySource::Kind::header) {
+    if (call.head.headers.count(source.name) > 1)
+      co_return error_response(400, "invalid_argument", "the request has several headers \"" + source.name + "\"");
     if (const auto value = call.head.headers.get(source.name)) call.key = std::string(*value);
   } else if (source.kind == KeySource::Kind::cookie) {
+    // Of several with this name the first, which browsers send for the longest path (RFC 6265).
     call.key = cookie(call.head.headers, source.name);
   } else if (!call.client.body().is_empty()) {
     auto refused = co_await read_whole_body(call, "its key", "send a shorter body");

@@ -159,7 +159,8 @@ class ServerFeed {
       pause = pause_min;
       // A server that was replaced may still answer.
       if (view.epoch < epoch_seen_)
-        return Error{ErrorCode::unavailable, "the server is of an earlier epoch than one that was heard before"};
+        return Error{ErrorCode::unavailable,
+                     "the server has an earlier epoch than one that this gateway was connected to"};
       epoch_seen_ = view.epoch;
       const bool is_new = view.epoch != epoch || view.number != number;
       epoch = view.epoch;
@@ -220,9 +221,7 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
   server_options.takes_proofs_over_tls = true;
   server_options.key_of = [&](std::string_view identity) { return keys.find(identity); };
   server_options.on_accept_problem = [&](const std::string& problem) {
-    options.log({LogLevel::warning,
-                 "the gateway cannot accept connections now, and those that come wait",
-                 {{"reason", problem}}});
+    options.log({LogLevel::warning, "the gateway cannot accept connections now; new ones wait", {{"reason", problem}}});
   };
   http::Server server(std::move(server_options),
                       http::Server::Proxy([&](http::Link& client, http::Head& head, const http::Peer& peer) {
@@ -367,7 +366,7 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
     server.after(first_view_time, [&] {
       if (is_waiting)
         give_up({ErrorCode::unavailable, "the server does not answer, so the gateway that runs goes on",
-                 "look at berth status"});
+                 "run berth status"});
     });
   server.run();
   sender.reset();

@@ -80,6 +80,8 @@ TEST(Keys, ThatAreTooLongOrGivenTwiceAreRefused) {
   EXPECT_EQ(body.at(body.fleet.ask("/a", R"({"user":"a\u0000b"})")),
             body.table.route(std::string_view("a\0b", 3))->text());
   EXPECT_EQ(header.fleet.ask("/a", "", {{"x-session", std::string(1025, 'x')}}).status, 400);
+  EXPECT_EQ(header.fleet.ask("/a", "", {{"x-session", "a"}, {"X-Session", "b"}}).status, 400)
+      << "a replica may read the other one";
 }
 
 TEST(Keys, WhereTheirReplicaIsFullTheNextInTheirOrderTakesThem) {

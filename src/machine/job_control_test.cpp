@@ -86,7 +86,8 @@ TEST_F(JobControl, AnOrderIsReadAsItWasWritten) {
   order.devices.backends.listing_starts_driver = false;
   order.wait = Duration::zero();
   order.limit = Limit::watch;
-  order.host = {std::uint64_t{1} << 30, 1.5};
+  order.host = {std::uint64_t{1} << 30, 1.5, true};
+  order.asked = TimePoint(std::chrono::nanoseconds(7));
   order.after = {"j1"};
   order.time = std::chrono::hours(8);
   order.retries = 2;
@@ -108,6 +109,8 @@ TEST_F(JobControl, AnOrderIsReadAsItWasWritten) {
   EXPECT_EQ(same->limit, order.limit);
   EXPECT_EQ(same->host.memory_bytes_max, order.host.memory_bytes_max);
   EXPECT_EQ(same->host.cpus_max, 1.5);
+  EXPECT_EQ(same->host.leaves_service, true);
+  EXPECT_EQ(same->asked, order.asked);
   EXPECT_EQ(same->after, order.after);
   EXPECT_EQ(same->time, order.time);
   EXPECT_EQ(same->retries, order.retries);

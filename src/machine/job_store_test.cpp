@@ -16,6 +16,7 @@
 
 #include "ledger/test_folder.hpp"
 #include "machine/job_processes.hpp"
+#include "machine/job_text.hpp"
 #include "world/files.hpp"
 #include "world/wall_time.hpp"
 
@@ -338,6 +339,26 @@ TEST_F(JobStore, WithoutRoomTheStateIsWrittenInPlace) {
   EXPECT_EQ(syscall(SYS_capset, &header, all), 0);
   EXPECT_EQ(find_job(jobs(), job.id)->progress.state, JobState::done);
   std::filesystem::permissions(job.folder, std::filesystem::perms(0700));
+}
+
+// The files of a job outlive an update of Berth.
+TEST_F(JobStore, WhatEveryReleaseWroteIsReadAndWrittenAgainAsItWas) {
+  std::size_t read = 0;
+  const auto expect_kept = [&](const std::filesystem::path& golden, const auto& read_file) {
+    std::ifstream file(golden);
+    for (std::string line; std::getline(file, line); ++read) {
+      const std::string path = jobs() + "/copy";
+      std::ofstream(path) << line << "\n";
+      const auto given = read_file(path);
+      ASSERT_TRUE(given) << golden << ": " << given.error().to_text();
+      EXPECT_EQ(to_text(*given), line + "\n") << golden;
+    }
+  };
+  for (const auto& release : std::filesystem::directory_iterator(BERTH_SOURCE_DIR "/tests/golden")) {
+    expect_kept(release.path() / "job.jsonl", read_request);
+    expect_kept(release.path() / "job_state.jsonl", read_progress);
+  }
+  EXPECT_GE(read, 4U);
 }
 
 TEST_F(JobStore, WhatCannotBeReadIsListedWithTheReasonAndNamedWhenAskedFor) {

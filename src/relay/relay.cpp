@@ -22,6 +22,8 @@ using Outcome = http::Link::Outcome;
 namespace {
 
 constexpr std::string_view own_headers = "x-berth-";
+// Gateways end clients that are slow, after 20 s. A relay that did so first would look like a failed replica.
+constexpr std::chrono::milliseconds gateway_time{60'000};
 
 // A target may be a new incarnation of a replica under the same name: its address tells them apart.
 std::string pool_of(const Target& target) { return target.name + ' ' + target.address; }
@@ -291,6 +293,7 @@ Async<bool> Relay::pass_on(Link& link, Head& head) {
     given.headers.set(header_load, load_text(name));
     return true;
   };
+  options.client_time = gateway_time;
   // A gateway that has the whole answer may send the next request at once.
   options.on_server_free = end;
   const http::Forwarded forwarded = co_await http::forward(link, head, *upstream, options);

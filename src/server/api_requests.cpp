@@ -33,8 +33,9 @@ void Api::get_request(const Call& call) {
   if (requests.empty())
     return call.responder.send(http::error_response(404, "not_found",
                                                     "the server has no record of a request " + format::in_quotes(id),
-                                                    "a server keeps the last 10,000 requests since it started; an "
-                                                    "answer has the id of its request in x-request-id"));
+                                                    "take the id from x-request-id of an answer. A record arrives a "
+                                                    "second after the answer, and a server keeps the last 10,000 "
+                                                    "since it started"));
   send(call.responder, json::object{{"requests", std::move(requests)}});
 }
 

@@ -247,7 +247,7 @@ TEST_F(RouteTest, WhereAKeyDecidesTheAnswerSaysHowToAskAboutIt) {
   serve_two(4, serving);
   const fleet::RouteAnswer any = ask({{}, "", "/batch", ""});
   EXPECT_EQ(any.text, "the request is for batch and would go to " + any.replica.value_or("none") +
-                          ", unless it has a key (header:x-session), which decides then; berth why key KEY "
+                          "; if it has a key (header:x-session), the key decides, and berth why key KEY "
                           "--deployment batch shows where a key belongs");
 }
 

@@ -93,7 +93,7 @@ RouteAnswer route_view(const Leader& leader, const GatewayReports& reports, cons
     answer.text = subject + ", whose replicas are all busy; " + when_full(deployment);
   }
   if (chosen && deployment.serving.key)
-    answer.text += ", unless it has a key (" + *deployment.serving.key + "), which decides then; " + advice;
+    answer.text += "; if it has a key (" + *deployment.serving.key + "), the key decides, and " + advice;
   return answer;
 }
 

@@ -204,9 +204,7 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
   server_options.body_bytes = [&](const http::Request& head) { return api->body_bytes(head); };
   server_options.key_of = [&](std::string_view identity) { return api->key_of(identity); };
   server_options.on_accept_problem = [&](const std::string& problem) {
-    options.log({LogLevel::warning,
-                 "the server cannot accept connections now, and those that come wait",
-                 {{"reason", problem}}});
+    options.log({LogLevel::warning, "the server cannot accept connections now; new ones wait", {{"reason", problem}}});
   };
   http::Server server(std::move(server_options),
                       [&](http::Request request, http::Responder responder) { api->handle(request, responder); });

@@ -21,7 +21,8 @@ std::string ending_of(const Fields& request) {
   const std::string outcome = request.raw("outcome"), reason = request.word("reason"), status = request.count("status"),
                     replica = last_replica(request);
   if (outcome == "answered") return "was answered with " + status + (replica.empty() ? "" : " by " + replica);
-  if (outcome == "rejected") return "was rejected with " + status + " (" + reason + ") before a replica began with it";
+  if (outcome == "rejected")
+    return "was rejected with " + status + " (" + reason + ") before a replica began to work on it";
   if (outcome == "abandoned")
     return "ended because the client closed its connection" +
            (replica.empty() ? "" : " while " + replica + " worked on it");
@@ -40,7 +41,7 @@ std::string times_of(const Fields& request) {
 }
 
 std::string origin_of(const Fields& request) {
-  std::string text = "it came to the gateway " + request.text("gateway") + " at " + request.time("at_ms") + " UTC";
+  std::string text = "the gateway " + request.text("gateway") + " received it at " + request.time("at_ms") + " UTC";
   const std::string caller = request.raw("caller");
   text += caller.empty()      ? ", without a valid key"
           : caller == "local" ? ", without a caller's key"
@@ -98,7 +99,10 @@ std::string request_text(const json::object& answer, const Style& style) {
 std::string route_text(const json::object& answer, const Style& style) {
   const Fields route = Fields(answer).in("route");
   std::string out = paragraph("", route.text("text"), style);
-  if (route.has("matched_by")) out += paragraph("", "it is found by its " + route.text("matched_by"), style);
+  if (route.has("matched_by")) {
+    const std::string by = route.raw("matched_by");
+    out += paragraph("", "the deployment was found by its " + (by == "deployment" ? "name" : by), style);
+  }
   out += candidates_part(route, style);
   if (route.has("deployment") && route.list("gateways").empty())
     out += "\n" +

@@ -22,7 +22,7 @@ TEST(RequestText, SaysWhatHappenedInSentencesAndWhichReplicasWereTried) {
   EXPECT_EQ(request_text(answer, {}),
             "request 3f2a was answered with 200 by chat/0#1\n"
             "it took 1.23 s, of which it waited 800 ms for a replica; the answer began after 1.1 s\n"
-            "it came to the gateway head at 2026-11-17 00:00:00 UTC, from caller t7, for chat\n"
+            "the gateway head received it at 2026-11-17 00:00:00 UTC, from caller t7, for chat\n"
             "\n"
             "replicas tried\n"
             "REPLICA   NODE  OUTCOME     TOOK  REASON\n"
@@ -43,7 +43,7 @@ TEST(RequestText, SaysWhyARequestWasRejectedOrFailed) {
         parsed(R"({"requests":[{"id":"x","at_ms":1,"waited_us":0,"total_us":5,"tries":0,)" + members + "}]}"), {}))[0];
   };
   EXPECT_EQ(first_line(R"("outcome":"rejected","status":401,"reason":"wrong_key")"),
-            "request x was rejected with 401 (wrong key) before a replica began with it");
+            "request x was rejected with 401 (wrong key) before a replica began to work on it");
   EXPECT_EQ(first_line(R"("outcome":"failed","status":502,"reason":"it closed the connection",
                           "attempts":[{"replica":"a/0#1","node":"n","outcome":"failed","took_us":1}])"),
             "request x failed at a/0#1: it closed the connection; the client got 502");
@@ -60,7 +60,7 @@ TEST(RequestText, ARouteSaysWhereARequestWouldGo) {
                                   "candidates":[{"replica":"a/0#1","verdict":"winner","in_flight":0,"max_concurrent":8}]}})"),
                        {}),
             "the request is for a and would go to a/0#1\n"
-            "it is found by its address\n"
+            "the deployment was found by its address\n"
             "\n"
             "choice by least_loaded\n"
             "REPLICA  VERDICT  IN FLIGHT  MAX\n"

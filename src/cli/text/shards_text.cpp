@@ -78,7 +78,7 @@ Result<KeyPlace> place_of_key(const json::object& answer, const std::string& dep
 }
 
 std::string key_place_text(const KeyPlace& place, const Style& style) {
-  if (place.order.empty()) return "no replica of " + place.deployment + " is wanted, so none has this key\n";
+  if (place.order.empty()) return place.deployment + " has no replicas, so none has this key\n";
   const KeyPlace::Replica& owner = place.order.front();
   std::string text = owner.name + " has this key, which is in shard " + std::to_string(place.shard) + " of " +
                      place.deployment + ".\n";
@@ -90,7 +90,7 @@ std::string key_place_text(const KeyPlace& place, const Style& style) {
                                      : " takes no new requests") +
             ".\n";
   if (place.affinity == "strict")
-    return text + "Requests " + without_room(place, " for it") + (is_ready ? " where it is full.\n" : ".\n");
+    return text + "Requests " + without_room(place, " for it") + (is_ready ? " while it is full.\n" : ".\n");
   json::array rows;
   for (std::size_t i = 0; i < place.order.size(); ++i) {
     json::object row{{"rank", i + 1}, {"replica", place.order[i].name}};

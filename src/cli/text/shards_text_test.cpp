@@ -16,11 +16,11 @@ std::string text_of(const std::string& affinity, const std::string& on_capacity_
 
 TEST(KeyPlaceText, SaysWhatRequestsDoWhereTheReplicaHasNoRoom) {
   for (const auto& [affinity, exhausted, state, sentence] : std::vector<std::array<std::string, 4>>{
-           {"strict", "queue", "ready", "Requests wait for it where it is full.\n"},
+           {"strict", "queue", "ready", "Requests wait for it while it is full.\n"},
            {"strict", "queue", "gone", "Requests wait for it.\n"},
-           {"strict", "reject", "ready", "Requests are rejected where it is full.\n"},
+           {"strict", "reject", "ready", "Requests are rejected while it is full.\n"},
            {"strict", "reject", "gone", "Requests are rejected.\n"},
-           {"strict", "fallback", "ready", "Requests go to small instead where it is full.\n"},
+           {"strict", "fallback", "ready", "Requests go to small instead while it is full.\n"},
            {"bounded_load", "queue", "ready", "that is ready and has room, and wait while there is none:\n"},
            {"bounded_load", "reject", "ready", "that is ready and has room, and are rejected while there is none:\n"},
        }) {

@@ -36,7 +36,7 @@ struct GatewayArguments {
 Result<std::vector<http::ListenOn>> listeners_of(const GatewayArguments& arguments) {
   if (arguments.certificate.has_value() != arguments.key.has_value())
     return Error{ErrorCode::invalid_argument, "a certificate needs its key, and a key its certificate",
-                 "give both --tls-certificate and --tls-key"};
+                 "give both --tls-certificate and --tls-key, or neither"};
   std::vector<std::string> addresses = arguments.listen;
   if (addresses.empty()) addresses.emplace_back(gateway::default_address);
   std::vector<http::ListenOn> listeners;
@@ -110,8 +110,8 @@ int run_gateway_verb(const GatewayArguments& arguments) {
   options.server = [&] { return agent::known_server(server, *folder); };
   if (const auto known = options.server(); !known)
     return print_error({known.error().code, "this gateway has not joined yet",
-                        "berth token add join --gateway on the server's machine prints a token; give the file it is in "
-                        "with --token-file"});
+                        "run berth token add join --gateway -o FILE on the server's machine, and give that file with "
+                        "--token-file"});
   options.renew = [](http::Client& client, const http::ClientOptions& with) {
     return agent::renew_certificate(client, with, "/api/v1/gateway/certificate");
   };
@@ -130,7 +130,7 @@ int run_gateway_verb(const GatewayArguments& arguments) {
   options.log = log_to_stderr(arguments.agent, {{"component", "gateway"}});
   const Result<void> ran = gateway::run_gateway(options, [&](const std::vector<std::string>& urls) {
     if (const auto noted = note_start(*folder); !noted) options.log({LogLevel::warning, noted.error().to_text()});
-    for (const std::string& url : urls) options.log({LogLevel::info, "takes requests at " + url});
+    for (const std::string& url : urls) options.log({LogLevel::info, "the gateway takes requests at " + url});
     ready_notice.send();
   });
   return ran ? done : print_error(ran.error());
@@ -147,14 +147,15 @@ void add_gateway(const Verb& command) {
   verb.option(
       "--listen", "ADDRESS", &arguments->listen,
       "ADDRESS:PORT to take requests at (127.0.0.1:8081); may be repeated. Relays of nodes connect to the first");
-  verb.option("--tls-certificate", "FILE", &arguments->certificate, "PEM; needed where other machines can reach it");
-  verb.option("--tls-key", "FILE", &arguments->key, "PEM");
+  verb.option("--tls-certificate", "FILE", &arguments->certificate,
+              "PEM; required for an address that other machines can reach");
+  verb.option("--tls-key", "FILE", &arguments->key, "PEM; the key of this certificate");
   verb.option("--ca", "FILE", &arguments->ca_file,
               "certificates to trust, if the server has a certificate of your own authority");
   verb.option("--fingerprint", "SHA256", &arguments->fingerprint,
               "accept only the certificate with this fingerprint, or certificates signed by the authority with this "
               "fingerprint");
-  verb.option("--name", "NAME", &arguments->agent.name, "of this gateway; without it the name of the machine");
+  verb.option("--name", "NAME", &arguments->agent.name, "name of this gateway; without it the name of the machine");
   add_log_option(verb, arguments->agent);
   const auto take_lines = [arguments](const std::string& name) -> Result<void> {
     arguments->access_lines = BERTH_TRY(gateway::access_lines_named(name));
@@ -163,8 +164,8 @@ void add_gateway(const Verb& command) {
   verb.option("--access-log", "WHICH", take_lines,
               "requests that get a line in the log: all, none, or failed, at most 20 a second (failed)");
   verb.footer(
-      {"berth serve starts one by itself. Stopped, it takes no new connections and finishes the requests that it has. "
-       "Where one with this name runs already, the new one takes its place without a pause."});
+      {"berth serve starts a gateway by itself. A gateway that is stopped accepts no new connections and finishes its "
+       "requests. If a gateway with this name already runs, the new one takes its place without a pause."});
   verb.run([arguments] { return run_gateway_verb(*arguments); });
 }
 

@@ -6,7 +6,7 @@ namespace berth::cli {
 
 void add_shards(const Verb& command) {
   const auto arguments = std::make_shared<ServerArguments>();
-  Verb verb = command.add("shards", "show which replica has how many of the keys, and what the last change moved");
+  Verb verb = command.add("shards", "show how keys are shared among replicas, and how much the last change moved");
   add_server_options(verb, *arguments);
   verb.run([arguments] { return call_and_print(*arguments, {"/api/v1/shards"}, shards_text); });
 }

@@ -79,10 +79,10 @@ void add_token(const Verb& command) {
   const Verb token = command.add("token", "manage access of people to the server, and of machines to the fleet");
   const auto arguments = std::make_shared<TokenArguments>();
   Verb add = token.add("add", "print a new token, which is not shown again");
-  add.argument(
-      "ROLE", &arguments->name,
-      "read: look; operate: also cordon, drain and pause; deploy: also apply and delete; join: one machine may "
-      "become a node with it, once; call: send requests to a deployment through a gateway");
+  add.argument("ROLE", &arguments->name,
+               "read: see everything; operate: also cordon, drain and pause; deploy: also apply and delete; join: one "
+               "machine may "
+               "become a node with it, once; call: send requests to a deployment through a gateway");
   add.option(
       "--ttl", "TIME", &arguments->ttl,
       "how long it is valid (90s, 5m, 2h, 1d); without it, one to join for 1h and others until they are removed");
@@ -90,13 +90,13 @@ void add_token(const Verb& command) {
              "for role join: only the machine that joins as this node may use it; required to replace a lost node");
   add.flag("--gateway", arguments->gateway, "for role join: for a gateway instead of a node");
   add.option("--deployment", "NAME", &arguments->deployment, "for role call: the deployment that it may call");
-  add.option("--name", "NAME", &arguments->caller, "for role call: who calls, for lists and metrics");
-  add.option("--weight", "N", &arguments->weight, "for role call: its share where callers wait",
+  add.option("--name", "NAME", &arguments->caller, "for role call: name of the caller, shown by berth token list");
+  add.option("--weight", "N", &arguments->weight, "for role call: its share of the replicas when several callers wait",
              {.range = {{1, 1000}}});
-  add.option("--per-second", "N", &arguments->per_second, "for role call: requests per second at most, at each gateway",
+  add.option("--per-second", "N", &arguments->per_second, "for role call: most requests per second at each gateway",
              {.range = {{1, limit_max}}});
-  add.option("--concurrent", "N", &arguments->concurrent_max,
-             "for role call: requests at a time at most, at each gateway", {.range = {{1, limit_max}}});
+  add.option("--concurrent", "N", &arguments->concurrent_max, "for role call: most requests at a time at each gateway",
+             {.range = {{1, limit_max}}});
   add.option("-o,--output", "FILE", &arguments->output,
              "write the token there instead, readable by you alone, as token files must be");
   add_server_options(add, arguments->server);

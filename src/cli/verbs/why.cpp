@@ -263,16 +263,17 @@ void add_why(const Verb& command) {
   verb.argument("NAME", &arguments->name,
                 "after the word replica: a replica of the fleet, as NAME/N; shows its state and, if it has no place, "
                 "the reason. After the word request: the id that a gateway's answer has in x-request-id; shows which "
-                "replica got the request and why, and how it ended. After the word key: a key of requests; shows which "
-                "replica has it",
+                "replica got the request and why, and how it ended. After the word key: the value of serving.key in a "
+                "request; shows which replica gets requests with it",
                 false);
   verb.option("--path", "PATH", &arguments->path,
               "after the word request, without an id: show where a request to this path would go now");
   verb.option("--host", "HOST", &arguments->host, "the same for a request to this host");
   verb.option("--model", "MODEL", &arguments->model, "the same for a request whose body names this model");
   verb.option("--deployment", "NAME", &arguments->deployment,
-              "the same for a request to this deployment; after the word key: whose key it is");
-  verb.flag("--list", arguments->list, "the recorded decisions, the last one first");
+              "the same for a request to this deployment; after the word key: the deployment that requests with the "
+              "key are for");
+  verb.flag("--list", arguments->list, "list the recorded decisions, the latest first");
   verb.flag("--json", arguments->server.json, "print one JSON value; berth replay reads that of one decision");
   add_address_options(verb, arguments->server);
   verb.run([arguments] { return run_why(*arguments); });
