@@ -41,7 +41,9 @@ class Lost(Networked, Gateway):
         return self.gateway
 
     def connect(self):
-        return http.client.HTTPSConnection("127.0.0.1", self.gateway, timeout=120, context=ssl._create_unverified_context())
+        connection = http.client.HTTPSConnection("127.0.0.1", self.gateway, timeout=120, context=ssl._create_unverified_context())
+        self.addCleanup(connection.close)
+        return connection
 
     def ask_for(self, path, body=None, headers=None, method=None):
         connection = self.connect()
