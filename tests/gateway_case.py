@@ -107,11 +107,11 @@ class Gateway(Fleet):
         """Of the command that the server has started its gateway with."""
         return next(pathlib.Path(self.folder).rglob("gateway-*/*/arguments")).read_text().splitlines()[1:]
 
-    def replace_gateway(self):
+    def replace_gateway(self, *options):
         """Another one takes the place of the one that runs."""
         log = self.folder / f"gateway-{len(self.started)}.log"
         with log.open("w") as output:
-            next_one = subprocess.Popen([BERTH, *self.gateway_words()], env=self.environment(BERTH_RUNTIME_DIR=str(self.folder / "server")),
+            next_one = subprocess.Popen([BERTH, *self.gateway_words(), *options], env=self.environment(BERTH_RUNTIME_DIR=str(self.folder / "server")),
                                         stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         self.started.append(next_one)
         self.until(lambda: "takes requests at" in log.read_text(), lambda: log.read_text() + self.situation())

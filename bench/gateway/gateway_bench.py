@@ -86,6 +86,9 @@ class Bench(Gateway):
         self.write_conf("nginx.conf", conf, PORT=port, REQUESTS=ports["requests"], STREAMS=ports["streams"])
         user = ["-g", "user root;"] if os.geteuid() == 0 else []
         process = self.spawn("nginx.log", program("nginx"), "-c", str(conf), "-e", str(self.folder / "nginx_error.log"), *user)
+        # Before what is left is killed: a master that is killed leaves its worker behind.
+        self.addCleanup(process.wait, timeout=20)
+        self.addCleanup(process.terminate)
 
         def workers():
             children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()

@@ -139,6 +139,9 @@ struct Serving {
   bool open = false;                                  // callers on the machine of a gateway need no key there
   Duration queue_timeout = std::chrono::seconds(30);  // a request waits for a replica at most so long
   std::uint32_t queue_max = 1000;                     // requests that wait at a time, at each gateway
+  // Until a replica that has a request begins to answer, and between two pieces of its answer.
+  Duration first_byte_timeout = std::chrono::minutes(10);
+  Duration idle_timeout = std::chrono::minutes(10);
   // Where a request carries its key: "header:x-session", "cookie:sid" or "json:user". Requests with the same key reach
   // the same replica. Absent: every request goes where the policy sends it.
   std::optional<std::string> key = {};

@@ -312,6 +312,10 @@ Result<void> deployment::check_needs(const DeploymentSpec& spec) {
                  "begin it with / and use printable characters without ?, # and %, such as path = \"/chat\"");
   if (spec.serving.queue_timeout < Duration::zero() || spec.serving.queue_timeout > std::chrono::hours(24))
     return wrong("deployment " + name + " has a queue_timeout out of range", "use 0s to 24h");
+  for (const auto& [field, timeout] : {std::pair("first_byte_timeout", spec.serving.first_byte_timeout),
+                                       std::pair("idle_timeout", spec.serving.idle_timeout)})
+    if (timeout < std::chrono::seconds(1) || timeout > std::chrono::hours(24))
+      return wrong("deployment " + name + " has " + field + " out of range", "use 1s to 24h");
   if (spec.serving.key) {
     if (const auto source = deployment::parse_key_source(*spec.serving.key); !source) return source.error();
     if (spec.replicas > deployment::keyed_replicas_max)

@@ -42,6 +42,10 @@ inline constexpr auto fields<Serving> =
                Field{"open", &Serving::open}.on_change(Effect::nothing),
                Field{"queue_timeout_s", &Serving::queue_timeout}.in_files("queue_timeout").on_change(Effect::nothing),
                Field{"queue_max", &Serving::queue_max}.between(0, 1'000'000).on_change(Effect::nothing),
+               Field{"first_byte_timeout_s", &Serving::first_byte_timeout}
+                   .in_files("first_byte_timeout")
+                   .on_change(Effect::nothing),
+               Field{"idle_timeout_s", &Serving::idle_timeout}.in_files("idle_timeout").on_change(Effect::nothing),
                Field{"key", &Serving::key}.on_change(Effect::nothing),
                Field{"affinity", &Serving::affinity}.on_change(Effect::nothing),
                Field{"reach", &Serving::reach}};

@@ -32,6 +32,7 @@ TEST(SpecDescription, OnlyWhatAReplicaRunsWithRestartsIt) {
   EXPECT_EQ(effect_of_change({}, {}), Effect::nothing);
   EXPECT_EQ(effect([](DeploymentSpec& spec) { spec.replicas = 7; }), Effect::nothing);
   EXPECT_EQ(effect([](DeploymentSpec& spec) { spec.serving.max_concurrent = 7; }), Effect::nothing);
+  EXPECT_EQ(effect([](DeploymentSpec& spec) { spec.serving.idle_timeout *= 2; }), Effect::nothing);
   EXPECT_EQ(effect([](DeploymentSpec& spec) { spec.serving.reach = Reach::direct; }), Effect::restart)
       << "it listens on another address";
   EXPECT_EQ(effect([](DeploymentSpec& spec) { spec.idempotent = true; }), Effect::nothing);

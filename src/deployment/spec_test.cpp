@@ -134,6 +134,8 @@ TEST(Spec, ValidationFindsContradictions) {
   EXPECT_NE(broken([](auto& s) { s.serving.on_capacity_exhausted = OnCapacityExhausted::fallback; }), "valid");
   EXPECT_NE(broken([](auto& s) { s.serving.fallback = DeploymentId("other"); }), "valid");
   EXPECT_NE(broken([](auto& s) { s.serving.max_concurrent = 0; }), "valid");
+  EXPECT_NE(broken([](auto& s) { s.serving.first_byte_timeout = Duration::zero(); }), "valid");
+  EXPECT_NE(broken([](auto& s) { s.serving.idle_timeout = std::chrono::hours(25); }), "valid");
 }
 
 }  // namespace

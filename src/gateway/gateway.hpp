@@ -34,7 +34,6 @@ struct GatewayOptions {
   std::chrono::milliseconds relay_time{2'000};    // for a connection to a node or a replica
   // For a client to send the next piece of a body that is searched, or to take an answer of the gateway itself.
   std::chrono::milliseconds client_time{20'000};
-  std::chrono::milliseconds first_byte_time{600'000};
   std::function<void(const fleet::RequestRecord&)> on_ended = nullptr;  // called for each request
 };
 

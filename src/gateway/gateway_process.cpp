@@ -41,18 +41,19 @@ constexpr std::chrono::milliseconds first_view_time{20'000};
 constexpr std::chrono::seconds answer_time{2};
 constexpr std::chrono::milliseconds look_every{20};
 
-// As many as this process may have files, with some for itself.
-http::Limits limits() {
+http::Limits limits_of(const ClientLimits& asked) {
   rlimit files{};
   http::Limits limits;
+  limits.header_time = asked.header_time;
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) return limits;
   files.rlim_cur = files.rlim_max;
   setrlimit(RLIMIT_NOFILE, &files);
   getrlimit(RLIMIT_NOFILE, &files);
-  const std::size_t all = std::clamp<std::size_t>(files.rlim_cur, 256, 200'000) - 64;
+  const std::size_t most = std::clamp<std::size_t>(files.rlim_cur, 256, 200'000) - 64;
+  const std::size_t all = asked.connections == 0 ? most : std::min(asked.connections, most);
   limits.connections = all;
   limits.connections_of_loopback = all - all / 8;
-  limits.connections_of_address = all / 2;
+  limits.connections_of_address = asked.connections_of_address == 0 ? all / 2 : asked.connections_of_address;
   return limits;
 }
 
@@ -217,7 +218,7 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
   std::optional<Gateway> gateway;
   http::ServerOptions server_options;
   server_options.serves_page = false;
-  server_options.limits = limits();
+  server_options.limits = limits_of(options.limits);
   server_options.takes_proofs_over_tls = true;
   server_options.key_of = [&](std::string_view identity) { return keys.find(identity); };
   server_options.on_accept_problem = [&](const std::string& problem) {
@@ -243,6 +244,7 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
     const std::string& proven = peer.credential;  // the node, and which key of it
     return proven.empty() ? std::nullopt : std::optional(NodeId(proven.substr(0, proven.find(' '))));
   };
+  gateway_options.client_time = options.limits.client_time;
   AccessLog access_log(options.access_lines, options.log);
   gateway_options.on_ended = [&](const fleet::RequestRecord& record) { access_log.ended(record, real_clock().now()); };
   gateway.emplace(server.loop(), std::move(gateway_options));

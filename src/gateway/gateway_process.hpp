@@ -1,6 +1,8 @@
 // A gateway as a process: its listeners, its server, which tells it about the fleet, and signals.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <vector>
@@ -8,6 +10,7 @@
 #include "berth/result.hpp"
 #include "format/log_line.hpp"
 #include "gateway/access_log.hpp"
+#include "gateway/gateway.hpp"
 #include "gateway/take_over.hpp"
 #include "http/client.hpp"
 #include "http/server.hpp"
@@ -18,6 +21,14 @@ inline constexpr const char* default_address = "127.0.0.1:8081";
 
 // One process at a time is the gateway of a folder.
 std::string lock_file(const std::string& folder);
+
+// Of clients. 0 connections: as many as this process may have files, less some for itself, and of one address half.
+struct ClientLimits {
+  std::size_t connections = 0;
+  std::size_t connections_of_address = 0;  // those of its own machine have most of all connections
+  std::chrono::milliseconds header_time = http::Limits().header_time;
+  std::chrono::milliseconds client_time = GatewayOptions().client_time;
+};
 
 struct GatewayProcessOptions {
   // Asked for every connection: with the credential of the gateway, which may be replaced.
@@ -32,6 +43,7 @@ struct GatewayProcessOptions {
   TakeOver* take_over = nullptr;
   std::function<Result<void>()> taken_over;  // takes the lock, if that one has given it up
   AccessLines access_lines = AccessLines::failed;
+  ClientLimits limits = {};
   format::Log log;
 };
 

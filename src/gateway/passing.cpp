@@ -7,6 +7,7 @@
 #include "http/forward.hpp"
 #include "http/request_checks.hpp"
 #include "relay/relay.hpp"
+#include "world/duration.hpp"
 #include "world/printable.hpp"
 
 namespace berth::gateway {
@@ -140,11 +141,13 @@ Async<std::optional<Response>> Gateway::wait_for_room(Call& call, bool may_conne
   const std::string who =
       name.empty() ? "all replicas of " + call.deployment.text() + " are" : "the replica of this key, " + name + ", is";
   if (!queues && !may_connect) co_return full(who, "");
-  if (served.waiting() >= spec.serving.queue_max) co_return full(who, ", and as many requests as may wait do");
+  // One that was next before, or at a replica, stays so, also where another has taken its place meanwhile.
+  const bool was_next = call.waited > Duration::zero() || !call.failed.empty();
+  if (!was_next && served.waiting() >= spec.serving.queue_max)
+    co_return full(who, ", and as many requests as may wait do");
   Waiter waiter{http::Signal(loop_)};
   Line& line = served.lines[name];
-  // One that was next before, or at a replica, stays so.
-  if (call.waited > Duration::zero() || !call.failed.empty())
+  if (was_next)
     line.queue.push_front(call.caller, call.weight, waiter);
   else
     line.queue.push(call.caller, call.weight, waiter);
@@ -187,12 +190,16 @@ Async<std::unique_ptr<Link>> Gateway::connect(const Endpoint& endpoint, std::str
     problem = connected.error().message;
     co_return nullptr;
   }
+  (*connected)->wire().notice_loss(http::peer_lost_time);
   co_return *std::move(connected);
 }
 
 // Absent: the call is over, or another replica may be tried.
 Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& endpoint) {
   Served& served = *served_.at(call.deployment);
+  const Serving& serving = view_.deployments.at(call.deployment).serving;
+  const auto first_byte_time = std::chrono::duration_cast<std::chrono::milliseconds>(serving.first_byte_timeout);
+  const auto silence_time = std::chrono::duration_cast<std::chrono::milliseconds>(serving.idle_timeout);
   const TimePoint began = real_clock().now();
   http::Forwarded forwarded;
   std::optional<std::string> refused, failed;
@@ -223,7 +230,9 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
         headers.set(relay::header_more, std::to_string(missing));
     }
     http::ForwardOptions options;
-    options.first_byte_time = options_.first_byte_time;
+    options.client_time = options_.client_time;
+    options.first_byte_time = first_byte_time;
+    options.silence_time = silence_time;
     options.body_begin = call.body_begin;
     options.waits_for_continue = !is_whole && !is_direct;
     if (options.waits_for_continue) headers.set("expect", "100-continue");
@@ -264,8 +273,9 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
     else if (is_usable)
       direct_.put(pool_of(endpoint), std::move(own));
     if (forwarded.end == http::Forwarded::End::server_failed && !failed)
-      failed =
-          is_direct ? forwarded.problem : "the relay of node " + endpoint.node.text() + " failed: " + forwarded.problem;
+      failed = is_direct || forwarded.is_late
+                   ? forwarded.problem
+                   : "the relay of node " + endpoint.node.text() + " failed: " + forwarded.problem;
   }
   Ending ending = is_failure(forwarded.status) ? Ending::failed : Ending::answered;
   if (failed)
@@ -285,6 +295,11 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
     call.is_kept = forwarded.is_client_kept;
     co_return std::nullopt;
   }
+  if (forwarded.is_late && !forwarded.reached_client)
+    co_return error_response(
+        504, "failed",
+        "the replica " + endpoint.name + " did not begin to answer within " + world::duration_text(first_byte_time),
+        "if it needs longer, raise serving.first_byte_timeout of " + call.deployment.text());
   call.failed.insert(endpoint.name);
   call.waits_since = real_clock().now();
   const bool may_repeat = !forwarded.reached_client && is_whole && call.failed.size() < 2 &&

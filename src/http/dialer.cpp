@@ -26,14 +26,14 @@ std::optional<std::string> plain_fingerprint(const std::string& text) {
   return plain;
 }
 
-// A machine that is gone, rather than silent, is noticed after 15 s and four unanswered probes.
-void set_tcp_options(Socket& socket) {
+constexpr std::chrono::seconds server_lost_time{36};
+
+void set_tcp_options(Wire& wire) {
   ErrorValue ignored;  // slower then, but not wrong
-  socket.set_option(asio::ip::tcp::no_delay(true), ignored);
-  socket.set_option(asio::socket_base::keep_alive(true), ignored);
-  for (const auto& [option, value] :
-       {std::pair(TCP_KEEPIDLE, 15), {TCP_KEEPINTVL, 5}, {TCP_KEEPCNT, 4}, {TCP_NOTSENT_LOWAT, unsent_bytes_max}})
-    ::setsockopt(socket.native_handle(), IPPROTO_TCP, option, &value, sizeof value);
+  wire.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
+  ::setsockopt(wire.socket().native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent_bytes_max,
+               sizeof unsent_bytes_max);
+  wire.notice_loss(server_lost_time);
 }
 
 }  // namespace
@@ -153,7 +153,7 @@ Async<Result<std::unique_ptr<Link>>> Dialer::connect(Loop& loop, TimePoint by) {
       refused = unavailable("cannot connect to", error);
       continue;
     }
-    if (url_.kind != Url::Kind::unix_socket) set_tcp_options(wire->socket());
+    if (url_.kind != Url::Kind::unix_socket) set_tcp_options(*wire);
     if (tls_)
       if (auto secured = co_await secure(*wire); !secured) co_return secured.error();
     wire->read_by(TimePoint::max());

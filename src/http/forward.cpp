@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 namespace berth::http {
@@ -16,6 +17,10 @@ constexpr std::array<std::string_view, 10> of_one_connection = {
 
 // With a short body behind it.
 constexpr std::size_t usual_head_bytes = 1024;
+
+constexpr std::chrono::milliseconds hang_up_look_every{250};
+// What a socket takes at once, also where its reader is busy.
+constexpr std::size_t taken_at_once_bytes = 32 * 1024;
 
 // Whether a list such as that of Connection has this word.
 bool lists(std::string_view list, std::string_view word) {
@@ -42,6 +47,7 @@ void append_length(std::string& out, const Link::Body& body) {
 }
 
 std::string in_words(Link::Outcome outcome, const ErrorValue& error) {
+  if (error == host_down()) return "its machine does not answer";
   switch (outcome) {
     case Link::Outcome::ended: return "it closed the connection";
     case Link::Outcome::timed_out: return "it did not go on in time";
@@ -60,15 +66,25 @@ struct Forwarding {
   const ForwardOptions& options;
   Link::Body request_body;
   Signal go_on;  // the server wants the body, or has answered without it
+  Signal ended;  // the answer has
   Forwarded result = {};
   bool is_wanted = false;
   bool is_request_sent = false;
+  bool is_answered = false;
 
   TimePoint client_by() const { return real_clock().now() + options.client_time; }
+  void answer_by(TimePoint time) const {
+    if (!is_answered) server.wire().read_by(time);
+  }
+  void expect_answer() const { answer_by(real_clock().now() + options.first_byte_time); }
   void client_is_gone(std::string why) {
     result.end = Forwarded::End::client_gone;
     result.problem = std::move(why);
-    server.wire().close();
+    server.wire().abort();
+  }
+  void server_has_failed(Link::Outcome outcome) {
+    server_has_failed(in_words(outcome, server.error()));
+    result.is_late = outcome == Link::Outcome::timed_out;
   }
   void server_has_failed(std::string why) {
     if (result.end == Forwarded::End::client_gone) return;
@@ -81,6 +97,15 @@ namespace {
 
 bool is_cancelled(const Link& link, Link::Outcome outcome) {
   return outcome == Link::Outcome::failed && link.is_cancelled();
+}
+
+// While the server does not take the body, nothing is read of the client by which its end would be noticed.
+Async<void> watch_hang_up(Forwarding& all) {
+  while (true) {
+    const bool has_ended = co_await all.ended.wait(real_clock().now() + hang_up_look_every);
+    if (has_ended) co_return;
+    if (all.client.wire().has_hung_up()) co_return all.client_is_gone("the client is gone");
+  }
 }
 
 // Sends the request, and watches the client from then on.
@@ -99,11 +124,13 @@ Async<void> send_request(Forwarding& all) {
     // A server that refuses a request may answer before it has read all of it: its answer is read in any case.
     const ErrorValue error = co_await all.server.write(out);
     if (error) co_return;
+    all.expect_answer();
     if (is_last) break;
     if (all.options.waits_for_continue && !all.is_wanted) {
       co_await all.go_on.wait();
       if (!all.is_wanted) co_return;
     }
+    all.answer_by(TimePoint::max());
     all.client.wire().read_by(all.client_by());
     const Link::Piece piece = co_await all.client.read_piece();
     if (is_cancelled(all.client, piece.outcome)) co_return;
@@ -137,13 +164,13 @@ Async<void> copy_raw(Link& from, Link& to) {
 Async<void> receive_answer(Forwarding& all, const Head& request) {
   Forwarded& result = all.result;
   Head answer;
-  all.server.wire().read_by(real_clock().now() + all.options.first_byte_time);
+  all.expect_answer();
   int interim = 0;
   do {
     if (interim++ > interim_max) co_return all.server_has_failed("it sends too many interim answers");
     const Link::Outcome outcome =
         co_await all.server.read_response(answer, Link::head_bytes_max, request.method == "HEAD");
-    if (outcome != Link::Outcome::done) co_return all.server_has_failed(in_words(outcome, all.server.error()));
+    if (outcome != Link::Outcome::done) co_return all.server_has_failed(outcome);
     if (answer.status < 100) co_return all.server_has_failed("the status of its answer is not valid");
     if (answer.status != 100) continue;
     all.is_wanted = true;
@@ -151,6 +178,7 @@ Async<void> receive_answer(Forwarding& all, const Head& request) {
   } while (answer.status / 100 == 1 && answer.status != 101);
   if (answer.status == 101 && !asks_for_upgrade(request.headers))
     co_return all.server_has_failed("it changes the protocol without being asked to");
+  all.is_answered = true;
   const auto coding = answer.headers.get("transfer-encoding");
   if (coding && lower_case(*coding) != "chunked")
     co_return all.server_has_failed("its answer has a transfer encoding other than chunked");
@@ -186,8 +214,7 @@ Async<void> receive_answer(Forwarding& all, const Head& request) {
     while (!has_ended) {
       const std::optional<Link::Piece> piece = all.server.waiting_piece();
       if (!piece) break;
-      if (piece->outcome != Link::Outcome::done)
-        co_return all.server_has_failed(in_words(piece->outcome, all.server.error()));
+      if (piece->outcome != Link::Outcome::done) co_return all.server_has_failed(piece->outcome);
       add(piece->bytes);
     }
     if (!is_upgrade && has_ended && all.options.on_server_free) all.options.on_server_free();
@@ -198,8 +225,7 @@ Async<void> receive_answer(Forwarding& all, const Head& request) {
     if (has_ended) co_return;
     all.server.wire().read_by(real_clock().now() + all.options.silence_time);
     const Link::Piece piece = co_await all.server.read_piece();
-    if (piece.outcome != Link::Outcome::done)
-      co_return all.server_has_failed(in_words(piece.outcome, all.server.error()));
+    if (piece.outcome != Link::Outcome::done) co_return all.server_has_failed(piece.outcome);
     out.clear();
     add(piece.bytes);
   }
@@ -245,14 +271,19 @@ std::string response_text(int status, const Headers& headers, const Link::Body& 
 }
 
 Async<Forwarded> forward(Link& client, const Head& request, Link& server, const ForwardOptions& options) {
-  Forwarding all{client, server, options, client.body(), Signal(client.wire().loop())};
+  Loop& loop = client.wire().loop();
+  Forwarding all{client, server, options, client.body(), Signal(loop), Signal(loop)};
+  std::optional<Running> watching;
+  if (!client.is_read() || options.body_begin.size() > taken_at_once_bytes) watching.emplace(watch_hang_up(all));
   Running sending(send_request(all));
   co_await receive_answer(all, request);
   Forwarded& result = all.result;
   client.wire().cancel();
   all.go_on.notify();
-  if (!all.is_request_sent) server.wire().close();  // the rest of a request would be read as the next one
+  if (!all.is_request_sent) server.wire().abort();  // the rest of a request would be read as the next one
   co_await sending.join();
+  all.ended.notify();
+  if (watching) co_await watching->join();
   client.wire().read_by(TimePoint::max());
   client.wire().write_by(TimePoint::max());
   server.wire().read_by(TimePoint::max());

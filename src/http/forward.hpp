@@ -35,9 +35,10 @@ struct ForwardOptions {
   bool waits_for_continue = false;
   // Of each piece of the client's body, and of each write to it.
   std::chrono::milliseconds client_time{20'000};
-  std::chrono::milliseconds first_byte_time{600'000};  // until the answer begins
-  std::chrono::milliseconds silence_time{600'000};     // between two pieces of the answer; not after an upgrade
-  bool keeps_client = true;                            // false: its connection is closed after the answer
+  // Until the answer begins, from the last piece of the request that the server took.
+  std::chrono::milliseconds first_byte_time{600'000};
+  std::chrono::milliseconds silence_time{600'000};  // between two pieces of the answer; not after an upgrade
+  bool keeps_client = true;                         // false: its connection is closed after the answer
   // Called with the head of the answer, whose headers it may change. False: the answer is not passed on.
   std::function<bool(Head& answer)> on_answer = nullptr;
   // Called when all of the answer is read, before its last piece reaches the client: the server can take another
@@ -53,6 +54,7 @@ struct Forwarded {
     server_failed,  // closed its connection, did not answer in time, or not in HTTP
   };
   End end = End::done;
+  bool is_late = false;         // the server has failed because it did not answer in time
   bool reached_client = false;  // at least a byte of an answer
   int status = 0;               // of the answer; 0: there was none
   bool is_client_kept = false;  // the connection can take the next request

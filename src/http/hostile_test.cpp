@@ -3,10 +3,10 @@
 #include <vector>
 
 #include "berth/assert.hpp"
+#include "berth/clock.hpp"
 #include "berth/random.hpp"
 #include "http/connection_count.hpp"
 #include "http/running_server.hpp"
-#include "world/deadline.hpp"
 
 namespace berth::http {
 namespace {

@@ -21,6 +21,8 @@ using Acceptor = asio::basic_socket_acceptor<asio::generic::stream_protocol>;
 // After a failed accept, usually for want of file descriptors.
 constexpr std::chrono::milliseconds accept_again{100};
 constexpr Duration accept_problem_every = std::chrono::minutes(1);
+// Of a client that lost its power or network, also in a long poll or a stream.
+constexpr std::chrono::seconds client_lost_time{60};
 
 template <class Value>
 void set_option(int descriptor, int level, int option, Value value) {
@@ -105,17 +107,13 @@ struct Server::State {
       if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&own), &own_size) != 0) return;
       local = address_text(own);
       set_option(descriptor, IPPROTO_TCP, TCP_NODELAY, 1);
-      // A client that lost its power or network is noticed within a minute, also in a long poll or an idle stream.
-      set_option(descriptor, SOL_SOCKET, SO_KEEPALIVE, 1);
-      set_option(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, 30);
-      set_option(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, 10);
-      set_option(descriptor, IPPROTO_TCP, TCP_KEEPCNT, 3);
       set_option(descriptor, IPPROTO_TCP, TCP_NOTSENT_LOWAT, unsent_bytes_max);
     }
     if (!count.add(peer)) return turn_away(listener, socket);
+    auto wire = std::make_unique<Wire>(*serving.loop, std::move(socket));
+    if (!peer.unix_uid) wire->notice_loss(client_lost_time);
     const auto connection =
-        std::make_shared<Connection>(serving, std::make_unique<Wire>(*serving.loop, std::move(socket)), listener.tls,
-                                     std::move(peer), std::move(local));
+        std::make_shared<Connection>(serving, std::move(wire), listener.tls, std::move(peer), std::move(local));
     connections.insert(connection);
     connection->start();
     if (serving.draining) connection->drain();

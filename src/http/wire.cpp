@@ -1,7 +1,12 @@
 #include "http/wire.hpp"
 
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <openssl/bio.h>
 #include <openssl/err.h>
+#include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -40,7 +45,10 @@ const BIO_METHOD* bio_method(int (*read)(BIO*, char*, int)) {
   return method;
 }
 
-ErrorValue system_error(int number) { return {number, boost::system::system_category()}; }
+// The kernel's ETIMEDOUT, of probes without an answer, is not that of a deadline of ours.
+ErrorValue system_error(int number) {
+  return number == ETIMEDOUT ? host_down() : ErrorValue(number, boost::system::system_category());
+}
 
 // Before each operation, since SSL_get_error() looks at all errors of the thread. To find that there are none is cheap.
 void clear_errors() {
@@ -49,6 +57,10 @@ void clear_errors() {
 
 // At most: a record of TLS, and what the kernel takes at once for the most part.
 constexpr std::size_t write_bytes = 16 * 1024;
+
+constexpr std::chrono::seconds look_every{1};
+// Of keep-alive: half of the time for the peer to send something by itself, the rest for this many probes.
+constexpr int probes = 3;
 
 }  // namespace
 
@@ -124,6 +136,11 @@ int Wire::receive_for_tls(BIO* bio, char* into, int count) {
   return static_cast<int>(got);
 }
 
+bool Wire::has_hung_up() {
+  pollfd socket{socket_.native_handle(), POLLRDHUP, 0};
+  return poll(&socket, 1, 0) != 0;
+}
+
 bool Wire::has_input() {
   if (has_pending()) return true;
   char byte = 0;
@@ -136,7 +153,7 @@ Async<ErrorValue> Wire::wait(bool for_read) {
   bool& is_waiting = for_read ? is_waiting_to_read_ : is_waiting_to_write_;
   const std::size_t cancellations = cancellations_;
   while (true) {
-    if (!socket_.is_open()) co_return asio::error::operation_aborted;
+    if (!socket_.is_open()) co_return why_closed();
     if (real_clock().now() >= by) co_return asio::error::timed_out;
     is_waiting = true;
     without_waiting_ = 0;
@@ -162,7 +179,7 @@ bool Wire::wants(int result, bool& read, ErrorValue& error) {
 Async<ErrorValue> Wire::handshake(bool as_server) {
   if (!tls_) co_return ErrorValue();
   while (true) {
-    if (!socket_.is_open()) co_return asio::error::operation_aborted;
+    if (!socket_.is_open()) co_return why_closed();
     clear_errors();
     const int result = as_server ? SSL_accept(tls_.get()) : SSL_connect(tls_.get());
     if (result == 1) co_return ErrorValue();
@@ -185,7 +202,7 @@ Async<Wire::Read> Wire::read_some(std::span<char> into) {
   while (true) {
     if (waits)
       if (const ErrorValue error = co_await wait(for_read); error) co_return Read{error};
-    if (!socket_.is_open()) co_return Read{asio::error::operation_aborted};
+    if (!socket_.is_open()) co_return Read{why_closed()};
     for_read = waits = true;
     if (tls_) {
       clear_errors();
@@ -204,12 +221,13 @@ Async<Wire::Read> Wire::read_some(std::span<char> into) {
 }
 
 Async<ErrorValue> Wire::write(std::string_view bytes) {
+  may_be_unacknowledged_ = true;
   while (!bytes.empty()) {
     const std::size_t count = std::min(bytes.size(), write_bytes);
     bool for_read = false;
     if (++without_waiting_ > turns_max)
       if (const ErrorValue error = co_await wait(for_read); error) co_return error;
-    if (!socket_.is_open()) co_return asio::error::operation_aborted;
+    if (!socket_.is_open()) co_return why_closed();
     if (tls_) {
       clear_errors();
       const int sent = SSL_write(tls_.get(), bytes.data(), static_cast<int>(count));
@@ -238,13 +256,54 @@ void Wire::close() {
   socket_.close(ignored);
 }
 
+void Wire::abort() {
+  ErrorValue ignored;
+  socket_.set_option(asio::socket_base::linger(true, 0), ignored);
+  close();
+}
+
 void Wire::cancel() {
   ++cancellations_;
   ErrorValue ignored;
   socket_.cancel(ignored);
 }
 
+ErrorValue Wire::why_closed() const { return is_lost_ ? host_down() : ErrorValue(asio::error::operation_aborted); }
+
+void Wire::notice_loss(std::chrono::seconds within) {
+  const auto set = [this](int level, int option, auto value) {
+    const auto number = static_cast<int>(value);
+    setsockopt(socket_.native_handle(), level, option, &number, sizeof number);  // slower without it, but not wrong
+  };
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, within.count() / 2);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, within.count() / 2 / probes);
+  set(IPPROTO_TCP, TCP_KEEPCNT, probes);
+  silent_looks_max_ = static_cast<int>(within / look_every);
+}
+
+// The kernel itself gives up unacknowledged bytes after a quarter of an hour. TCP_USER_TIMEOUT would make it earlier,
+// but also end connections of programs that pause: while a peer takes no more bytes, all that were sent are
+// acknowledged, and so are the probes that ask for room, up to two minutes apart.
+void Wire::look_at_peer(TimePoint now) {
+  const Duration since = now - std::exchange(looked_at_, now);
+  int queued = 0;
+  if (ioctl(socket_.native_handle(), SIOCOUTQ, &queued) == 0 && queued == 0) may_be_unacknowledged_ = false;
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  const bool is_owed = may_be_unacknowledged_ &&
+                       getsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
+                       (info.tcpi_unacked > 0 || info.tcpi_probes > 0);
+  const bool is_silent = is_owed && std::chrono::milliseconds(info.tcpi_last_ack_recv) >= since;
+  silent_looks_ = is_silent ? silent_looks_ + 1 : 0;
+  if (silent_looks_ < silent_looks_max_) return;
+  is_lost_ = true;
+  close();
+}
+
 void Wire::sweep(TimePoint now) {
+  if (may_be_unacknowledged_ && silent_looks_max_ > 0 && now - looked_at_ >= look_every && socket_.is_open())
+    look_at_peer(now);
   ErrorValue ignored;
   if ((is_waiting_to_read_ && now >= read_by_) || (is_waiting_to_write_ && now >= write_by_)) socket_.cancel(ignored);
 }

@@ -3,6 +3,8 @@
 // one write may be under way at a time, on the loop's thread.
 #pragma once
 
+#include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -18,6 +20,8 @@ namespace berth::http {
 // Bytes that a socket may hold unsent. With its default, megabytes, a slow reader would look like one that does not
 // read: the kernel calls a socket writable only when a third of it is free.
 inline constexpr int unsent_bytes_max = 128 * 1024;
+// After this time without a sign of life, the machine behind a connection that carries requests to a replica is lost.
+inline constexpr std::chrono::seconds peer_lost_time{12};
 
 class Wire {
  public:
@@ -42,11 +46,18 @@ class Wire {
 
   // What is under way, and all that follows, ends with an error.
   void close();
+  // The same, and what was written and not sent yet is dropped: the other side may not read it, and would notice the
+  // end only after it.
+  void abort();
   // What is under way ends with operation_aborted; the connection can still be used.
   void cancel();
   // A read or a write that is under way at this time is cancelled and ends with timed_out. max: none.
   void read_by(TimePoint time) { read_by_ = time; }
   void write_by(TimePoint time) { write_by_ = time; }
+  // Of TCP: the connection ends with host_down() when the kernel of the other machine has acknowledged nothing for this
+  // time: neither bytes that were sent, nor, where none were, a probe. One whose program reads or writes nothing
+  // answers.
+  void notice_loss(std::chrono::seconds within);
   void sweep(TimePoint now);
 
   Loop& loop() { return loop_; }
@@ -54,6 +65,8 @@ class Wire {
   bool is_open() const { return socket_.is_open(); }
   // Something was sent that was not read, or the connection has ended.
   bool has_input();
+  // The other side has ended or broken the connection, whatever still waits to be read before its end.
+  bool has_hung_up();
   // Null on a plain connection.
   SSL* tls() { return tls_.get(); }
 
@@ -65,6 +78,9 @@ class Wire {
   struct Connecting;
 
   Async<ErrorValue> wait(bool for_read);
+  void look_at_peer(TimePoint now);
+  // Of a socket that was closed here.
+  ErrorValue why_closed() const;
   // Bytes from the socket, for OpenSSL or without it; -1 with errno: none.
   ssize_t receive(char* into, std::size_t count);
   static int receive_for_tls(BIO* bio, char* into, int count);
@@ -84,8 +100,18 @@ class Wire {
   // Reads and writes in a row that did not wait: after some, others get their turn on the loop.
   int without_waiting_ = 0;
   std::size_t cancellations_ = 0;
+  // Bytes were sent since a look at the socket found all of them acknowledged.
+  bool may_be_unacknowledged_ = false;
+  bool is_lost_ = false;
+  // Looks, once a second, that found bytes or a probe unacknowledged and nothing received since the one before; and
+  // after how many the peer is lost. Looks are counted, since time passes also where this process is stopped. 0: never.
+  int silent_looks_ = 0, silent_looks_max_ = 0;
+  TimePoint looked_at_{};
   friend struct Loop;
   std::size_t place_ = 0;  // in the loop's list
 };
+
+// Of a connection whose other machine is lost, by whichever means that was noticed.
+inline ErrorValue host_down() { return {EHOSTDOWN, boost::system::system_category()}; }
 
 }  // namespace berth::http

@@ -147,6 +147,7 @@ Async<bool> Relay::begin(Gateway& gateway, Connection& connection) {
   link.wire().read_by(real_clock().now() + options_.connect_time);
   const Outcome outcome = co_await link.read_response(answer, Link::head_bytes_max, false);
   if (outcome != Outcome::done || answer.status != 101) co_return false;
+  link.wire().notice_loss(http::peer_lost_time);
   link.wire().read_by(TimePoint::max());
   link.wire().write_by(TimePoint::max());
   connection.link = *std::move(connected);
@@ -287,6 +288,7 @@ Async<bool> Relay::pass_on(Link& link, Head& head) {
     }
   }
   http::ForwardOptions options;
+  options.client_time = options.first_byte_time = options.silence_time = options_.exchange_time;
   options.text = http::request_text(head, without_own(http::end_to_end(head.headers)), link.body());
   options.on_answer = [&](Head& given) {
     given.headers = without_own(std::move(given.headers));  // a replica speaks for itself alone

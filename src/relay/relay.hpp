@@ -40,6 +40,9 @@ struct RelayOptions {
   std::size_t spare = 4;
   std::size_t connections_max = 1024;  // to each gateway
   std::chrono::milliseconds connect_time{5'000};
+  // A gateway decides how long a replica or a client may pause, by the deployment, for at most a day: it then closes
+  // the connection of the request.
+  std::chrono::milliseconds exchange_time{std::chrono::hours(25)};
   // At the end of a connection: for the gateway to close it after a request that was on its way.
   std::chrono::milliseconds end_time{1'000};
   std::chrono::milliseconds again_min{100}, again_max{5'000};  // until the next try to reach a gateway

@@ -23,6 +23,7 @@ Async<void> RelayLinks::keep(Link& link, const NodeId& node, std::string credent
   text.append(relay_protocol).append("\r\n\r\n");
   const http::ErrorValue error = co_await link.write(text);
   if (error) co_return;
+  link.wire().notice_loss(http::peer_lost_time);
   Kept kept{&link, std::move(credential), http::Signal(loop_)};
   OfNode& of = nodes_[node];
   of.all[&link] = &kept;
@@ -106,6 +107,9 @@ void RelayLinks::give_back(const NodeId& node, Link& link, bool is_usable) {
   OfNode& of = nodes_.at(node);
   if (is_usable) return offer(of, link);
   of.all.at(&link)->over.notify();
+  // Requests need not find out for each of the others. Those that carry one are looked at themselves.
+  if (link.error() == http::host_down())
+    for (const Idle& idle : std::exchange(of.idle, {})) of.all.at(idle.link)->over.notify();
 }
 
 std::size_t RelayLinks::idle(const NodeId& node) const {

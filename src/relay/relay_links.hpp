@@ -33,7 +33,7 @@ class RelayLinks {
 
   // An idle connection to the relay of that node. Null: there was none until `until`. give_back() follows.
   http::Async<http::Link*> take(const NodeId& node, TimePoint until);
-  // `is_usable`: it can carry another request.
+  // `is_usable`: it can carry another request. If it ended because the machine is lost, idle ones are closed too.
   void give_back(const NodeId& node, http::Link& link, bool is_usable);
 
   // Another gateway takes the place of this one, now or later, and needs connections of the relays: this one keeps one

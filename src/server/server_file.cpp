@@ -12,7 +12,8 @@ Result<ServerFile> read_server_file(std::string_view text, std::string_view file
   if (!file) return reading.error();
   const deployment::Table table(reading, *file, "the server's file",
                                 {"listen", "tls_certificate", "tls_key", "host_names", "store", "gateway", "access_log",
-                                 "certificate_lifetime", "addresses"});
+                                 "gateway_connections", "gateway_connections_per_address", "gateway_header_timeout",
+                                 "gateway_client_timeout", "certificate_lifetime", "addresses"});
   // A service has another working folder than its operator.
   const auto path = [&](const char* key) {
     std::optional<std::string> read = table.text(key);
@@ -28,6 +29,22 @@ Result<ServerFile> read_server_file(std::string_view text, std::string_view file
   read.store = table.text("store");
   read.gateway = table.text("gateway");
   read.access_log = table.text("access_log");
+  const auto limit = [&](std::string option, std::string value) {
+    read.gateway_limits.push_back(std::move(option));
+    read.gateway_limits.push_back(std::move(value));
+  };
+  if (const auto most = table.number("gateway_connections", 16, 1'000'000))
+    limit("--connections", std::to_string(*most));
+  if (const auto most = table.number("gateway_connections_per_address", 1, 1'000'000))
+    limit("--connections-per-address", std::to_string(*most));
+  for (const auto& [key, option] : {std::pair("gateway_header_timeout", "--header-timeout"),
+                                    std::pair("gateway_client_timeout", "--client-timeout")}) {
+    const auto time = table.duration(key);
+    if (!time) continue;
+    if (*time < std::chrono::seconds(1) || *time > std::chrono::hours(24))
+      table.fail(key, std::string(key) + " is out of range", "use 1s to 24h");
+    limit(option, *table.text(key));
+  }
   std::vector<std::string> addresses{default_address};
   if (table.has("listen")) addresses = table.texts("listen");
   for (std::string& address : addresses) {

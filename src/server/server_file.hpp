@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "server/serve.hpp"
 
@@ -15,6 +16,8 @@ struct ServerFile {
   Endpoints endpoints;
   std::optional<std::string> access_log =
       {};  // which requests get a line in the log of its gateway; absent: the default
+  // Options of `berth gateway` and their values: limits of its clients.
+  std::vector<std::string> gateway_limits = {};
 };
 
 // TOML. invalid_argument: what is wrong, with the line.

@@ -12,6 +12,7 @@
 #include "http/listening.hpp"
 #include "http/request_checks.hpp"
 #include "machine/this_node.hpp"
+#include "world/duration.hpp"
 #include "world/files.hpp"
 #include "world/process_lock.hpp"
 #include "world/ready_notice.hpp"
@@ -31,6 +32,7 @@ struct GatewayArguments {
   std::optional<std::string> certificate, key;
   AgentArguments agent;  // its name and its log
   gateway::AccessLines access_lines = gateway::AccessLines::failed;
+  gateway::ClientLimits limits;
 };
 
 Result<std::vector<http::ListenOn>> listeners_of(const GatewayArguments& arguments) {
@@ -127,6 +129,7 @@ int run_gateway_verb(const GatewayArguments& arguments) {
     return {};
   };
   options.access_lines = arguments.access_lines;
+  options.limits = arguments.limits;
   options.log = log_to_stderr(arguments.agent, {{"component", "gateway"}});
   const Result<void> ran = gateway::run_gateway(options, [&](const std::vector<std::string>& urls) {
     if (const auto noted = note_start(*folder); !noted) options.log({LogLevel::warning, noted.error().to_text()});
@@ -163,6 +166,25 @@ void add_gateway(const Verb& command) {
   };
   verb.option("--access-log", "WHICH", take_lines,
               "requests that get a line in the log: all, none, or failed, at most 20 a second (failed)");
+  verb.option("--connections", "N", &arguments->limits.connections,
+              "connections at most, relays included; without it as many as the limit of open files allows",
+              {.range = {{16, 1'000'000}}});
+  verb.option("--connections-per-address", "N", &arguments->limits.connections_of_address,
+              "connections at most of one other machine; without it half of all", {.range = {{1, 1'000'000}}});
+  const auto take_time = [](std::chrono::milliseconds& into) {
+    return [&into](const std::string& text) -> Result<void> {
+      const Duration time = BERTH_TRY(parse_duration(text));
+      if (time < std::chrono::seconds(1) || time > std::chrono::hours(24))
+        return Error{ErrorCode::invalid_argument, "\"" + text + "\" is out of range", "use 1s to 24h"};
+      into = std::chrono::duration_cast<std::chrono::milliseconds>(time);
+      return {};
+    };
+  };
+  verb.option("--header-timeout", "TIME", take_time(arguments->limits.header_time),
+              "close a connection that takes longer to send the header of a request (10s)");
+  verb.option(
+      "--client-timeout", "TIME", take_time(arguments->limits.client_time),
+      "give up a request whose client pauses longer while it sends a body or while an answer waits for it (20s)");
   verb.footer(
       {"berth serve starts a gateway by itself. A gateway that is stopped accepts no new connections and finishes its "
        "requests. If a gateway with this name already runs, the new one takes its place without a pause."});

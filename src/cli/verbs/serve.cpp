@@ -89,6 +89,7 @@ Result<void> start_gateway(const server::ServerFile& settings, const ServeArgume
     words.emplace_back("--access-log");
     words.push_back(*settings.access_log);
   }
+  words.insert(words.end(), settings.gateway_limits.begin(), settings.gateway_limits.end());
   gateway.emplace(folder, std::move(words), options.log);
   return {};
 }

@@ -1,0 +1,183 @@
+// What becomes of requests that a replica does not take, or does not answer in time.
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "gateway/test_fleet.hpp"
+
+namespace berth::gateway {
+namespace {
+
+std::string post(const std::string& path, std::size_t length) {
+  return "POST " + path + " HTTP/1.1\r\nhost: localhost\r\ncontent-length: " + std::to_string(length) + "\r\n\r\n";
+}
+
+std::string read_answer(int client) {
+  char buffer[4096];
+  const ssize_t got = ::recv(client, buffer, sizeof buffer, 0);
+  return got > 0 ? std::string(buffer, static_cast<std::size_t>(got)) : std::string();
+}
+
+// Bytes from this connection that the process at its other end, on this machine, has not read.
+std::size_t unread(int client) {
+  sockaddr_in own{}, other{};
+  socklen_t size = sizeof own;
+  ::getsockname(client, reinterpret_cast<sockaddr*>(&own), &size);
+  ::getpeername(client, reinterpret_cast<sockaddr*>(&other), &size);
+  char wanted[64];
+  std::snprintf(wanted, sizeof wanted, " %08X:%04X %08X:%04X 01 ", other.sin_addr.s_addr, ntohs(other.sin_port),
+                own.sin_addr.s_addr, ntohs(own.sin_port));
+  std::ifstream file("/proc/net/tcp");
+  for (std::string line; std::getline(file, line);)
+    if (const std::size_t found = line.find(wanted); found != line.npos)
+      return std::stoul(line.substr(line.find(':', found + std::string(wanted).size()) + 1, 8), nullptr, 16);
+  return 0;
+}
+
+// Sends until the other end reads no more of it, with all that was sent at the other end.
+void send_until_stuck(int client) {
+  const std::string piece(16 * 1024, 'x');
+  int in_a_row = 0;  // pieces of which nothing was read: fewer than make the other end close its window
+  for (std::size_t before = 0; in_a_row < 3;) {
+    ASSERT_EQ(::send(client, piece.data(), piece.size(), MSG_NOSIGNAL), static_cast<ssize_t>(piece.size()));
+    ASSERT_TRUE(eventually([&] {
+      int waiting = 0;
+      return ::ioctl(client, SIOCOUTQ, &waiting) == 0 && waiting == 0;
+    }));
+    const std::size_t now = unread(client);
+    in_a_row = now >= before + piece.size() ? in_a_row + 1 : 0;
+    before = now;
+  }
+}
+
+// Takes connections and reads nothing from them.
+class Deaf {
+ public:
+  Deaf() {
+    const int least = 4096;
+    ::setsockopt(listening_, SOL_SOCKET, SO_RCVBUF, &least, sizeof least);
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof at;
+    EXPECT_EQ(::bind(listening_, reinterpret_cast<sockaddr*>(&at), size), 0);
+    EXPECT_EQ(::listen(listening_, 8), 0);
+    ::getsockname(listening_, reinterpret_cast<sockaddr*>(&at), &size);
+    url = "http://127.0.0.1:" + std::to_string(ntohs(at.sin_port));
+  }
+  ~Deaf() { ::close(listening_); }
+  int take() const { return ::accept(listening_, nullptr, nullptr); }
+  std::string url;
+
+ private:
+  const int listening_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+};
+
+TEST(Passing, AClientThatGoesWhileItsBodyIsNotTakenEndsTheRequestOfTheReplica) {
+  for (const bool is_reset : {false, true}) {
+    SCOPED_TRACE(is_reset ? "reset" : "closed");
+    Deaf replica;
+    Fleet fleet;
+    fleet.add("app", {replica.url}).serving.path = "/app";
+    fleet.apply();
+    const int client = sent(fleet.url(), post("/app", 1'000'000'000));
+    const int taken = replica.take();
+    send_until_stuck(client);
+    EXPECT_EQ(fleet.in_flight()["app/0#1"], 1U);
+    const linger at_once{.l_onoff = is_reset ? 1 : 0, .l_linger = 0};
+    ::setsockopt(client, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    ::close(client);
+    pollfd ended{taken, POLLRDHUP, 0};
+    EXPECT_EQ(::poll(&ended, 1, 20'000), 1);
+    EXPECT_TRUE(eventually([&] { return fleet.in_flight()["app/0#1"] == 0; }));
+    EXPECT_EQ(fleet.records(1).at(0).outcome, fleet::RequestOutcome::abandoned);
+    ::close(taken);
+  }
+}
+
+TEST(Passing, AReplicaThatAnswersLateIsOneSentenceAndIsNotReplacedByAnother) {
+  Replica holding("a", true), echo("b");
+  Fleet fleet;
+  Deployment& app = fleet.add("app", {holding.url(), holding.url()});
+  app.serving.path = "/app";
+  app.idempotent = true;
+  Deployment& quick = fleet.add("quick", {echo.url()});
+  quick.serving.path = "/quick";
+  app.serving.first_byte_timeout = quick.serving.first_byte_timeout = 1s;
+  fleet.apply();
+  // Of a client that pauses in its body for longer than that, the replica has nothing to answer yet.
+  const int pausing = sent(fleet.url(), post("/quick", 4) + "ab");
+  const http::Response late = fleet.ask("/app");
+  EXPECT_EQ(late.status, 504);
+  EXPECT_NE(late.body.find("did not begin to answer within 1 s"), std::string::npos) << late.body;
+  EXPECT_NE(late.body.find("serving.first_byte_timeout of app"), std::string::npos) << late.body;
+  EXPECT_EQ(holding.held(), 1U);
+  EXPECT_TRUE(eventually([&] { return fleet.in_flight()["app/0#1"] + fleet.in_flight()["app/1#2"] == 0; }));
+  const fleet::RequestRecord record = fleet.records(1).at(0);
+  EXPECT_EQ(record.status, 504U);
+  EXPECT_EQ(record.outcome, fleet::RequestOutcome::failed);
+  EXPECT_EQ(record.attempts.size(), 1U);
+  ASSERT_EQ(::send(pausing, "cd", 2, 0), 2);
+  EXPECT_TRUE(read_answer(pausing).starts_with("HTTP/1.1 200 "));
+  ::close(pausing);
+}
+
+TEST(Passing, AnAnswerThatStopsIsCutAfterItsTime) {
+  std::mutex mutex;
+  std::vector<http::Stream> streams;
+  OnThread replica({}, http::Server::Handler([&](const http::Request&, const http::Responder& responder) {
+                     const std::lock_guard lock(mutex);
+                     streams.push_back(responder.stream({}));
+                     streams.back().write("begun");
+                   }));
+  Fleet fleet;
+  Deployment& app = fleet.add("app", {replica.url});
+  app.serving.path = "/app";
+  app.serving.idle_timeout = 1s;
+  fleet.apply();
+  const int client = sent(fleet.url(), "GET /app HTTP/1.1\r\nhost: localhost\r\n\r\n");
+  std::string all;
+  for (std::string piece; !(piece = read_answer(client)).empty();) all += piece;
+  EXPECT_TRUE(all.starts_with("HTTP/1.1 200 ")) << all;
+  EXPECT_TRUE(all.ends_with("begun\r\n")) << "not its end: " << all;
+  EXPECT_TRUE(eventually([&] { return fleet.in_flight()["app/0#1"] == 0; }));
+  ::close(client);
+}
+
+TEST(Passing, ARequestThatWaitedKeepsItsPlaceInAFullLine) {
+  Replica replica("a", true);
+  Fleet fleet;
+  Deployment& app = fleet.add("app", {replica.url()}, 1);
+  app.serving.path = "/app";
+  app.serving.queue_max = 1;
+  fleet.apply();
+  std::vector<std::future<http::Response>> all;
+  const auto ask = [&] { all.push_back(std::async(std::launch::async, [&] { return fleet.ask("/app"); })); };
+  ask();
+  ASSERT_TRUE(eventually([&] { return replica.held() == 1; }));
+  ask();
+  ASSERT_TRUE(eventually([&] { return fleet.waiting() == 1; }));
+  // Newcomers, until one comes while that one looks whether there is room.
+  std::atomic<bool> ends = false;
+  for (int i = 0; i < 6; ++i)
+    all.push_back(std::async(std::launch::async, [&] {
+      http::Response answer;
+      do {
+        answer = fleet.ask("/app");
+      } while (answer.status == 429 && !ends);
+      return answer;
+    }));
+  EXPECT_TRUE(eventually([&] { return fleet.waiting() > 1 || all[1].wait_for(0s) == std::future_status::ready; }));
+  ends = true;
+  EXPECT_TRUE(eventually([&] {
+    replica.release(1);
+    return std::all_of(all.begin(), all.end(), [](auto& one) { return one.wait_for(0s) == std::future_status::ready; });
+  }));
+  EXPECT_EQ(all[0].get().status, 200);
+  EXPECT_EQ(all[1].get().status, 200);
+}
+
+}  // namespace
+}  // namespace berth::gateway
