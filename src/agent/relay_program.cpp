@@ -17,6 +17,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 #include "agent/replica_job.hpp"
@@ -26,6 +27,7 @@
 #include "machine/port_owner.hpp"
 #include "relay/relay_process.hpp"
 #include "world/descriptor.hpp"
+#include "world/process_lock.hpp"
 
 extern char** environ;
 
@@ -36,6 +38,7 @@ using world::Descriptor;
 
 constexpr Duration starts_within = std::chrono::seconds(20);
 constexpr int poll_ms = 100;
+constexpr std::chrono::milliseconds killed_within{5'000};
 
 Error not_started(const std::string& why) {
   return {ErrorCode::io, "the relay cannot start: " + why, "look at the limits on processes and open files"};
@@ -165,6 +168,7 @@ Result<void> run_relay_program(const RelayProgram& program) {
   options.folder = folder;
   options.node = program.node;
   options.version = program.version;
+  options.replaces = program.replaces;
   options.log = program.log;
   options.relay = checked_relay();
   options.on_ready = [&ready] {
@@ -179,10 +183,23 @@ Result<void> run_relay_program(const RelayProgram& program) {
   std::_Exit(ran ? 0 : 1);
 }
 
-Result<void> start_relay(const AgentOptions& options, const std::stop_token& stop) {
+// The descriptor stays with the process that had the lock, even if its number is used again: who has the lock after
+// it was opened is the process that it was opened for.
+bool kill_relay(const std::string& lock_file) {
+  const std::optional<pid_t> holder = world::ProcessLock::holder(lock_file);
+  if (!holder) return false;
+  const Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, *holder, 0)));
+  if (!process || world::ProcessLock::holder(lock_file) != holder) return false;
+  if (::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0) != 0) return false;
+  pollfd ended{process.get(), POLLIN, 0};
+  return ::poll(&ended, 1, static_cast<int>(killed_within.count())) == 1;
+}
+
+Result<void> start_relay(const AgentOptions& options, bool replaces, const std::stop_token& stop) {
   // After the fork only what a signal handler may do: other threads of this process may hold any lock.
   std::vector<std::string> variables = relay_environment(options.file);
   std::vector<std::string> words{"berth", relay_verb, "--folder", options.folder, "--node", options.node.text()};
+  if (replaces) words.emplace_back(relay_replace_option);
   const std::vector<char*> environment = pointers_to(variables), arguments = pointers_to(words);
   std::fflush(nullptr);
   const pid_t child = ::fork();

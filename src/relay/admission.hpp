@@ -17,6 +17,7 @@ struct Target {
   std::uint32_t concurrent_max = 1;
   bool is_draining = false;  // takes no new requests; those in flight go on
   std::string job = {};      // the folder of its job, by which it is known whose socket it is
+  std::uint32_t in_flight_elsewhere = 0;  // at a relay that this one has replaced
   friend bool operator==(const Target&, const Target&) = default;
 };
 

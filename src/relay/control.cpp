@@ -1,10 +1,15 @@
 #include "relay/control.hpp"
 
+#include <filesystem>
+#include <system_error>
+
 #include "fleet_format/described_json.hpp"
 #include "relay/control_description.hpp"
 
 namespace berth::relay {
 namespace {
+
+constexpr std::string_view replaced_prefix = "old.";
 
 // Of a neighbouring version, perhaps: members that are not known are ignored.
 template <class Noun>
@@ -16,7 +21,27 @@ Result<Noun> read(std::string_view text, const std::string& what) {
 
 }  // namespace
 
-std::string control_url(const std::string& folder) { return "unix:" + folder + "/relay.socket"; }
+std::string control_url(const std::string& folder, std::string_view name) {
+  return "unix:" + folder + '/' + std::string(name) + (name == current_relay ? ".socket" : "");
+}
+std::string lock_file(const std::string& folder, std::string_view name) {
+  return folder + '/' + std::string(name) + ".lock";
+}
+
+// No longer than the name that the socket had: it must fit into an address.
+std::string name_of_replaced(std::int64_t process) { return std::string(replaced_prefix) + std::to_string(process); }
+
+std::vector<std::string> replaced_relays(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code failed;
+  for (std::filesystem::directory_iterator entry(folder, failed), end; !failed && entry != end;
+       entry.increment(failed)) {
+    std::string name = entry->path().filename();
+    if (name.starts_with(replaced_prefix) && name.find_first_not_of("0123456789", replaced_prefix.size()) == name.npos)
+      names.push_back(std::move(name));
+  }
+  return names;
+}
 
 std::string to_text(const Control& control) { return format::document(format::noun_to_json(control)); }
 std::string to_text(const ControlAnswer& answer) { return format::document(format::noun_to_json(answer)); }

@@ -65,6 +65,7 @@ struct Relay::Gateway {
   std::size_t wanted = 0;             // that it has asked for and that are not open yet
   std::chrono::milliseconds wait{0};  // after the last failure
   TimePoint again{};                  // not before
+  std::string problem;                // why it cannot use this relay
   http::Signal wake;                  // a connection is busy or over, or the gateway is not wanted any more
   std::optional<http::Running> running;
 };
@@ -144,11 +145,23 @@ Async<bool> Relay::begin(Gateway& gateway, Connection& connection) {
   Head answer;
   link.wire().read_by(real_clock().now() + options_.connect_time);
   const Outcome outcome = co_await link.read_response(answer, Link::head_bytes_max, false);
-  if (outcome != Outcome::done || answer.status != 101) co_return false;
+  if (outcome != Outcome::done) co_return false;
+  // One that does not know this protocol must get no connection that it would misunderstand.
+  const std::string_view theirs = answer.headers.get("upgrade").value_or("");
+  gateway.problem.clear();
+  if (answer.status == 426 || (answer.status == 101 && theirs != relay_protocol))
+    gateway.problem = protocol_problem("the gateway at " + gateway.dialer.url().authority, theirs);
+  if (answer.status != 101 || !gateway.problem.empty()) co_return false;
   link.wire().read_by(TimePoint::max());
   link.wire().write_by(TimePoint::max());
   connection.link = *std::move(connected);
   co_return true;
+}
+
+std::string Relay::problem() const {
+  for (const Gateway& gateway : gateways_)
+    if (gateway.is_wanted && !gateway.problem.empty()) return gateway.problem;
+  return {};
 }
 
 // An answer that was sent may still wait in the gateway for a client that reads slowly: what is idle here is busy
@@ -260,7 +273,7 @@ Async<std::unique_ptr<Link>> Relay::connect(const Target& target, std::string& p
 Async<bool> Relay::pass_on(Link& link, Head& head) {
   const std::string name(head.headers.get(header_target).value_or(""));
   const bool waits = head.headers.get("expect").has_value();
-  const Admission::Answer answer = admission_.admit(name);
+  const Admission::Answer answer = is_draining_ ? Admission::Answer::draining : admission_.admit(name);
   if (answer != Admission::Answer::admitted) {
     co_return co_await refuse(link, head, 503, told(header_refused, to_string(answer)));
   }

@@ -56,8 +56,10 @@ class Relay {
   // All gateways; those that are not named any more get no new connections, and requests in flight end as usual.
   void set_gateways(const std::vector<http::ClientOptions>& gateways);
   const Admission& admission() const { return admission_; }
+  // Why a gateway cannot use this relay; empty: each can, as far as it is known.
+  std::string problem() const;
 
-  // Requests in flight go on; returns when they have ended.
+  // Takes no more requests at once; those in flight go on. Returns when they have ended.
   http::Async<void> drain();
 
  private:

@@ -51,6 +51,9 @@ class TestRelay {
       return 0;
     });
   }
+  std::string problem() {
+    return running_.on_thread([&] { return relay_->problem(); });
+  }
   std::map<std::string, std::uint32_t> in_flight() {
     return running_.on_thread([&] { return relay_->admission().in_flight(); });
   }
@@ -207,6 +210,32 @@ TEST(Relay, TheUserBehindAUnixSocketIsChecked) {
   relay.set({{"a/0#1", url, 3, false}, {"b/0#2", url, 3, false}}, {gateway.url()});
   EXPECT_EQ(gateway.ask("a/0#1")->status, 200);
   EXPECT_EQ(gateway.ask("b/0#2")->headers.get(header_failed), "user " + std::to_string(::geteuid()));
+}
+
+TEST(Relay, AGatewayWithAnotherProtocolGetsNoConnectionsAndIsNamed) {
+  Running server({}, replica("a"));
+  TestGateway gateway;
+  for (const std::string answer : {"101 Switching Protocols", "426 Upgrade Required"}) {
+    std::atomic<int> asked = 0;
+    const auto upgrade = [&](http::Link& link, http::Head& head, const http::Peer&) -> http::Async<bool> {
+      EXPECT_EQ(head.headers.get("upgrade"), relay_protocol);
+      ++asked;
+      co_await link.write("HTTP/1.1 " + answer + "\r\nconnection: upgrade\r\nupgrade: berth-relay-2\r\n" +
+                          (answer.starts_with("426") ? "content-length: 0\r\n\r\n" : "\r\n"));
+      const http::Link::Piece piece = co_await link.read_raw();
+      EXPECT_NE(piece.outcome, http::Link::Outcome::done) << "the relay closes the connection";
+      co_return false;
+    };
+    Running other({}, http::Server::Proxy(upgrade));
+    TestRelay relay;
+    relay.set({{"a/0#1", server.url, 1, false}}, {gateway.url(), other.url});
+    EXPECT_TRUE(eventually([&] { return asked > 1; }));
+    EXPECT_NE(relay.problem().find(other.url.substr(7) + " uses the relay protocol \"berth-"), std::string::npos)
+        << relay.problem();
+    EXPECT_EQ(gateway.ask("a/0#1")->status, 200) << "others are served";
+    relay.set({}, {gateway.url()});
+    EXPECT_EQ(relay.problem(), "");
+  }
 }
 
 TEST(Relay, ALargeBodyIsSentAfterItWasAdmitted) {
