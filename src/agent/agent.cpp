@@ -299,7 +299,7 @@ class Agent {
     bool is_direct = false;  // the relay knows nothing of it
     std::uint64_t told = 0;  // the state of the relay that says so; 0: none yet
   };
-  std::map<std::string, Drain> draining_;     // jobs that end their requests before they are told to end
+  std::map<std::string, Drain> draining_;  // jobs that end their requests before they are told to end
   UsedPorts ports_;
   bool keeps_ports_ = true;
   const TimePoint started_ = real_clock().now();

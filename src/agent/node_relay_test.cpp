@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,6 +28,7 @@
 #include "relay/test_gateway.hpp"
 #include "world/descriptor.hpp"
 #include "world/files.hpp"
+#include "world/user_name.hpp"
 
 namespace berth::agent {
 namespace {
@@ -36,7 +39,7 @@ using relay::test::TestGateway;
 
 // The relay of the folder; 0: none was ever started.
 pid_t relay_pid(const std::string& folder) {
-  const std::string text = world::read_text(folder + "/relay.lock").value_or("");
+  const std::string text = world::read_text(relay::lock_file(relay::relay_folder(folder))).value_or("");
   const std::size_t at = text.find_first_of("0123456789");
   pid_t pid = 0;
   if (at != std::string::npos) std::from_chars(text.data() + at, text.data() + text.size(), pid);
@@ -295,6 +298,55 @@ TEST_F(NodeRelayTest, ARelayThatDoesNotAnswerIsKilledAndAnotherIsStarted) {
   stop_agent();
 }
 
+// The field of /proc/PID/status.
+std::string status_of(pid_t pid, const std::string& field) {
+  const std::string text = world::read_text("/proc/" + std::to_string(pid) + "/status").value_or("");
+  const std::size_t at = text.find("\n" + field + ":\t");
+  if (at == std::string::npos) return "none";
+  const std::size_t begin = at + field.size() + 3;
+  return text.substr(begin, text.find('\n', begin) - begin);
+}
+
+TEST_F(NodeRelayTest, TheRelayOfRootHasNoRightsAndIsReplacedWhereItsBrokerEnds) {
+  start_agent();
+  order();
+  EXPECT_TRUE(eventually_called()) << call();
+  const pid_t relay = relay_pid(options.folder);
+  const std::string children =
+      world::read_text("/proc/" + std::to_string(relay) + "/task/" + std::to_string(relay) + "/children").value_or("");
+  if (::geteuid() != 0) {
+    EXPECT_EQ(children, "") << "it needs no broker";
+    return;
+  }
+  const std::string user = std::to_string(world::find_user("nobody").value().user);
+  EXPECT_EQ(status_of(relay, "Uid"), user + "\t" + user + "\t" + user + "\t" + user);
+  for (const char* const set : {"CapInh", "CapPrm", "CapEff", "CapAmb"})
+    EXPECT_EQ(status_of(relay, set), "0000000000000000") << set;
+  EXPECT_EQ(status_of(relay, "NoNewPrivs"), "1");
+  ::kill(static_cast<pid_t>(std::stoi(children)), SIGKILL);
+  EXPECT_TRUE(eventually([&] { return call() == "served" && relay_pid(options.folder) != relay; })) << call();
+}
+
+TEST_F(NodeRelayTest, ASocketOfAnotherUserInThePlaceOfAReplicasGetsNoRequests) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can act for another user";
+  start_agent();
+  order();
+  EXPECT_TRUE(eventually_called()) << call();
+  const std::string path = machine::list_jobs(options.folder + "/jobs").at(0).request.labels.at("socket");
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, path.size());
+  const world::Descriptor taken(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ::unlink(path.c_str());
+  EXPECT_EQ(::bind(taken.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  // Of this thread alone: what the kernel tells of the other side is the user that called listen().
+  EXPECT_EQ(::syscall(SYS_setresuid, -1, 54329, -1), 0);
+  EXPECT_EQ(::listen(taken.get(), 16), 0);
+  EXPECT_EQ(::syscall(SYS_setresuid, -1, 0, -1), 0);
+  const std::string problem = "socket " + path + " belongs to user 54329, not to chat/0#1";
+  EXPECT_TRUE(eventually([&] { return call() == problem; })) << call();
+}
+
 TEST_F(NodeRelayTest, AnUpgradeReplacesABusyRelayAndLosesNoRequest) {
   Messages messages;
   options.log = messages.log();
@@ -348,8 +400,9 @@ TEST_F(NodeRelayTest, AnUpgradeReplacesABusyRelayAndLosesNoRequest) {
 
 TEST_F(NodeRelayTest, AGatewayOfAnotherVersionIsAProblemOfTheNode) {
   http::Server other({}, http::Server::Proxy([](http::Link& link, http::Head&, const http::Peer&) -> http::Async<bool> {
-                       co_await link.write("HTTP/1.1 426 Upgrade Required\r\nupgrade: berth-relay-2\r\n"
-                                           "content-length: 0\r\n\r\n");
+                       co_await link.write(
+                           "HTTP/1.1 426 Upgrade Required\r\nupgrade: berth-relay-2\r\n"
+                           "content-length: 0\r\n\r\n");
                        co_return false;
                      }));
   const std::string address = other.listen("127.0.0.1:0").value();

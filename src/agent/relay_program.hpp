@@ -1,5 +1,6 @@
 // The relay of a node as a program: `berth relay --folder FOLDER --node NAME`. It leaves the process that started it,
-// keeps none of its descriptors but standard error, and is not ended with it.
+// keeps none of its descriptors but standard error, and is not ended with it. One that root starts becomes a process of
+// the user `nobody` (relay_broker.hpp).
 #pragma once
 
 #include <stop_token>
@@ -7,7 +8,6 @@
 
 #include "agent/agent.hpp"
 #include "format/log_line.hpp"
-#include "relay/relay.hpp"
 
 namespace berth::agent {
 
@@ -31,8 +31,5 @@ Result<void> start_relay(const AgentOptions& options, bool replaces, const std::
 // Kills the relay with that lock (relay/control.hpp), and waits for its end. False: none runs that can be seen from
 // here, or it did not end in time.
 bool kill_relay(const std::string& lock_file);
-
-// Checks that what a relay is about to send a request to belongs to the job of the target (RelayOptions).
-relay::RelayOptions checked_relay();
 
 }  // namespace berth::agent

@@ -21,8 +21,8 @@ constexpr std::chrono::milliseconds call_time{1'000};
 // are counted and not measured, since this process may have been stopped in between.
 constexpr std::uint32_t unanswered_max = 10;
 constexpr Duration tell_every = std::chrono::seconds(1), drain_look_every = std::chrono::milliseconds(50),
-                   replaced_look_every = std::chrono::milliseconds(200), down_after = std::chrono::seconds(2), start_again_max = std::chrono::seconds(30),
-                   runs_well_after = std::chrono::minutes(1);
+                   replaced_look_every = std::chrono::milliseconds(200), down_after = std::chrono::seconds(2),
+                   start_again_max = std::chrono::seconds(30), runs_well_after = std::chrono::minutes(1);
 
 bool is_idle(const relay::ControlAnswer& answer) {
   return std::all_of(answer.in_flight.begin(), answer.in_flight.end(), [](const auto& one) { return one.second == 0; });
@@ -38,7 +38,8 @@ bool RelayWatch::Seen::is_drained(const std::string& target, std::uint64_t told)
 RelayWatch::RelayWatch(const AgentOptions& options, std::function<void()> changed)
     : options_(options),
       changed_(std::move(changed)),
-      url_(relay::control_url(options.folder)),
+      folder_(relay::relay_folder(options.folder)),
+      url_(relay::control_url(folder_)),
       thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
 RelayWatch::~RelayWatch() = default;
@@ -122,7 +123,8 @@ TimePoint RelayWatch::tell(const std::stop_token& stop) {
   else if (++unanswered_[current] >= unanswered_max)
     kill_silent(current);
   if (is_slow && is_up() && now < heard_ + down_after) return now;
-  const bool is_ending = told && told->status == 503;  // it was asked to by a signal, or by an agent that had no gateway
+  const bool is_ending =
+      told && told->status == 503;  // it was asked to by a signal, or by an agent that had no gateway
   if (is_ending && !wanted.control.gateways.empty() && now >= next_start_ && start(true, stop)) return now;
   if (is_up() && !is_ending) {
     const std::string reason = told ? "it answers with status " + std::to_string(told->status) : told.error().message;
@@ -138,19 +140,20 @@ TimePoint RelayWatch::tell(const std::stop_token& stop) {
 
 void RelayWatch::kill_silent(std::string_view name) {
   unanswered_.erase(std::string(name));
-  const bool is_killed = kill_relay(relay::lock_file(options_.folder, name));
+  const bool is_killed = kill_relay(relay::lock_file(folder_, name));
   log(LogLevel::warning,
       is_killed ? "the agent has killed a relay that did not answer"
                 : "the agent cannot kill a relay that does not answer; end that process",
-      {{"lock", relay::lock_file(options_.folder, name)}, {"unanswered", std::to_string(unanswered_max)}});
+      {{"lock", relay::lock_file(folder_, name)}, {"unanswered", std::to_string(unanswered_max)}});
   if (is_killed) next_start_ = {};
 }
 
 void RelayWatch::end_replaced(const std::stop_token& stop) {
-  const std::vector<std::string> names = relay::replaced_relays(options_.folder);
-  std::erase_if(replaced_, [&](const auto& one) { return std::find(names.begin(), names.end(), one.first) == names.end(); });
+  const std::vector<std::string> names = relay::replaced_relays(folder_);
+  std::erase_if(replaced_,
+                [&](const auto& one) { return std::find(names.begin(), names.end(), one.first) == names.end(); });
   for (const std::string& name : names) {
-    const std::string url = relay::control_url(options_.folder, name);
+    const std::string url = relay::control_url(folder_, name);
     Result<http::Client> client = http::Client::create({.url = url});
     if (!client) continue;
     const Result<http::Response> told =
@@ -162,9 +165,9 @@ void RelayWatch::end_replaced(const std::stop_token& stop) {
     } else if (!told && told.error().code == ErrorCode::timeout) {
       if (++unanswered_[name] >= unanswered_max) kill_silent(name);
     } else if (!told && told.error().code == ErrorCode::unavailable &&
-               !world::ProcessLock::holder(relay::lock_file(options_.folder, name))) {
+               !world::ProcessLock::holder(relay::lock_file(folder_, name))) {
       replaced_.erase(name);  // it was killed
-      ::unlink(relay::lock_file(options_.folder, name).c_str());
+      ::unlink(relay::lock_file(folder_, name).c_str());
       ::unlink(url.substr(url.find(':') + 1).c_str());
     }
   }
@@ -207,8 +210,8 @@ bool RelayWatch::start(bool replaces, const std::stop_token& stop) {
   const Result<void> started = start_relay(options_, replaces, stop);
   next_start_ = real_clock().now() + std::min(back_off(++starts_), start_again_max);
   if (started)
-    log(LogLevel::info, replaces ? "the agent has replaced the relay, which finishes its requests"
-                                 : "the agent has started a relay");
+    log(LogLevel::info,
+        replaces ? "the agent has replaced the relay, which finishes its requests" : "the agent has started a relay");
   else if (!stop.stop_requested())
     log(LogLevel::warning, "the agent cannot start a relay", {{"reason", started.error().to_text()}});
   return started.has_value();

@@ -59,7 +59,7 @@ class RelayWatch {
 
   const AgentOptions& options_;
   const std::function<void()> changed_;
-  const std::string url_;
+  const std::string folder_, url_;  // of relays; of the one that runs
   Signal due_;
 
   // Of the thread alone.

@@ -102,8 +102,7 @@ bool ServerLink::is_ordered(const fleet::ReplicaKey& key) const {
 void ServerLink::share(std::vector<fleet::ReplicaReport> reports, ReplicaLeases leases,
                        const std::optional<fleet::NodeOrders>& orders, std::string problem) {
   const std::lock_guard lock(mutex_);
-  const bool is_new =
-      reports != reports_ || problem != problem_ || (orders && orders->number != reported_number_);
+  const bool is_new = reports != reports_ || problem != problem_ || (orders && orders->number != reported_number_);
   reports_ = std::move(reports);
   problem_ = std::move(problem);
   leases_ = std::move(leases);

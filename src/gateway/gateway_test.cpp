@@ -532,8 +532,9 @@ TEST(Gateway, ARelayWithAnotherProtocolIsRefusedAndNamed) {
   Fleet fleet(options);
   fleet.add("a", {a.url()}).serving.path = "/a";
   fleet.apply();
-  const int client = sent(fleet.url(), "POST /.berth/relay HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\n"
-                                       "upgrade: berth-relay-0\r\nx-berth-node: n2\r\ncontent-length: 0\r\n\r\n");
+  const int client = sent(fleet.url(),
+                          "POST /.berth/relay HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\n"
+                          "upgrade: berth-relay-0\r\nx-berth-node: n2\r\ncontent-length: 0\r\n\r\n");
   std::string answer;
   std::array<char, 1024> part{};
   for (ssize_t got = 0; (got = ::recv(client, part.data(), part.size(), 0)) > 0;)

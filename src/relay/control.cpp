@@ -9,8 +9,6 @@
 namespace berth::relay {
 namespace {
 
-constexpr std::string_view replaced_prefix = "old.";
-
 // Of a neighbouring version, perhaps: members that are not known are ignored.
 template <class Noun>
 Result<Noun> read(std::string_view text, const std::string& what) {
@@ -21,15 +19,17 @@ Result<Noun> read(std::string_view text, const std::string& what) {
 
 }  // namespace
 
+std::string relay_folder(const std::string& agent_folder) { return agent_folder + "/relay"; }
+
 std::string control_url(const std::string& folder, std::string_view name) {
-  return "unix:" + folder + '/' + std::string(name) + (name == current_relay ? ".socket" : "");
+  return "unix:" + folder + '/' + std::string(name);
 }
 std::string lock_file(const std::string& folder, std::string_view name) {
   return folder + '/' + std::string(name) + ".lock";
 }
 
-// No longer than the name that the socket had: it must fit into an address.
-std::string name_of_replaced(std::int64_t process) { return std::string(replaced_prefix) + std::to_string(process); }
+// No longer than `current_relay`: it must fit into the address of a socket.
+std::string name_of_replaced(std::int64_t process) { return std::to_string(process); }
 
 std::vector<std::string> replaced_relays(const std::string& folder) {
   std::vector<std::string> names;
@@ -37,8 +37,7 @@ std::vector<std::string> replaced_relays(const std::string& folder) {
   for (std::filesystem::directory_iterator entry(folder, failed), end; !failed && entry != end;
        entry.increment(failed)) {
     std::string name = entry->path().filename();
-    if (name.starts_with(replaced_prefix) && name.find_first_not_of("0123456789", replaced_prefix.size()) == name.npos)
-      names.push_back(std::move(name));
+    if (name.find_first_not_of("0123456789") == name.npos) names.push_back(std::move(name));
   }
   return names;
 }

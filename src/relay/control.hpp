@@ -14,9 +14,11 @@
 
 namespace berth::relay {
 
-// A relay listens on a socket in the folder of its agent, and holds a lock beside it as long as it runs. Both names
-// begin with that of the relay: this one, or that of a relay that another has replaced.
-inline constexpr std::string_view current_relay = "relay";
+// The folder of the relays of an agent. Where the agent is root it belongs to the user that relays run as.
+std::string relay_folder(const std::string& agent_folder);
+// A relay listens on a socket there, and holds a lock beside it as long as it runs. Both names begin with this one, or
+// with that of a relay that another has replaced.
+inline constexpr std::string_view current_relay = "control";
 std::string name_of_replaced(std::int64_t process);
 std::string control_url(const std::string& folder, std::string_view name = current_relay);
 std::string lock_file(const std::string& folder, std::string_view name = current_relay);

@@ -37,15 +37,6 @@ http::Headers told(std::string_view header, std::string_view why) {
   return headers;
 }
 
-// Of the process that listens on the other side of a Unix socket.
-std::uint32_t user_behind(Link& link) {
-  ucred process{};
-  socklen_t size = sizeof process;
-  const bool is_told =
-      ::getsockopt(link.wire().socket().native_handle(), SOL_SOCKET, SO_PEERCRED, &process, &size) == 0;
-  return is_told ? process.uid : static_cast<std::uint32_t>(-1);
-}
-
 }  // namespace
 
 // One connection to a gateway.
@@ -245,9 +236,16 @@ Async<std::unique_ptr<Link>> Relay::connect(const Target& target, std::string& p
   std::unique_ptr<Link> idle = idle_.take(pool_of(target));
   if (idle) co_return std::move(idle);
   if (options_.check) {
-    if (const auto checked = options_.check(target); !checked) {
+    Result<world::Descriptor> checked = options_.check(target);
+    if (!checked) {
       problem = checked.error().message;
       co_return nullptr;
+    }
+    if (*checked) {
+      http::Socket socket(loop_.context);
+      http::ErrorValue error;
+      socket.assign(http::asio::generic::stream_protocol(AF_UNIX, 0), checked->release(), error);
+      co_return std::make_unique<Link>(std::make_unique<http::Wire>(loop_, std::move(socket)));
     }
   }
   Result<http::Dialer> dialer = http::Dialer::create({.url = target.address});
@@ -259,13 +257,6 @@ Async<std::unique_ptr<Link>> Relay::connect(const Target& target, std::string& p
   if (!connected) {
     problem = connected.error().message;
     co_return nullptr;
-  }
-  if (options_.check_user && dialer->url().kind == http::Url::Kind::unix_socket) {
-    const auto checked = options_.check_user(target, user_behind(**connected));
-    if (!checked) {
-      problem = checked.error().message;
-      co_return nullptr;
-    }
   }
   co_return *std::move(connected);
 }

@@ -106,11 +106,12 @@ class RelayProcess {
     return http::json_response(200, answer_text());
   }
 
-  // A target whose job was removed is none, whether or not an agent is there to say so.
+  // A target whose job was removed is none, whether or not an agent is there to say so. Where this process may not
+  // look, all are taken to be there.
   bool has_targets() const {
     return std::any_of(targets_.begin(), targets_.end(), [](const Target& target) {
       struct stat folder{};
-      return target.job.empty() || ::stat(target.job.c_str(), &folder) == 0;
+      return target.job.empty() || ::stat(target.job.c_str(), &folder) == 0 || errno == EACCES;
     });
   }
 

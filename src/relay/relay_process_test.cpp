@@ -112,7 +112,7 @@ TEST(RelayProcess, TellsWhatIsInFlightAndEndsAfterIt) {
   writer.close();
   EXPECT_EQ(stream.get(), "all of it");
   EXPECT_TRUE(relay.join());
-  EXPECT_FALSE(std::filesystem::exists(folder.path / "relay.socket"));
+  EXPECT_FALSE(std::filesystem::exists(folder.path / "control"));
 }
 
 TEST(RelayProcess, AnEndDoesNotWaitForARequestForEver) {
@@ -160,8 +160,7 @@ TEST(RelayProcess, LeavesItsPlaceToAnotherAndFinishesItsRequests) {
   const std::vector<std::string> replaced = replaced_relays(folder.path);
   ASSERT_EQ(replaced, std::vector{name_of_replaced(::getpid())});
   EXPECT_EQ(gateway.ask("a/0#1")->headers.get(header_refused), "full") << "it still takes requests";
-  const auto ended =
-      http::Client::create({.url = control_url(folder.path, replaced[0])})->request("POST", end_path);
+  const auto ended = http::Client::create({.url = control_url(folder.path, replaced[0])})->request("POST", end_path);
   EXPECT_EQ(read_control_answer(ended->body).value().in_flight.at("a/0#1"), 1U);
   EXPECT_EQ(next.put({{{"a/0#1", slow.url, 1, false, "", 1}}, {{"g", gateway.url(), ""}}}).in_flight.at("a/0#1"), 0U);
   const auto answer = gateway.ask("a/0#1");

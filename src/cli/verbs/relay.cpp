@@ -26,8 +26,8 @@ int run_relay_verb(const Arguments& arguments) {
   if (const auto folder = world::private_folder(arguments.folder, world::IfMissing::accept); !folder)
     return print_error(folder.error());
   const format::Log log = log_to_stderr({}, {{"component", "relay"}, {"actor", "node:" + arguments.node}});
-  const Result<void> started = agent::run_relay_program(
-      {arguments.folder, arguments.node, agent_version(), arguments.replaces, log});
+  const Result<void> started =
+      agent::run_relay_program({arguments.folder, arguments.node, agent_version(), arguments.replaces, log});
   return started ? world::done : print_error(started.error());
 }
 
