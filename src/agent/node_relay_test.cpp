@@ -20,6 +20,7 @@
 #include "agent/agent.hpp"
 #include "agent/free_port.hpp"
 #include "agent/one_node_server.hpp"
+#include "agent/relay_broker.hpp"
 #include "agent/relay_program.hpp"
 #include "agent/test_process.hpp"
 #include "ledger/test_folder.hpp"
@@ -84,6 +85,7 @@ struct NodeRelayTest : testing::Test {
   const ledger::TestFolder folder;
   TestGateway gateway{"berth_key"};
   OneNodeServer server{folder.path.string()};
+  Messages messages;  // of the agent
   AgentOptions options;
   fleet::ReplicaOrder chat;
   std::jthread agent;
@@ -95,6 +97,7 @@ struct NodeRelayTest : testing::Test {
     options.server.url = server.url;
     options.folder = (folder.path / "agent").string();
     options.version = "test";
+    options.log = messages.log();
     chat = shell_order("chat", "");
     const std::string self = std::filesystem::read_symlink("/proc/self/exe");
     chat.spec.command = {self, test_replica_verb};
@@ -238,7 +241,7 @@ TEST_F(NodeRelayTest, APortThatAnotherProcessHasTakenGetsNoRequests) {
   chat.spec.environment = {{"AT", "{port}"}};
   chat.spec.readiness->http.reset();
   chat.spec.readiness->tcp = true;
-  chat.spec.readiness->failures = 1'000'000;  // it does not notice
+  chat.spec.readiness->failures = 1'000'000;  // it stays ready
   start_agent();
   order();
   EXPECT_TRUE(eventually_called()) << call();
@@ -284,8 +287,6 @@ TEST_F(NodeRelayTest, APortRestsAlsoWhereTheAgentIsRestarted) {
 }
 
 TEST_F(NodeRelayTest, ARelayThatDoesNotAnswerIsKilledAndAnotherIsStarted) {
-  Messages messages;
-  options.log = messages.log();
   start_agent();
   order();
   EXPECT_TRUE(eventually_called()) << call();
@@ -295,7 +296,6 @@ TEST_F(NodeRelayTest, ARelayThatDoesNotAnswerIsKilledAndAnotherIsStarted) {
   EXPECT_TRUE(has_ended(first));
   EXPECT_TRUE(eventually_called()) << call();
   EXPECT_TRUE(messages.contain("the agent has killed a relay that did not answer"));
-  stop_agent();
 }
 
 // The field of /proc/PID/status.
@@ -332,13 +332,17 @@ TEST_F(NodeRelayTest, ASocketOfAnotherUserInThePlaceOfAReplicasGetsNoRequests) {
   start_agent();
   order();
   EXPECT_TRUE(eventually_called()) << call();
-  const std::string path = machine::list_jobs(options.folder + "/jobs").at(0).request.labels.at("socket");
+  const machine::Job job = machine::list_jobs(options.folder + "/jobs").at(0);
+  const std::string path = job.request.labels.at("socket");
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, path.size());
   const world::Descriptor taken(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   ::unlink(path.c_str());
   EXPECT_EQ(::bind(taken.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  EXPECT_EQ(::listen(taken.get(), 16), 0);
+  const relay::Target target{"chat/0#1", "unix:" + path, 1, false, job.folder};
+  EXPECT_TRUE(TargetChecks()(target)) << "of the replica's user, such as a server in a container";
   // Of this thread alone: what the kernel tells of the other side is the user that called listen().
   EXPECT_EQ(::syscall(SYS_setresuid, -1, 54329, -1), 0);
   EXPECT_EQ(::listen(taken.get(), 16), 0);
@@ -348,9 +352,8 @@ TEST_F(NodeRelayTest, ASocketOfAnotherUserInThePlaceOfAReplicasGetsNoRequests) {
 }
 
 TEST_F(NodeRelayTest, AnUpgradeReplacesABusyRelayAndLosesNoRequest) {
-  Messages messages;
-  options.log = messages.log();
   chat.spec.serving.max_concurrent = 4;
+  chat.spec.stop_grace = std::chrono::minutes(2);
   options.version = "old";
   setenv(relay_version_variable, "old", 1);
   start_agent();
@@ -395,7 +398,6 @@ TEST_F(NodeRelayTest, AnUpgradeReplacesABusyRelayAndLosesNoRequest) {
   EXPECT_TRUE(until(ReplicaState::gone));
   stop_agent();
   unsetenv(relay_version_variable);
-  options.version = "new";
 }
 
 TEST_F(NodeRelayTest, AGatewayOfAnotherVersionIsAProblemOfTheNode) {

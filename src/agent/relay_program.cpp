@@ -75,8 +75,9 @@ Result<relay::RelayOptions> give_up_rights(std::string& folder) {
   Descriptor entered(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!entered || ::fchownat(entered.get(), "", account.user, account.group, AT_EMPTY_PATH) != 0)
     return Error{ErrorCode::io, "cannot give its folder to user " + account.name + ": " + std::strerror(errno)};
+  const auto broker = std::make_shared<Descriptor>(BERTH_TRY(start_broker()));
   relay::RelayOptions options;
-  options.check = [broker = std::make_shared<Descriptor>(BERTH_TRY(start_broker()))](const relay::Target& target) {
+  options.check = [broker](const relay::Target& target) {
     Result<Descriptor> answer = ask_broker(*broker, target);
     if (!answer && answer.error().code == ErrorCode::io) ::raise(SIGTERM);  // the agent starts another relay
     return answer;

@@ -72,6 +72,7 @@ void RelayWatch::set_state(State state) {
     if (state != State::up) {  // what a new one has been told is not known
       seen_.number = 0;
       seen_.in_flight.clear();
+      seen_.problem.clear();
     }
   }
   changed_();
@@ -123,8 +124,7 @@ TimePoint RelayWatch::tell(const std::stop_token& stop) {
   else if (++unanswered_[current] >= unanswered_max)
     kill_silent(current);
   if (is_slow && is_up() && now < heard_ + down_after) return now;
-  const bool is_ending =
-      told && told->status == 503;  // it was asked to by a signal, or by an agent that had no gateway
+  const bool is_ending = told && told->status == 503;  // of a signal, or since it had no gateways
   if (is_ending && !wanted.control.gateways.empty() && now >= next_start_ && start(true, stop)) return now;
   if (is_up() && !is_ending) {
     const std::string reason = told ? "it answers with status " + std::to_string(told->status) : told.error().message;
