@@ -98,6 +98,7 @@ struct NodeRelayTest : testing::Test {
     options.folder = (folder.path / "agent").string();
     options.version = "test";
     options.log = messages.log();
+    options.file.pass_environment = {relay_version_variable};
     chat = shell_order("chat", "");
     const std::string self = std::filesystem::read_symlink("/proc/self/exe");
     chat.spec.command = {self, test_replica_verb};
@@ -293,7 +294,7 @@ TEST_F(NodeRelayTest, ARelayThatDoesNotAnswerIsKilledAndAnotherIsStarted) {
   const pid_t first = relay_pid(options.folder);
   ::kill(first, SIGSTOP);
   EXPECT_TRUE(eventually([&] { return relay_pid(options.folder) != first; }, std::chrono::minutes(2)));
-  EXPECT_TRUE(has_ended(first));
+  EXPECT_TRUE(eventually([&] { return has_ended(first); }));
   EXPECT_TRUE(eventually_called()) << call();
   EXPECT_TRUE(messages.contain("the agent has killed a relay that did not answer"));
 }
