@@ -192,6 +192,8 @@ Async<void> Relay::serve(Gateway& gateway, Connection& connection) {
     open_more(gateway, head);
     const bool is_kept = co_await pass_on(link, head);
     goes_on = is_kept && gateway.is_wanted && !is_draining_;
+    // The gateway may have sent the next request already.
+    if (is_kept && !goes_on) co_await end(link);
   }
   connection.link.reset();
   connection.is_idle = false;
