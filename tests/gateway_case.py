@@ -194,9 +194,10 @@ class Gateway(Fleet):
                 found[replica] = pid
         return found
 
-    def process_of(self, words):
-        """The one process of this test whose command line begins like this."""
-        found = [pid for pid, line in self.processes().items() if line.startswith(words)]
+    def process_of(self, words, part=""):
+        """The one process of this test whose command line begins like this and has this part, without its children."""
+        found = {pid for pid, line in self.processes().items() if line.startswith(words) and part in line}
+        found = [pid for pid in found if int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) not in found]
         self.assertEqual(len(found), 1, f"{words}: {self.processes()}")
         return found[0]
 

@@ -200,7 +200,7 @@ class Killed(Storm):
 
     def test_a_relay(self):
         self.begin()
-        relay, = [pid for pid, line in self.processes().items() if "relay" in line and "/a/" in line]
+        relay = self.process_of("berth relay ", "/a/")
         names = [f"app/{number}" for number, one in self.replicas("app").items() if one["node"] == "a"]
         at = self.strike(relay)
         self.until(lambda: any("relay" in line and "/a/" in line for line in self.processes().values()), self.situation)

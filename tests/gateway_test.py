@@ -177,6 +177,21 @@ class Lasting(Gateway):
         self.assertEqual(set(answers), {200}, len(answers))
         self.assertIsNone(second.poll())
 
+    def test_a_relay_that_is_asked_to_end_is_replaced_and_finishes_its_requests(self):
+        self.add_nodes("a")
+        self.apply(self.app())
+        self.until_answered("/app/x", 2)
+        old, before = self.process_of("berth relay "), set(self.processes())
+        stream, stop = self.stream(160), self.watch()
+        os.kill(old, signal.SIGTERM)
+        self.until(lambda: any(line.startswith("berth relay ") and pid not in before for pid, line in self.processes().items()), self.situation)
+        self.until_answered("/app/x", 2)
+        self.assertIn(old, self.processes(), "the new one answers while the old one still has its stream")
+        self.assertWhole(stream(), 160)
+        self.until(lambda: old not in self.processes(), "the old one has ended")
+        answers = stop()
+        self.assertEqual(set(answers), {200}, len(answers))
+
     def test_a_client_that_is_about_to_ask_is_answered_by_a_gateway_that_leaves(self):
         self.add_nodes("a")
         self.apply(self.app())

@@ -51,10 +51,10 @@ class Relay(unittest.TestCase):
                                   stderr=log, timeout=60, **more).returncode
 
     def pid(self):
-        return int(re.search(r"process (\d+)", (self.folder / "relay.lock").read_text())[1])
+        return int(re.search(r"process (\d+)", (self.folder / "relay" / "control.lock").read_text())[1])
 
     def put(self, targets=()):
-        control = Control(str(self.folder / "relay.socket"))
+        control = Control(str(self.folder / "relay" / "control"))
         control.request("PUT", "/targets", json.dumps({"targets": list(targets), "gateways": []}))
         self.addCleanup(control.close)
         answer = control.getresponse()
@@ -73,7 +73,7 @@ class Relay(unittest.TestCase):
         self.assertEqual(os.readlink(f"/proc/{pid}/fd/0"), "/dev/null")
         self.assertEqual(os.readlink(f"/proc/{pid}/fd/2"), str(self.log))
         self.assertEqual(os.readlink(f"/proc/{pid}/cwd"), "/")
-        self.assertEqual(os.stat(self.folder / "relay.socket").st_mode & 0o777, 0o600)
+        self.assertEqual(os.stat(self.folder / "relay" / "control").st_mode & 0o777, 0o600)
         self.assertEqual(self.put([{"name": "a/0#1", "address": "http://127.0.0.1:1", "concurrent_max": 2}])["in_flight"], {"a/0#1": 0})
 
     def test_outlives_the_group_of_its_starter(self):
@@ -100,7 +100,7 @@ class Relay(unittest.TestCase):
         pid = self.pid()
         os.kill(pid, signal.SIGTERM)
         self.assertTrue(until(lambda: not os.path.exists(f"/proc/{pid}")))
-        self.assertFalse((self.folder / "relay.socket").exists())
+        self.assertFalse((self.folder / "relay" / "control").exists())
         self.assertEqual(self.start(), 0)
         pid = self.pid()
         shutil.rmtree(self.folder)

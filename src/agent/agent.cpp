@@ -31,8 +31,6 @@ using format::LogLevel;
 namespace {
 
 constexpr Duration longest_sleep = std::chrono::milliseconds(250);
-// A port that a replica had may still be in the memory of others, who would reach the next one.
-constexpr Duration port_rests = std::chrono::minutes(10);
 // After a restart of the agent: until the probes have said what is ready, the relay goes on with what it knows.
 constexpr Duration replicas_known_within = std::chrono::seconds(10);
 // For a relay of which it is not known yet whether it runs.
@@ -44,7 +42,10 @@ constexpr Duration supervisor_grace = std::chrono::seconds(10), kill_again = std
 class Agent {
  public:
   Agent(const AgentOptions& options, std::unique_ptr<NodeWatch> watch, std::string jobs)
-      : options_(options), watch_(std::move(watch)), jobs_(std::move(jobs)) {
+      : options_(options),
+        watch_(std::move(watch)),
+        jobs_(std::move(jobs)),
+        ports_(options.folder, real_clock().now()) {
     rules_.devices = watch_->allowed();
     rules_.user = world::user_name(geteuid());
     if (options.file.users) rules_.users = *options.file.users;
@@ -97,8 +98,16 @@ class Agent {
     for (const std::string& id : next.remove) remove(here, id);
     for (const Start& one : next.start) start(one, here.found, received.address);
     watch_probes(prober, here, received.orders);
-    link.share(std::move(next.reports), std::move(here.leases), received.orders);
+    link.share(std::move(next.reports), std::move(here.leases), received.orders, relay.seen().problem);
     return next.look_again.value_or(now + longest_sleep);
+  }
+
+  // On a full disk replicas still get ports, and after a restart of the agent these may be used again too soon.
+  void keep_ports(TimePoint now) {
+    const Result<void> kept = ports_.keep(now);
+    if (!kept && keeps_ports_)
+      log(LogLevel::warning, "cannot write down the ports of replicas", {{"reason", kept.error().to_text()}});
+    keeps_ports_ = kept.has_value();
   }
 
   // The jobs of replicas on this machine.
@@ -115,7 +124,7 @@ class Agent {
       if (!one) continue;
       one->is_draining = draining_.contains(job.id);
       one->is_stopping = one->is_draining || stopping_.contains(job.id);
-      if (one->port && one->is_live()) ports_[*one->port] = now;
+      if (one->port && one->is_live()) ports_.note(*one->port, now);
       // An end is believed when no process is left; looked for once, since what has ended does not come back.
       if (!one->is_live() && !ended_.contains(job.id)) {
         one->is_leftover = !processes.of(job).empty();
@@ -141,7 +150,7 @@ class Agent {
       first_found_.emplace();
       for (const FoundJob& job : here.found) first_found_->insert(job.id);
     }
-    std::erase_if(ports_, [&](const auto& one) { return now >= one.second + port_rests; });
+    keep_ports(now);
     std::erase_if(draining_, [&](const auto& one) { return !here.by_id.contains(one.first); });
     std::erase_if(stopping_, [&](const auto& one) { return !here.by_id.contains(one.first); });
     std::erase_if(ended_, [&](const std::string& job) { return !here.by_id.contains(job); });
@@ -237,7 +246,8 @@ class Agent {
       };
       port = free_port(replica_ports_of_this_machine(), real_random(), is_used);
       if (!port) return fail("no port is free");
-      ports_[*port] = real_clock().now();
+      ports_.note(*port, real_clock().now());
+      keep_ports(real_clock().now());
     }
     const NodeView node = watch_->observe({}).node;
     ReplicaAddress address{port, {}, direct_address(next.order.spec, node_address)};
@@ -289,8 +299,9 @@ class Agent {
     bool is_direct = false;  // the relay knows nothing of it
     std::uint64_t told = 0;  // the state of the relay that says so; 0: none yet
   };
-  std::map<std::string, Drain> draining_;     // jobs that end their requests before they are told to end
-  std::map<std::uint16_t, TimePoint> ports_;  // of replicas, and when they were used last
+  std::map<std::string, Drain> draining_;  // jobs that end their requests before they are told to end
+  UsedPorts ports_;
+  bool keeps_ports_ = true;
   const TimePoint started_ = real_clock().now();
   std::optional<std::set<std::string>> first_found_;  // jobs that were there before this agent
   bool knows_replicas_ = false;

@@ -102,10 +102,11 @@ int main(int argc, char** argv) {
   // As the command does: a probe that still runs must not see its data destroyed.
   if (argc == 3 && std::string_view(argv[1]) == berth::agent::test_process_verb)
     std::_Exit(berth::agent::run_test_process(argv[2]));
-  // As the agent starts it: relay --folder FOLDER --node NAME.
-  if (argc == 6 && std::string_view(argv[1]) == berth::agent::relay_verb) {
+  // As the agent starts it: relay --folder FOLDER --node NAME [--replace].
+  if (argc >= 6 && std::string_view(argv[1]) == berth::agent::relay_verb) {
     berth::machine::close_inherited_descriptors();
-    return berth::agent::run_relay_program({argv[3], argv[5], "test", nullptr}) ? 0 : 1;
+    const char* const version = std::getenv(berth::agent::relay_version_variable);
+    return berth::agent::run_relay_program({argv[3], argv[5], version ? version : "test", argc > 6, nullptr}) ? 0 : 1;
   }
   if (argc == 2 && std::string_view(argv[1]) == berth::agent::test_replica_verb) berth::agent::run_test_replica();
   testing::InitGoogleTest(&argc, argv);

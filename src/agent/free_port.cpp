@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
+#include <sstream>
+#include <utility>
 
 #include "world/descriptor.hpp"
 #include "world/files.hpp"
@@ -17,6 +19,7 @@ namespace {
 constexpr std::uint16_t first_port = 10'000;  // services have those below
 constexpr int ports_min = 1'000;              // so that a port can rest for a while after its use
 constexpr int tries_max = 100;
+constexpr Duration port_rests = std::chrono::minutes(10);
 
 bool can_be_listened_on(std::uint16_t port) {
   const world::Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -44,6 +47,22 @@ PortRange replica_ports(std::string_view of_connections) {
 PortRange replica_ports_of_this_machine() {
   const Result<std::string> of_connections = world::read_text("/proc/sys/net/ipv4/ip_local_port_range");
   return replica_ports(of_connections ? *of_connections : "");
+}
+
+UsedPorts::UsedPorts(std::string folder, TimePoint now) : file_(std::move(folder) + "/ports") {
+  written_ = world::read_text(file_).value_or("");
+  std::istringstream lines(written_);
+  for (std::uint16_t port = 0; lines >> port;) used_[port] = now;
+}
+
+Result<void> UsedPorts::keep(TimePoint now) {
+  std::erase_if(used_, [&](const auto& one) { return now >= one.second + port_rests; });
+  std::string text;
+  for (const auto& [port, at] : used_) text += std::to_string(port) + "\n";
+  if (text == written_) return {};
+  BERTH_TRY(world::write_private_text(file_, text));
+  written_ = std::move(text);
+  return {};
 }
 
 std::optional<std::uint16_t> free_port(PortRange range, Random& random,

@@ -4,10 +4,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
+#include <string>
 #include <string_view>
 
+#include "berth/clock.hpp"
 #include "berth/random.hpp"
+#include "berth/result.hpp"
 
 namespace berth::agent {
 
@@ -25,5 +29,23 @@ PortRange replica_ports_of_this_machine();
 // name.
 std::optional<std::uint16_t> free_port(PortRange range, Random& random,
                                        const std::function<bool(std::uint16_t)>& is_taken);
+
+// Ports that replicas have or had a while ago. What reached the replica by its port may still know it, and would reach
+// the next one. They are in a file of the agent's folder, without times: after a restart of the agent all of them were
+// used just now.
+class UsedPorts {
+ public:
+  UsedPorts(std::string folder, TimePoint now);
+  bool contains(std::uint16_t port) const { return used_.contains(port); }
+  void note(std::uint16_t port, TimePoint now) { used_[port] = now; }
+  // Forgets those that were not used for ten minutes, and writes the others down if they have changed. io: the file
+  // could not be written.
+  Result<void> keep(TimePoint now);
+
+ private:
+  const std::string file_;
+  std::map<std::uint16_t, TimePoint> used_;  // and when they were used last
+  std::string written_;
+};
 
 }  // namespace berth::agent

@@ -5,6 +5,7 @@
 
 #include "http/listening.hpp"
 #include "http/request_checks.hpp"
+#include "ledger/test_folder.hpp"
 
 namespace berth::agent {
 namespace {
@@ -31,6 +32,28 @@ TEST(FreePort, IsNeitherTakenNorListenedOn) {
   const auto next = static_cast<std::uint16_t>(port + 1);
   EXPECT_EQ(free_port({next, next}, random, [](std::uint16_t) { return true; }), std::nullopt);
   ::close(listening->descriptor);
+}
+
+TEST(UsedPorts, AreKnownForTenMinutesAlsoToTheNextAgent) {
+  const ledger::TestFolder folder;
+  const TimePoint start = real_clock().now();
+  UsedPorts before(folder.path, start);
+  before.note(40'001, start);
+  before.note(40'002, start);
+  EXPECT_TRUE(before.keep(start));
+  before.note(40'002, start + std::chrono::minutes(9));
+  EXPECT_TRUE(before.keep(start + std::chrono::minutes(10)));
+  EXPECT_FALSE(before.contains(40'001));
+
+  const TimePoint restart = start + std::chrono::minutes(100);
+  UsedPorts after(folder.path, restart);
+  EXPECT_FALSE(after.contains(40'001));
+  EXPECT_TRUE(after.contains(40'002));
+  EXPECT_TRUE(after.keep(restart + std::chrono::minutes(9)));
+  EXPECT_TRUE(after.contains(40'002));
+  EXPECT_TRUE(after.keep(restart + std::chrono::minutes(10)));
+  EXPECT_FALSE(after.contains(40'002));
+  EXPECT_FALSE(UsedPorts(folder.path, restart).contains(40'002));
 }
 
 }  // namespace

@@ -55,6 +55,16 @@ class OneNodeServer {
     return testing::AssertionSuccess();
   }
 
+  // Of the last report.
+  std::string reason_of(const std::string& deployment) {
+    const std::lock_guard lock(mutex_);
+    return reasons_[deployment];
+  }
+  std::string problem() {
+    const std::lock_guard lock(mutex_);
+    return problem_;
+  }
+
   // Until output, or the question whether it is read, was sent so often.
   testing::AssertionResult until_posts(int count) {
     return until([&](const auto&, const auto&) { return posts_ >= count; });
@@ -67,7 +77,11 @@ class OneNodeServer {
     if (request.path == "/api/v1/agent/report") {
       states_.clear();
       const auto report = format::read_document(request.body, "the report", format::node_report_of);
-      for (const fleet::ReplicaReport& one : report.value().replicas) states_[one.key.deployment.text()] = one.state;
+      for (const fleet::ReplicaReport& one : report.value().replicas) {
+        states_[one.key.deployment.text()] = one.state;
+        reasons_[one.key.deployment.text()] = one.reason;
+      }
+      problem_ = report.value().problem;
       return to.send({200, {}, format::document({{"epoch", orders_.epoch}, {"revision", orders_.number}})});
     }
     if (request.path == "/api/v1/agent/assignments") {
@@ -90,7 +104,8 @@ class OneNodeServer {
   boost::json::array logs_;
   std::vector<http::Responder> waiting_;
   std::map<std::string, fleet::ReplicaState> states_;
-  std::string output_;
+  std::map<std::string, std::string> reasons_;
+  std::string output_, problem_;
   int posts_ = 0;
   http::Server server_;
 

@@ -144,11 +144,16 @@ ProbeAnswer ask_command(const std::vector<std::string>& command, const Probing& 
 
 }  // namespace
 
-ProbeAnswer ask(const Probe& probe, const Probing& probing) {
+ProbeAnswer ask(const Probe& probe, const Probing& probing, machine::PortOwners& owners) {
   if (!probe.command.empty()) return ask_command(probe.command, probing, probe.timeout);
   const std::optional<std::uint16_t> port = probe.port ? probe.port : probing.port;
   const std::string host = probe.port ? "127.0.0.1" : probing.host;
   const std::string url = "http://" + (host.find(':') == host.npos ? host : "[" + host + "]") + ":";
+  // Another process that has taken the port could answer, and would get no requests.
+  const bool is_checked = !probe.port && probing.port && !probing.job.empty();
+  if (is_checked)
+    if (const Result<void> checked = owners.check(*port, probing.job, probing.name); !checked)
+      return {checked.error().message};
   if (port)
     return {probe.http ? ask_http(*probe.http, url + std::to_string(*port), probe.timeout)
                        : ask_tcp(host, *port, probe.timeout)};
@@ -167,10 +172,11 @@ struct Prober::Watch {
 
   static void run(const std::shared_ptr<Watch>& self, const Probe& probe, Probed::Answers Probed::* which,
                   const std::function<void()>& changed) {
+    machine::PortOwners owners;
     std::unique_lock lock(self->mutex);
     while (!self->ends) {
       lock.unlock();
-      const auto [problem, was_asked] = ask(probe, self->probing);
+      const auto [problem, was_asked] = ask(probe, self->probing, owners);
       lock.lock();
       if (self->ends) return;
       Probed::Answers& answers = self->answers.*which;

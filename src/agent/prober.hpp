@@ -12,6 +12,7 @@
 #include "agent/step.hpp"
 #include "berth/deployment.hpp"
 #include "machine/launch.hpp"
+#include "machine/port_owner.hpp"
 
 namespace berth::agent {
 
@@ -26,14 +27,17 @@ struct Probing {
   std::string user;                // empty: the agent's own
   std::string problem;             // why such a probe cannot be asked; empty: it can
   std::string host = "127.0.0.1";  // of the port
+  // The folder of the job whose processes must have the port, and what messages call the replica. An empty folder: any
+  // process may have it.
+  std::string job = {}, name = {};
 };
 
 struct ProbeAnswer {
   std::optional<std::string> problem;  // absent: success; otherwise the failure, in a few words
   bool was_asked = true;  // false: this machine could not start a process for it; the replica may be healthy
 };
-// One probe.
-ProbeAnswer ask(const Probe& probe, const Probing& probing);
+// One probe. `owners`: of the thread.
+ProbeAnswer ask(const Probe& probe, const Probing& probing, machine::PortOwners& owners);
 
 class Prober {
  public:

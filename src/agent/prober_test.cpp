@@ -70,6 +70,10 @@ Probe command_probe(const std::string& script, Duration timeout = std::chrono::s
   probe.every = std::chrono::milliseconds(1);
   return probe;
 }
+ProbeAnswer answer_of(const Probe& probe, const Probing& probing) {
+  machine::PortOwners owners;
+  return ask(probe, probing, owners);
+}
 Probing on_port(std::uint16_t port) {
   Probing probing;
   probing.port = port;
@@ -81,11 +85,11 @@ TEST(Prober, AnHttpStatusFrom200To399IsGoodAndAnyOtherIsNot) {
   StatusServer server;
   for (const int good : {200, 204, 302, 399}) {
     server.status = good;
-    EXPECT_EQ(ask(http_probe(), on_port(server.port)).problem, std::nullopt) << good;
+    EXPECT_EQ(answer_of(http_probe(), on_port(server.port)).problem, std::nullopt) << good;
   }
   for (const int bad : {400, 404, 500, 503, 599}) {
     server.status = bad;
-    EXPECT_EQ(ask(http_probe(), on_port(server.port)).problem,
+    EXPECT_EQ(answer_of(http_probe(), on_port(server.port)).problem,
               "GET /health answers with status " + std::to_string(bad));
   }
 }
@@ -97,16 +101,16 @@ TEST(Prober, ASocketIsAskedWhereTheReplicaHasNoPort) {
   Probe tcp = http_probe();
   tcp.http.reset();
   tcp.tcp = true;
-  EXPECT_EQ(ask(tcp, probing).problem, "socket " + probing.socket + ": No such file or directory");
+  EXPECT_EQ(answer_of(tcp, probing).problem, "socket " + probing.socket + ": No such file or directory");
   http::Server server({}, [](const http::Request& request, const http::Responder& to) {
     to.send({request.path == "/health" ? 200 : 404, {}, ""});
   });
   ASSERT_TRUE(server.listen("unix:" + probing.socket));
   std::thread thread([&] { server.run(); });
-  EXPECT_EQ(ask(tcp, probing).problem, std::nullopt);
-  EXPECT_EQ(ask(http_probe(), probing).problem, std::nullopt);
+  EXPECT_EQ(answer_of(tcp, probing).problem, std::nullopt);
+  EXPECT_EQ(answer_of(http_probe(), probing).problem, std::nullopt);
   probing.port = 1;
-  EXPECT_NE(ask(tcp, probing).problem, std::nullopt) << "the port comes first";
+  EXPECT_NE(answer_of(tcp, probing).problem, std::nullopt) << "the port comes first";
   server.shutdown(std::chrono::milliseconds(0));
   thread.join();
 }
@@ -117,25 +121,25 @@ TEST(Prober, APortIsGoodWhileAProcessListensOnIt) {
   probe.timeout = std::chrono::seconds(30);
   std::optional<StatusServer> server(std::in_place);
   const std::uint16_t port = server->port;
-  EXPECT_EQ(ask(probe, on_port(port)).problem, std::nullopt);
+  EXPECT_EQ(answer_of(probe, on_port(port)).problem, std::nullopt);
   server.reset();
-  EXPECT_EQ(ask(probe, on_port(port)).problem, "port " + std::to_string(port) + ": Connection refused");
-  EXPECT_EQ(ask(http_probe(), Probing()).problem, "the replica has neither a port nor a socket");
+  EXPECT_EQ(answer_of(probe, on_port(port)).problem, "port " + std::to_string(port) + ": Connection refused");
+  EXPECT_EQ(answer_of(http_probe(), Probing()).problem, "the replica has neither a port nor a socket");
 }
 
 TEST(Prober, ACommandIsGoodIfItEndsWithStatus0InTime) {
   const Probing probing = on_port(1);
-  EXPECT_EQ(ask(command_probe("exit 0"), probing).problem, std::nullopt);
-  EXPECT_EQ(ask(command_probe("exit 3"), probing).problem, "sh ended with status 3");
-  EXPECT_EQ(ask(command_probe("kill -9 $$"), probing).problem, "sh was ended by signal 9");
-  EXPECT_EQ(ask(command_probe("exec sleep 600", std::chrono::milliseconds(50)), probing).problem,
+  EXPECT_EQ(answer_of(command_probe("exit 0"), probing).problem, std::nullopt);
+  EXPECT_EQ(answer_of(command_probe("exit 3"), probing).problem, "sh ended with status 3");
+  EXPECT_EQ(answer_of(command_probe("kill -9 $$"), probing).problem, "sh was ended by signal 9");
+  EXPECT_EQ(answer_of(command_probe("exec sleep 600", std::chrono::milliseconds(50)), probing).problem,
             "sh did not end in time");
   // Also one that has left the process group that it was started in.
-  EXPECT_EQ(ask(command_probe("exec setsid --wait sleep 600", std::chrono::milliseconds(50)), probing).problem,
+  EXPECT_EQ(answer_of(command_probe("exec setsid --wait sleep 600", std::chrono::milliseconds(50)), probing).problem,
             "sh did not end in time");
   Probe missing = command_probe("");
   missing.command = {"/no/such/program"};
-  const ProbeAnswer answer = ask(missing, probing);
+  const ProbeAnswer answer = answer_of(missing, probing);
   EXPECT_TRUE(answer.problem);
   EXPECT_TRUE(answer.was_asked) << "the deployment names a program that is not there";
 }

@@ -11,21 +11,24 @@
 
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <vector>
 
-#include "agent/replica_job.hpp"
+#include "agent/relay_broker.hpp"
 #include "agent/secrets.hpp"
 #include "machine/inherited.hpp"
 #include "machine/job_processes.hpp"
-#include "machine/port_owner.hpp"
+#include "relay/control.hpp"
 #include "relay/relay_process.hpp"
 #include "world/descriptor.hpp"
+#include "world/process_lock.hpp"
+#include "world/user_name.hpp"
 
 extern char** environ;
 
@@ -36,6 +39,8 @@ using world::Descriptor;
 
 constexpr Duration starts_within = std::chrono::seconds(20);
 constexpr int poll_ms = 100;
+constexpr const char* relay_user = "nobody";  // of a relay that root has started
+constexpr std::chrono::milliseconds killed_within{5'000};
 
 Error not_started(const std::string& why) {
   return {ErrorCode::io, "the relay cannot start: " + why, "look at the limits on processes and open files"};
@@ -64,21 +69,23 @@ void leave_parent() {
   raise_descriptor_limit();
 }
 
-// The port in "http://127.0.0.1:40001".
-std::uint16_t port_of(const std::string& address) {
-  const std::size_t colon = address.rfind(':');
-  std::uint16_t port = 0;
-  std::from_chars(address.data() + colon + 1, address.data() + address.size(), port);
-  return port;
-}
-
-Result<machine::Job> job_of(const relay::Target& target) {
-  const std::filesystem::path folder = target.job;
-  return machine::find_job(folder.parent_path(), folder.filename());
-}
-
-Error not_of(const relay::Target& target, const std::string& what) {
-  return {ErrorCode::unavailable, what + ", not to " + target.name};
+// Of root: what needs its rights is done by a broker, and the folder of relays is entered before they are given up.
+Result<relay::RelayOptions> give_up_rights(std::string& folder) {
+  const world::UserAccount account = BERTH_TRY(world::find_user(relay_user));
+  Descriptor entered(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!entered || ::fchownat(entered.get(), "", account.user, account.group, AT_EMPTY_PATH) != 0)
+    return Error{ErrorCode::io, "cannot give its folder to user " + account.name + ": " + std::strerror(errno)};
+  const auto broker = std::make_shared<Descriptor>(BERTH_TRY(start_broker()));
+  relay::RelayOptions options;
+  options.check = [broker](const relay::Target& target) {
+    Result<Descriptor> answer = ask_broker(*broker, target);
+    if (!answer && answer.error().code == ErrorCode::io) ::raise(SIGTERM);  // the agent starts another relay
+    return answer;
+  };
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || !world::become(account))
+    return Error{ErrorCode::io, "cannot become user " + account.name + ": " + std::strerror(errno)};
+  folder = "/proc/self/fd/" + std::to_string(entered.release());
+  return options;
 }
 
 std::vector<char*> pointers_to(std::vector<std::string>& texts) {
@@ -116,25 +123,6 @@ int wait_for(pid_t child, const std::stop_token& stop) {
 
 }  // namespace
 
-relay::RelayOptions checked_relay() {
-  relay::RelayOptions options;
-  options.check = [owners = std::make_shared<machine::PortOwners>()](const relay::Target& target) -> Result<void> {
-    if (target.address.starts_with("http://")) return owners->check(port_of(target.address), target.job, target.name);
-    const machine::Job job = BERTH_TRY(job_of(target));
-    const std::optional<FoundJob> found = found_job(job, real_clock().now());
-    if (!found || "unix:" + found->socket != target.address)
-      return not_of(target, "socket " + target.address + " belongs to another job");
-    return {};
-  };
-  options.check_user = [](const relay::Target& target, std::uint32_t user) -> Result<void> {
-    const machine::Job job = BERTH_TRY(job_of(target));
-    if (user != job.user)
-      return not_of(target, "socket " + target.address + " belongs to user " + std::to_string(user));
-    return {};
-  };
-  return options;
-}
-
 Result<void> run_relay_program(const RelayProgram& program) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return not_started(std::strerror(errno));
@@ -162,11 +150,23 @@ Result<void> run_relay_program(const RelayProgram& program) {
   told.close();
   leave_parent();
   relay::RelayProcessOptions options;
-  options.folder = folder;
+  options.folder = relay::relay_folder(folder);
+  ::mkdir(options.folder.c_str(), 0700);
   options.node = program.node;
   options.version = program.version;
+  options.replaces = program.replaces;
   options.log = program.log;
-  options.relay = checked_relay();
+  options.relay.check = [checks = std::make_shared<TargetChecks>()](const relay::Target& target) {
+    return (*checks)(target);
+  };
+  if (::geteuid() == 0) {
+    if (Result<relay::RelayOptions> without = give_up_rights(options.folder))
+      options.relay = *std::move(without);
+    else if (program.log)
+      program.log({format::LogLevel::warning,
+                   "the relay keeps the rights of root, since it cannot run as another user",
+                   {{"reason", without.error().to_text()}}});
+  }
   options.on_ready = [&ready] {
     static_cast<void>(::write(ready.get(), "+", 1) == 1);
     ready.close();
@@ -179,10 +179,23 @@ Result<void> run_relay_program(const RelayProgram& program) {
   std::_Exit(ran ? 0 : 1);
 }
 
-Result<void> start_relay(const AgentOptions& options, const std::stop_token& stop) {
+// The descriptor stays with the process that had the lock, even if its number is used again: who has the lock after
+// it was opened is the process that it was opened for.
+bool kill_relay(const std::string& lock_file) {
+  const std::optional<pid_t> holder = world::ProcessLock::holder(lock_file);
+  if (!holder) return false;
+  const Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, *holder, 0)));
+  if (!process || world::ProcessLock::holder(lock_file) != holder) return false;
+  if (::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0) != 0) return false;
+  pollfd ended{process.get(), POLLIN, 0};
+  return ::poll(&ended, 1, static_cast<int>(killed_within.count())) == 1;
+}
+
+Result<void> start_relay(const AgentOptions& options, bool replaces, const std::stop_token& stop) {
   // After the fork only what a signal handler may do: other threads of this process may hold any lock.
   std::vector<std::string> variables = relay_environment(options.file);
   std::vector<std::string> words{"berth", relay_verb, "--folder", options.folder, "--node", options.node.text()};
+  if (replaces) words.emplace_back(relay_replace_option);
   const std::vector<char*> environment = pointers_to(variables), arguments = pointers_to(words);
   std::fflush(nullptr);
   const pid_t child = ::fork();

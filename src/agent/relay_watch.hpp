@@ -1,6 +1,7 @@
 // Starts the relay of this node, starts it again when it has died, and keeps it up to date, on a thread of its own: a
-// relay that does not answer holds up nothing else. The relay is this program again (relay_program.hpp) and outlives
-// the agent; a new agent finds it by its socket. One without gateways has nothing to do, and is ended.
+// relay that does not answer holds up nothing else, and is killed after ten seconds. The relay is this program again
+// (relay_program.hpp) and outlives the agent; a new agent finds it by its socket, and replaces it if it is of another
+// version. One without gateways has nothing to do, and is ended.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,8 @@ class RelayWatch {
   struct Seen {
     State state = State::unknown;                    // down: it does not run, or has not answered for 2 s
     std::uint64_t number = 0;                        // of the state that it has last said to have; 0: none
-    std::map<std::string, std::uint32_t> in_flight;  // of that time, or later
+    std::map<std::string, std::uint32_t> in_flight;  // of that time, or later, also at relays that were replaced
+    std::string problem;                             // why a gateway cannot use it; empty: each can
     // Whether it has been told to drain the target, by the state of that number, and has ended its requests.
     bool is_drained(const std::string& target, std::uint64_t told) const;
   };
@@ -46,19 +48,26 @@ class RelayWatch {
   // One message to the relay. Returns when the next one is due.
   TimePoint tell(const std::stop_token& stop);
   TimePoint take(const relay::ControlAnswer& answer, const Wanted& wanted, const std::stop_token& stop);
-  bool start(const std::stop_token& stop);
+  // Ends relays that were replaced, and notes what they still have in flight.
+  void end_replaced(const std::stop_token& stop);
+  // Of a relay that did not answer in time, again and again: kills it.
+  void kill_silent(std::string_view name);
+  bool start(bool replaces, const std::stop_token& stop);
   bool is_up() const;
   void set_state(State state);
   void log(format::LogLevel level, std::string message, format::LogFields fields = {}) const;
 
   const AgentOptions& options_;
   const std::function<void()> changed_;
-  const std::string url_;
+  const std::string folder_, url_;  // of relays; of the one that runs
   Signal due_;
 
   // Of the thread alone.
   std::uint32_t starts_ = 0;  // in a row
   TimePoint next_start_{}, up_since_{}, heard_{};
+  std::map<std::string, std::uint32_t, std::less<>> unanswered_;  // requests in a row, by the name of the relay
+  // By the name of a relay that was replaced: what it has in flight, by target.
+  std::map<std::string, std::map<std::string, std::uint32_t>> replaced_;
 
   mutable std::mutex mutex_;  // guards what follows, up to the thread
   Wanted wanted_;

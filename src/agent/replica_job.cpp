@@ -203,6 +203,11 @@ Probing probing_of(const fleet::ReplicaOrder& order, const machine::Job& job, co
   const ReplicaAddress address = address_of(job);
   probing.port = address.port;
   probing.socket = address.socket;
+  // As the relay does. What gateways reach directly may be a container that the job has not started itself.
+  if (address.direct.empty()) {
+    probing.job = job.folder;
+    probing.name = to_string(order.assigned.key());
+  }
   if (address.direct == "::")
     probing.host = "::1";
   else if (!address.direct.empty() && address.direct != "0.0.0.0")

@@ -100,10 +100,11 @@ bool ServerLink::is_ordered(const fleet::ReplicaKey& key) const {
 }
 
 void ServerLink::share(std::vector<fleet::ReplicaReport> reports, ReplicaLeases leases,
-                       const std::optional<fleet::NodeOrders>& orders) {
+                       const std::optional<fleet::NodeOrders>& orders, std::string problem) {
   const std::lock_guard lock(mutex_);
-  const bool is_new = reports != reports_ || (orders && orders->number != reported_number_);
+  const bool is_new = reports != reports_ || problem != problem_ || (orders && orders->number != reported_number_);
   reports_ = std::move(reports);
+  problem_ = std::move(problem);
   leases_ = std::move(leases);
   if (orders) {
     reported_epoch_ = orders->epoch;
@@ -161,6 +162,7 @@ std::string ServerLink::report_once(http::Client& client, const std::stop_token&
   {
     const std::lock_guard lock(mutex_);
     report.replicas = reports_;
+    report.problem = problem_;
     report.epoch = reported_epoch_;
     report.orders_number = reported_number_;
     report.epoch_seen = epoch_;

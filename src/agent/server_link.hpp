@@ -39,9 +39,10 @@ class ServerLink {
   };
   Received received() const;
 
-  // What the reports say from now on; what is new is reported soon. `orders`: those that it follows from.
+  // What the reports say from now on; what is new is reported soon. `orders`: those that it follows from. `problem`: of
+  // the node.
   void share(std::vector<fleet::ReplicaReport> reports, ReplicaLeases leases,
-             const std::optional<fleet::NodeOrders>& orders);
+             const std::optional<fleet::NodeOrders>& orders, std::string problem);
 
  private:
   void log(format::LogLevel level, std::string message, format::LogFields fields = {}) const;
@@ -66,6 +67,7 @@ class ServerLink {
   std::uint64_t epoch_ = 0;  // the highest that was heard
   std::vector<fleet::ReplicaReport> reports_;
   ReplicaLeases leases_;
+  std::string problem_;
   std::uint64_t reported_epoch_ = 0, reported_number_ = 0;  // of the orders that `reports_` follow from
   std::uint64_t reports_made_ = 0;                          // used by the reporting thread
   std::string renewal_problem_;                             // used by the reporting thread

@@ -124,6 +124,7 @@ inline constexpr auto fields<fleet::NodeReport> =
                Field{"epoch", &fleet::NodeReport::epoch}.required(),
                Field{"revision", &fleet::NodeReport::orders_number}.required(),
                Field{"epoch_seen", &fleet::NodeReport::epoch_seen},
+               sentence("problem", &fleet::NodeReport::problem),
                Field{"inventory", &fleet::NodeReport::node}.required(),
                Field{"replicas", &fleet::NodeReport::replicas}.required(),
                Field{"devices", &fleet::NodeReport::devices}.up_to(fleet::node_devices_max).skip_invalid(),

@@ -128,10 +128,15 @@ Async<bool> Gateway::send(Call& call, Response response) {
 Async<bool> Gateway::handle(Link& client, Head& head, const http::Peer& peer) {
   if (head.target == relay::relay_path) {
     const std::optional<NodeId> node = options_.relay_of(head, peer);
-    if (node)
-      co_await links_.keep(client, *node, peer.credential);
-    else
+    const std::string_view protocol = head.headers.get("upgrade").value_or("");
+    if (!node) {
       co_await client.write("HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    } else if (protocol != relay::relay_protocol) {
+      if (options_.on_other_protocol) options_.on_other_protocol(*node, protocol);
+      co_await client.write(relay::protocol_refusal());
+    } else {
+      co_await links_.keep(client, *node, peer.credential);
+    }
     co_return false;
   }
   Call call{client, head, peer};

@@ -29,6 +29,8 @@ namespace berth::gateway {
 struct GatewayOptions {
   // The node whose relay may have this connection; absent: it is not the relay of a node.
   std::function<std::optional<NodeId>(const http::Head& head, const http::Peer& peer)> relay_of;
+  // The relay of the node uses this protocol, and is refused.
+  std::function<void(const NodeId& node, std::string_view protocol)> on_other_protocol = nullptr;
   std::size_t peek_bytes = 256 * 1024;            // of one body
   std::size_t peek_bytes_all = 64 * 1024 * 1024;  // of all bodies at a time, and half of it of those of one caller
   std::chrono::milliseconds relay_time{2'000};    // for a connection to a node or a replica

@@ -245,6 +245,11 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
     return proven.empty() ? std::nullopt : std::optional(NodeId(proven.substr(0, proven.find(' '))));
   };
   gateway_options.client_time = options.limits.client_time;
+  std::set<NodeId> of_other_protocol;  // which were logged
+  gateway_options.on_other_protocol = [&](const NodeId& node, std::string_view protocol) {
+    if (of_other_protocol.insert(node).second)
+      options.log({LogLevel::warning, relay::protocol_problem("the relay of node " + node.text(), protocol)});
+  };
   AccessLog access_log(options.access_lines, options.log);
   gateway_options.on_ended = [&](const fleet::RequestRecord& record) { access_log.ended(record, real_clock().now()); };
   gateway.emplace(server.loop(), std::move(gateway_options));

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include <cerrno>
 #include <cstring>
 #include <future>
@@ -518,6 +520,31 @@ TEST(Gateway, BodiesThatOneCallerDoesNotFinishTakeNoMemoryFromAnother) {
   for (int i = 0; i < 20; ++i) EXPECT_EQ(status(quick), 200);
   for (const int client : clients) ::close(client);
   EXPECT_TRUE(eventually([&] { return status(slow) == 200; }));
+}
+
+TEST(Gateway, ARelayWithAnotherProtocolIsRefusedAndNamed) {
+  std::vector<std::string> named;
+  GatewayOptions options;
+  options.on_other_protocol = [&](const NodeId& node, std::string_view protocol) {
+    named.push_back(node.text() + " " + std::string(protocol));
+  };
+  Replica a("a");
+  Fleet fleet(options);
+  fleet.add("a", {a.url()}).serving.path = "/a";
+  fleet.apply();
+  const int client = sent(fleet.url(),
+                          "POST /.berth/relay HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\n"
+                          "upgrade: berth-relay-0\r\nx-berth-node: n2\r\ncontent-length: 0\r\n\r\n");
+  std::string answer;
+  std::array<char, 1024> part{};
+  for (ssize_t got = 0; (got = ::recv(client, part.data(), part.size(), 0)) > 0;)
+    answer.append(part.data(), static_cast<std::size_t>(got));
+  ::close(client);
+  EXPECT_EQ(answer,
+            "HTTP/1.1 426 Upgrade Required\r\nconnection: upgrade, close\r\nupgrade: berth-relay-1\r\n"
+            "content-length: 0\r\n\r\n");
+  EXPECT_EQ(named, std::vector<std::string>{"n2 berth-relay-0"});
+  EXPECT_EQ(fleet.ask("/a", "hello").body, "hello");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,10 +36,18 @@ struct Listener {
   Listener(asio::io_context& context, Listening opened, ListenAddress wanted)
       : acceptor(context), address(std::move(opened.address)), asked(std::move(wanted)), retry(context) {
     acceptor.assign(asio::generic::stream_protocol(opened.family, 0), opened.descriptor);
+    if (!asked.path.empty()) lstat(asked.path.c_str(), &file);
+  }
+  // After the socket was moved, another server may have made one with this name.
+  bool has_file() const {
+    struct stat now{};
+    return !asked.path.empty() && lstat(asked.path.c_str(), &now) == 0 && now.st_ino == file.st_ino &&
+           now.st_dev == file.st_dev;
   }
   Acceptor acceptor;
   std::string address;
   ListenAddress asked;
+  struct stat file{};  // of a Unix socket
   asio::steady_timer retry;
   std::shared_ptr<asio::ssl::context> tls;
 };
@@ -168,7 +177,7 @@ struct Server::State {
     ErrorValue ignored;
     listener.acceptor.close(ignored);
     listener.retry.cancel();
-    if (!listener.asked.path.empty()) unlink(listener.asked.path.c_str());
+    if (listener.has_file()) unlink(listener.asked.path.c_str());
   }
 
   void wait_for_signal(asio::signal_set& set, std::function<void(int)> function) {

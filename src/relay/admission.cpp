@@ -21,7 +21,7 @@ Admission::Answer Admission::admit(std::string_view name) {
   if (found == entries_.end() || !found->second.is_listed) return Answer::unknown;
   Entry& entry = found->second;
   if (entry.target.is_draining) return Answer::draining;
-  if (entry.in_flight >= entry.target.concurrent_max) return Answer::full;
+  if (entry.in_flight + entry.target.in_flight_elsewhere >= entry.target.concurrent_max) return Answer::full;
   ++entry.in_flight;
   return Answer::admitted;
 }
@@ -35,7 +35,8 @@ void Admission::end(std::string_view name) {
 Admission::Load Admission::load(std::string_view name) const {
   const auto found = entries_.find(name);
   if (found == entries_.end()) return {};
-  return {found->second.in_flight, found->second.target.concurrent_max};
+  const Target& target = found->second.target;
+  return {found->second.in_flight + target.in_flight_elsewhere, target.concurrent_max};
 }
 
 const Target* Admission::find(std::string_view name) const {

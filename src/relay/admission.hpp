@@ -15,8 +15,9 @@ struct Target {
   std::string name;     // "chat/0#17"
   std::string address;  // "unix:/run/.../socket" or "http://127.0.0.1:40001"
   std::uint32_t concurrent_max = 1;
-  bool is_draining = false;  // takes no new requests; those in flight go on
-  std::string job = {};      // the folder of its job, by which it is known whose socket it is
+  bool is_draining = false;               // takes no new requests; those in flight go on
+  std::string job = {};                   // the folder of its job, by which it is known whose socket it is
+  std::uint32_t in_flight_elsewhere = 0;  // at a relay that this one has replaced
   friend bool operator==(const Target&, const Target&) = default;
 };
 

@@ -14,10 +14,20 @@
 
 namespace berth::relay {
 
-// The socket of the relay in the folder of its agent, and its requests: PUT a Control, answered with a ControlAnswer;
-// POST ends the relay after the requests in flight.
-std::string control_url(const std::string& folder);
-inline constexpr const char *targets_path = "/targets", *end_path = "/end";
+// The folder of the relays of an agent. Where the agent is root it belongs to the user that relays run as.
+std::string relay_folder(const std::string& agent_folder);
+// A relay listens on a socket there, and holds a lock beside it as long as it runs. Both names begin with this one, or
+// with that of a relay that another has replaced.
+inline constexpr std::string_view current_relay = "control";
+std::string name_of_replaced(std::int64_t process);
+std::string control_url(const std::string& folder, std::string_view name = current_relay);
+std::string lock_file(const std::string& folder, std::string_view name = current_relay);
+// The names of relays that were replaced; some may have ended.
+std::vector<std::string> replaced_relays(const std::string& folder);
+
+// Its requests: PUT a Control; POST makes it leave its name to another relay and go on meanwhile, or ends it after the
+// requests in flight. PUT and end are answered with a ControlAnswer.
+inline constexpr const char *targets_path = "/targets", *leave_path = "/leave", *end_path = "/end";
 
 struct GatewayAddress {
   std::string name;
@@ -35,6 +45,7 @@ struct Control {
 struct ControlAnswer {
   std::map<std::string, std::uint32_t> in_flight;  // by target, also of those that are not listed any more
   std::string version;                             // of the relay's berth
+  std::string problem = {};                        // why a gateway cannot use it; empty: each can
   friend bool operator==(const ControlAnswer&, const ControlAnswer&) = default;
 };
 

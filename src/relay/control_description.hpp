@@ -10,9 +10,12 @@ namespace berth::world {
 
 template <>
 inline constexpr auto fields<relay::Target> =
-    std::tuple{Field{"name", &relay::Target::name}.required(), Field{"address", &relay::Target::address}.required(),
+    std::tuple{Field{"name", &relay::Target::name}.required(),
+               Field{"address", &relay::Target::address}.required(),
                Field{"concurrent_max", &relay::Target::concurrent_max}.required(),
-               Field{"is_draining", &relay::Target::is_draining}, Field{"job", &relay::Target::job}};
+               Field{"is_draining", &relay::Target::is_draining},
+               Field{"job", &relay::Target::job},
+               Field{"in_flight_elsewhere", &relay::Target::in_flight_elsewhere}};
 
 template <>
 inline constexpr auto fields<relay::GatewayAddress> = std::tuple{Field{"name", &relay::GatewayAddress::name}.required(),
@@ -24,8 +27,8 @@ inline constexpr auto fields<relay::Control> = std::tuple{Field{"targets", &rela
                                                           Field{"gateways", &relay::Control::gateways}.required()};
 
 template <>
-inline constexpr auto fields<relay::ControlAnswer> =
-    std::tuple{Field{"in_flight", &relay::ControlAnswer::in_flight}.required(),
-               Field{"version", &relay::ControlAnswer::version}.required()};
+inline constexpr auto fields<relay::ControlAnswer> = std::tuple{
+    Field{"in_flight", &relay::ControlAnswer::in_flight}.required(),
+    Field{"version", &relay::ControlAnswer::version}.required(), Field{"problem", &relay::ControlAnswer::problem}};
 
 }  // namespace berth::world

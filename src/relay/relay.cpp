@@ -39,15 +39,6 @@ http::Headers told(std::string_view header, std::string_view why) {
   return headers;
 }
 
-// Of the process that listens on the other side of a Unix socket.
-std::uint32_t user_behind(Link& link) {
-  ucred process{};
-  socklen_t size = sizeof process;
-  const bool is_told =
-      ::getsockopt(link.wire().socket().native_handle(), SOL_SOCKET, SO_PEERCRED, &process, &size) == 0;
-  return is_told ? process.uid : static_cast<std::uint32_t>(-1);
-}
-
 }  // namespace
 
 // One connection to a gateway.
@@ -67,6 +58,7 @@ struct Relay::Gateway {
   std::size_t wanted = 0;             // that it has asked for and that are not open yet
   std::chrono::milliseconds wait{0};  // after the last failure
   TimePoint again{};                  // not before
+  std::string problem;                // why it cannot use this relay
   http::Signal wake;                  // a connection is busy or over, or the gateway is not wanted any more
   std::optional<http::Running> running;
 };
@@ -146,12 +138,24 @@ Async<bool> Relay::begin(Gateway& gateway, Connection& connection) {
   Head answer;
   link.wire().read_by(real_clock().now() + options_.connect_time);
   const Outcome outcome = co_await link.read_response(answer, Link::head_bytes_max, false);
-  if (outcome != Outcome::done || answer.status != 101) co_return false;
+  if (outcome != Outcome::done) co_return false;
+  // One that does not know this protocol must get no connection that it would misunderstand.
+  const std::string_view theirs = answer.headers.get("upgrade").value_or("");
+  gateway.problem.clear();
+  if (answer.status == 426 || (answer.status == 101 && theirs != relay_protocol))
+    gateway.problem = protocol_problem("the gateway at " + gateway.dialer.url().authority, theirs);
+  if (answer.status != 101 || !gateway.problem.empty()) co_return false;
   link.wire().notice_loss(http::peer_lost_time);
   link.wire().read_by(TimePoint::max());
   link.wire().write_by(TimePoint::max());
   connection.link = *std::move(connected);
   co_return true;
+}
+
+std::string Relay::problem() const {
+  for (const Gateway& gateway : gateways_)
+    if (gateway.is_wanted && !gateway.problem.empty()) return gateway.problem;
+  return {};
 }
 
 // An answer that was sent may still wait in the gateway for a client that reads slowly: what is idle here is busy
@@ -191,6 +195,8 @@ Async<void> Relay::serve(Gateway& gateway, Connection& connection) {
     open_more(gateway, head);
     const bool is_kept = co_await pass_on(link, head);
     goes_on = is_kept && gateway.is_wanted && !is_draining_;
+    // The gateway may have sent the next request already.
+    if (is_kept && !goes_on) co_await end(link);
   }
   connection.link.reset();
   connection.is_idle = false;
@@ -235,9 +241,16 @@ Async<std::unique_ptr<Link>> Relay::connect(const Target& target, std::string& p
   std::unique_ptr<Link> idle = idle_.take(pool_of(target));
   if (idle) co_return std::move(idle);
   if (options_.check) {
-    if (const auto checked = options_.check(target); !checked) {
+    Result<world::Descriptor> checked = options_.check(target);
+    if (!checked) {
       problem = checked.error().message;
       co_return nullptr;
+    }
+    if (*checked) {
+      http::Socket socket(loop_.context);
+      http::ErrorValue error;
+      socket.assign(http::asio::generic::stream_protocol(AF_UNIX, 0), checked->release(), error);
+      co_return std::make_unique<Link>(std::make_unique<http::Wire>(loop_, std::move(socket)));
     }
   }
   Result<http::Dialer> dialer = http::Dialer::create({.url = target.address});
@@ -250,20 +263,13 @@ Async<std::unique_ptr<Link>> Relay::connect(const Target& target, std::string& p
     problem = connected.error().message;
     co_return nullptr;
   }
-  if (options_.check_user && dialer->url().kind == http::Url::Kind::unix_socket) {
-    const auto checked = options_.check_user(target, user_behind(**connected));
-    if (!checked) {
-      problem = checked.error().message;
-      co_return nullptr;
-    }
-  }
   co_return *std::move(connected);
 }
 
 Async<bool> Relay::pass_on(Link& link, Head& head) {
   const std::string name(head.headers.get(header_target).value_or(""));
   const bool waits = head.headers.get("expect").has_value();
-  const Admission::Answer answer = admission_.admit(name);
+  const Admission::Answer answer = is_draining_ ? Admission::Answer::draining : admission_.admit(name);
   if (answer != Admission::Answer::admitted) {
     co_return co_await refuse(link, head, 503, told(header_refused, to_string(answer)));
   }

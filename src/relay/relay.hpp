@@ -19,6 +19,7 @@
 #include "http/link.hpp"
 #include "http/loop.hpp"
 #include "relay/admission.hpp"
+#include "world/descriptor.hpp"
 
 namespace berth::relay {
 
@@ -31,11 +32,9 @@ inline constexpr std::string_view header_target = "x-berth-to",  // of a request
 
 struct RelayOptions {
   std::string node = {};
-  // Before each new connection to a replica: whether what listens there belongs to it. An error is not passed on.
-  std::function<Result<void>(const Target& target)> check = nullptr;
-  // After each connection to a Unix socket, whose path may have become a link to another: whether the user that listens
-  // there is the replica's. Likewise.
-  std::function<Result<void>(const Target& target, std::uint32_t user)> check_user = nullptr;
+  // Before each new connection to a replica: whether what listens there belongs to it. Of a Unix socket it may return
+  // the connection; otherwise the relay connects. An error is not passed on.
+  std::function<Result<world::Descriptor>(const Target& target)> check = nullptr;
   // Connections to each gateway on which no request is; a burst of more waits for the next one.
   std::size_t spare = 4;
   std::size_t connections_max = 1024;  // to each gateway
@@ -59,8 +58,10 @@ class Relay {
   // All gateways; those that are not named any more get no new connections, and requests in flight end as usual.
   void set_gateways(const std::vector<http::ClientOptions>& gateways);
   const Admission& admission() const { return admission_; }
+  // Why a gateway cannot use this relay; empty: each can, as far as it is known.
+  std::string problem() const;
 
-  // Requests in flight go on; returns when they have ended.
+  // Takes no more requests at once; those in flight go on. Returns when they have ended.
   http::Async<void> drain();
 
  private:

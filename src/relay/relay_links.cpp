@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "world/printable.hpp"
+
 namespace berth::relay {
 
 using http::Async;
@@ -15,8 +17,20 @@ constexpr std::size_t idle_many = 16;
 constexpr Duration idle_time = std::chrono::seconds(60);
 // Fewer than these are too few; a long line gets so many at a time.
 constexpr std::size_t idle_few = 4, missing_max = 64;
+constexpr std::size_t protocol_bytes_max = 64;  // of what another side calls its protocol, in messages
 
 }  // namespace
+
+std::string protocol_problem(const std::string& who, std::string_view theirs) {
+  return who + " uses the relay protocol \"" + world::printable(theirs.substr(0, protocol_bytes_max)) +
+         "\", and this berth uses \"" + std::string(relay_protocol) +
+         "\", so no requests pass between them; upgrade the older berth";
+}
+
+std::string protocol_refusal() {
+  return "HTTP/1.1 426 Upgrade Required\r\nconnection: upgrade, close\r\nupgrade: " + std::string(relay_protocol) +
+         "\r\ncontent-length: 0\r\n\r\n";
+}
 
 Async<void> RelayLinks::keep(Link& link, const NodeId& node, std::string credential) {
   std::string text = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: ";

@@ -20,6 +20,10 @@ namespace berth::relay {
 
 // What a relay asks for, as the protocol of an upgrade, and where.
 inline constexpr std::string_view relay_protocol = "berth-relay-1", relay_path = "/.berth/relay";
+// A sentence about a gateway or a relay that uses another protocol: "berth-relay-2", or text that it has chosen.
+std::string protocol_problem(const std::string& who, std::string_view theirs);
+// The answer to a relay with another protocol.
+std::string protocol_refusal();
 
 class RelayLinks {
  public:

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <csignal>
 #include <filesystem>
 #include <mutex>
@@ -65,11 +67,11 @@ TEST(RelayControl, IsJsonThatEachSideReadsAsTheOtherWroteIt) {
                         {{"g1", "http://10.0.0.5:8081", "berth_secret"}}};
   EXPECT_EQ(to_text(control),
             "{\"schema\":1,\"targets\":[{\"name\":\"chat/0#17\",\"address\":\"http://127.0.0.1:40001\","
-            "\"concurrent_max\":8,\"is_draining\":true,\"job\":\"/jobs/j1\"}],"
+            "\"concurrent_max\":8,\"is_draining\":true,\"job\":\"/jobs/j1\",\"in_flight_elsewhere\":0}],"
             "\"gateways\":[{\"name\":\"g1\",\"url\":\"http://10.0.0.5:8081\",\"key\":\"berth_secret\"}]}");
   EXPECT_EQ(read_control(to_text(control)).value(), control);
   const ControlAnswer answer{{{"chat/0#17", 2}}, "0.1.0"};
-  EXPECT_EQ(to_text(answer), "{\"schema\":1,\"in_flight\":{\"chat/0#17\":2},\"version\":\"0.1.0\"}");
+  EXPECT_EQ(to_text(answer), "{\"schema\":1,\"in_flight\":{\"chat/0#17\":2},\"version\":\"0.1.0\",\"problem\":\"\"}");
   EXPECT_EQ(read_control_answer(to_text(answer)).value(), answer);
   EXPECT_EQ(read_control("{\"targets\":[],\"gateways\":[{\"name\":\"g\",\"url\":1,\"key\":\"berth_secret\"}]}")
                 .error()
@@ -110,7 +112,7 @@ TEST(RelayProcess, TellsWhatIsInFlightAndEndsAfterIt) {
   writer.close();
   EXPECT_EQ(stream.get(), "all of it");
   EXPECT_TRUE(relay.join());
-  EXPECT_FALSE(std::filesystem::exists(folder.path / "relay.socket"));
+  EXPECT_FALSE(std::filesystem::exists(folder.path / "control"));
 }
 
 TEST(RelayProcess, AnEndDoesNotWaitForARequestForEver) {
@@ -138,6 +140,39 @@ TEST(RelayProcess, OneRunsPerFolder) {
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, ErrorCode::already_exists);
   EXPECT_EQ(relay.put({}), (ControlAnswer{{}, "test"})) << "the first one goes on";
+}
+
+TEST(RelayProcess, LeavesItsPlaceToAnotherAndFinishesItsRequests) {
+  const world::TestFolder folder;
+  std::promise<http::Stream> begun;
+  Running slow({}, [&](const http::Request&, const http::Responder& to) { begun.set_value(to.stream({})); });
+  TestGateway gateway;
+  RunningRelay old(folder.path);
+  const Control control{{{"a/0#1", slow.url, 1, false}}, {{"g", gateway.url(), ""}}};
+  old.put(control);
+  std::future<std::string> stream = std::async(std::launch::async, [&] { return gateway.read_stream("a/0#1"); });
+  const http::Stream writer = begun.get_future().get();
+
+  RelayProcessOptions options;
+  options.replaces = true;
+  options.drain_max = 0ms;  // but for those that were replaced
+  RunningRelay next(folder.path, options);
+  const std::vector<std::string> replaced = replaced_relays(folder.path);
+  ASSERT_EQ(replaced, std::vector{name_of_replaced(::getpid())});
+  EXPECT_EQ(gateway.ask("a/0#1")->headers.get(header_refused), "full") << "it still takes requests";
+  const auto ended = http::Client::create({.url = control_url(folder.path, replaced[0])})->request("POST", end_path);
+  EXPECT_EQ(read_control_answer(ended->body).value().in_flight.at("a/0#1"), 1U);
+  EXPECT_EQ(next.put({{{"a/0#1", slow.url, 1, false, "", 1}}, {{"g", gateway.url(), ""}}}).in_flight.at("a/0#1"), 0U);
+  const auto answer = gateway.ask("a/0#1");
+  EXPECT_EQ(answer->headers.get(header_refused), "full") << "of what both have";
+  EXPECT_EQ(answer->headers.get(header_load), "1/1");
+  EXPECT_FALSE(old.has_ended());
+  writer.write("all of it");
+  writer.close();
+  EXPECT_EQ(stream.get(), "all of it");
+  EXPECT_TRUE(old.join());
+  EXPECT_TRUE(replaced_relays(folder.path).empty());
+  EXPECT_EQ(next.put({}), (ControlAnswer{{}, "test"})) << "its socket is still there";
 }
 
 TEST(RelayProcess, RefusesWhatIsNotAControlMessageAndKeepsItsState) {

@@ -2,6 +2,8 @@
 #include "relay/relay.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -40,7 +42,11 @@ class TestRelay {
   }
   ~TestRelay() {
     running_.end(0ms);
+    draining_.reset();
     relay_.reset();
+  }
+  void drain() {
+    running_.on_thread([&] { return draining_.emplace(relay_->drain()), 0; });
   }
   void set(std::vector<Target> targets, const std::vector<std::string>& gateways) {
     running_.on_thread([&] {
@@ -51,6 +57,9 @@ class TestRelay {
       return 0;
     });
   }
+  std::string problem() {
+    return running_.on_thread([&] { return relay_->problem(); });
+  }
   std::map<std::string, std::uint32_t> in_flight() {
     return running_.on_thread([&] { return relay_->admission().in_flight(); });
   }
@@ -58,6 +67,7 @@ class TestRelay {
  private:
   Running running_;
   std::optional<Relay> relay_;
+  std::optional<http::Running> draining_;
 };
 
 TEST(Relay, ReplicasAreReachedThroughConnectionsThatTheNodeOpens) {
@@ -174,15 +184,37 @@ TEST(Relay, ADrainingReplicaFinishesItsRequestsAndTakesNoMore) {
   EXPECT_EQ(gateway.ask("a/0#1")->headers.get(header_refused), "unknown");
 }
 
+TEST(Relay, OneThatEndsAnswersTheNextRequestOnAConnectionThatItHasJustUsed) {
+  std::promise<http::Responder> begun;
+  Running slow({}, [&](const http::Request&, const http::Responder& responder) { begun.set_value(responder); });
+  Running server({}, replica("a"));
+  TestGateway gateway;
+  TestRelay relay({.connections_max = 1}), next;
+  relay.set({{"a/0#1", slow.url, 2, false}}, {gateway.url()});
+  const auto ask = [&] { return gateway.ask("a/0#1"); };
+  auto first = std::async(std::launch::async, ask);
+  const http::Responder responder = begun.get_future().get();
+  relay.drain();
+  auto second = std::async(std::launch::async, ask);
+  EXPECT_TRUE(eventually([&] { return gateway.missing() == 5; })) << "it waits for the connection";
+  responder.send({200, {}, "done"});
+  EXPECT_EQ(first.get()->body, "done");
+  next.set({{"a/0#1", server.url, 2, false}}, {gateway.url()});
+  const auto answer = second.get();
+  ASSERT_TRUE(answer) << answer.error().to_text();
+  // Where the gateway saw that the relay ends before it sent the request, the next relay has it.
+  EXPECT_TRUE(answer->headers.get(header_refused) == "draining" || answer->body == "hello") << answer->status;
+}
+
 TEST(Relay, AReplicaThatDoesNotAnswerIsTold) {
   std::string gone;
   {
     gone = Running({}, replica("gone")).url;
   }
   TestGateway gateway;
-  TestRelay relay({.check = [](const Target& target) -> Result<void> {
+  TestRelay relay({.check = [](const Target& target) -> Result<world::Descriptor> {
     if (target.name == "b/0#2") return Error{ErrorCode::unavailable, "the port belongs to another process"};
-    return {};
+    return world::Descriptor();
   }});
   relay.set({{"a/0#1", gone, 3, false}, {"b/0#2", gone, 3, false}}, {gateway.url()});
   const auto answer = gateway.ask("a/0#1");
@@ -194,19 +226,48 @@ TEST(Relay, AReplicaThatDoesNotAnswerIsTold) {
   EXPECT_EQ(gateway.ask("b/0#2")->headers.get(header_failed), "the port belongs to another process");
 }
 
-TEST(Relay, TheUserBehindAUnixSocketIsChecked) {
+TEST(Relay, TheCheckMayHaveConnectedAlready) {
   const world::TestFolder folder;
-  const std::string url = "unix:" + (folder.path / "socket").string();
+  const std::string path = folder.path / "socket";
   Running server({}, replica("a"));
-  ASSERT_TRUE(server.on_thread([&] { return server.server.listen(url).has_value(); }));
+  ASSERT_TRUE(server.on_thread([&] { return server.server.listen("unix:" + path).has_value(); }));
   TestGateway gateway;
-  TestRelay relay({.check_user = [](const Target& target, std::uint32_t user) -> Result<void> {
-    if (user == ::geteuid() && target.name == "a/0#1") return {};
-    return Error{ErrorCode::unavailable, "user " + std::to_string(user)};
+  TestRelay relay({.check = [&](const Target&) -> Result<world::Descriptor> {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, path.size());
+    world::Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    return socket;
   }});
-  relay.set({{"a/0#1", url, 3, false}, {"b/0#2", url, 3, false}}, {gateway.url()});
-  EXPECT_EQ(gateway.ask("a/0#1")->status, 200);
-  EXPECT_EQ(gateway.ask("b/0#2")->headers.get(header_failed), "user " + std::to_string(::geteuid()));
+  relay.set({{"a/0#1", "unix:/nowhere", 3, false}}, {gateway.url()});
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(gateway.ask("a/0#1")->status, 200);
+}
+
+TEST(Relay, AGatewayWithAnotherProtocolGetsNoConnectionsAndIsNamed) {
+  Running server({}, replica("a"));
+  TestGateway gateway;
+  for (const std::string answer : {"101 Switching Protocols", "426 Upgrade Required"}) {
+    std::atomic<int> asked = 0;
+    const auto upgrade = [&](http::Link& link, http::Head& head, const http::Peer&) -> http::Async<bool> {
+      EXPECT_EQ(head.headers.get("upgrade"), relay_protocol);
+      ++asked;
+      co_await link.write("HTTP/1.1 " + answer + "\r\nconnection: upgrade\r\nupgrade: berth-relay-2\r\n" +
+                          (answer.starts_with("426") ? "content-length: 0\r\n\r\n" : "\r\n"));
+      const http::Link::Piece piece = co_await link.read_raw();
+      EXPECT_NE(piece.outcome, http::Link::Outcome::done) << "the relay closes the connection";
+      co_return false;
+    };
+    Running other({}, http::Server::Proxy(upgrade));
+    TestRelay relay;
+    relay.set({{"a/0#1", server.url, 1, false}}, {gateway.url(), other.url});
+    const std::string problem = other.url.substr(7) + " uses the relay protocol \"berth-relay-2\"";
+    EXPECT_TRUE(eventually([&] { return asked > 1 && relay.problem().find(problem) != std::string::npos; }))
+        << relay.problem();
+    EXPECT_EQ(gateway.ask("a/0#1")->status, 200) << "others are served";
+    relay.set({}, {gateway.url()});
+    EXPECT_EQ(relay.problem(), "");
+  }
 }
 
 TEST(Relay, ALargeBodyIsSentAfterItWasAdmitted) {

@@ -89,6 +89,9 @@ class TestGateway {
   std::size_t idle() {
     return running_.on_thread([this] { return links_.idle(NodeId("n1")); });
   }
+  std::size_t missing() {
+    return running_.on_thread([this] { return links_.missing(NodeId("n1")); });
+  }
   Result<http::Response> ask(const std::string& target, const std::string& body = "hello") const {
     return http::Client::create({.url = url()})
         ->request("POST", "/path", body, {.headers = {{std::string(header_target), target}, {"x-berth-other", "1"}}});

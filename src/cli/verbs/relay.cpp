@@ -14,6 +14,7 @@ namespace {
 
 struct Arguments {
   std::string folder, node;
+  bool replaces = false;
 };
 
 int run_relay_verb(const Arguments& arguments) {
@@ -25,7 +26,8 @@ int run_relay_verb(const Arguments& arguments) {
   if (const auto folder = world::private_folder(arguments.folder, world::IfMissing::accept); !folder)
     return print_error(folder.error());
   const format::Log log = log_to_stderr({}, {{"component", "relay"}, {"actor", "node:" + arguments.node}});
-  const Result<void> started = agent::run_relay_program({arguments.folder, arguments.node, agent_version(), log});
+  const Result<void> started =
+      agent::run_relay_program({arguments.folder, arguments.node, agent_version(), arguments.replaces, log});
   return started ? world::done : print_error(started.error());
 }
 
@@ -37,6 +39,8 @@ void add_relay(const Verb& command) {
   verb.option("--folder", "FOLDER", &arguments->folder, "the folder of the agent that tells it what to do",
               {.required = true});
   verb.option("--node", "NAME", &arguments->node, "name of the node, for gateways", {.required = true});
+  verb.flag(agent::relay_replace_option, arguments->replaces,
+            "take the place of the relay that runs for this agent, which finishes its requests");
   verb.footer(
       {"Agents start it; there is no need to start it by hand. It runs in the background, one for each agent, and goes "
        "on when its agent is stopped or killed, so that requests in flight are not disturbed. SIGTERM ends it after "
