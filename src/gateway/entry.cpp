@@ -70,6 +70,7 @@ std::optional<Response> Gateway::authenticate(Call& call) {
                                      [](const auto& item) { return item.second.serving.open; });
     if (call.peer.is_loopback && is_open && is_from_here(call)) {
       call.caller = "local";
+      call.may_know = true;
       return std::nullopt;
     }
     return error_response(401, "no_key", "this request needs a key",
@@ -102,6 +103,7 @@ std::optional<Response> Gateway::authenticate(Call& call) {
   }
   call.weight = caller.weight;
   call.may_call = caller.deployment;
+  call.may_know = caller.may_explain;
   return std::nullopt;
 }
 

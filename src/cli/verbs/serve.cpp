@@ -89,7 +89,9 @@ Result<void> start_gateway(const server::ServerFile& settings, const ServeArgume
     words.emplace_back("--access-log");
     words.push_back(*settings.access_log);
   }
-  gateway.emplace(folder, std::move(words), options.log);
+  // An event is logged, too.
+  gateway.emplace(folder, std::move(words),
+                  [note = serving.note_gateway](const format::LogRecord& record) { note(record.message); });
   return {};
 }
 
