@@ -104,7 +104,7 @@ class Events(Gateway):
 
     def test_routes_that_conflict_are_refused_or_an_event(self):
         same = [self.loaded(name, replicas=1, serving={"path": "/same"}) for name in ("one", "two")]
-        self.assertRefused(self.command("apply", self.write_project(*same)), 2, "/same")
+        self.assertRefused(self.command("apply", self.write_project(*same)), 2, "ask for the same requests")
         self.apply(*[self.loaded(name, replicas=1, model="llama") for name in ("one", "two")], wait=False)
         project = next(one["subject"] for one in self.get("events?limit=1000")["events"] if one["kind"] == "applied")
         event, = self.until_event(project, "llama")
