@@ -54,7 +54,16 @@ class Observed(Gateway):
             traffic = self.deployment().get("traffic", {})
             return traffic.get("requests_per_s", 0) > 0 and traffic.get("first_byte_s_p99", 0) > 0
         self.until(has_rate, lambda: self.deployment())
-        self.assertRegex(self.command("endpoints").stdout, r"(?m)^app +[\d.]+ ")
+        listed = self.command("endpoints").stdout
+        self.assertRegex(listed, r"(?m)^app +[\d.]+ ")
+        self.assertRegex(listed, rf"(?m)^{caller} +me +app +[\d.]+ +0 ")
+        shown, = [one for one in self.get("endpoints")["callers"] if one["id"] == caller]
+        self.assertEqual((shown["name"], shown["deployment"]), ("me", "app"))
+        self.assertGreater(shown["traffic"]["total_s_p99"], 0)
+        for name in ("berth_caller_first_byte_seconds", "berth_caller_request_seconds"):
+            self.until(lambda name=name: (self.metric(name, caller=caller, quantile="0.99") or 0) > 0, name)
+        self.assertEqual(self.metric("berth_caller_requests_waiting", caller=caller), 0)
+        self.assertEqual(self.metric("berth_caller_request_retries_total", caller=caller), 0)
 
         shown = self.command("why", "request", "order-7")
         self.assertRegex(shown.stdout, r"request order-7 was answered with 200 by app/[01]#\d+\n")
@@ -112,6 +121,39 @@ class Observed(Gateway):
             os.kill(gateway, signal.SIGCONT)
         self.until(lambda: "traffic" in self.deployment(), "it reports again")
 
+    def test_what_ends_in_a_gateway_that_another_has_replaced_is_counted_once(self):
+        self.add_nodes("a")
+        self.apply(self.app(replicas=1))
+        self.until_answered("/app/x", 1)
+        got = {}
+
+        def read():
+            got["status"], got["text"], _ = self.ask_for("/app/slow/200", headers={"x-request-id": "long"})
+        thread = threading.Thread(target=read)
+        thread.start()
+        answered = {"deployment": "app", "outcome": "2xx"}
+        self.until(lambda: (self.metric("berth_requests_in_flight", deployment="app") or 0) == 1, "the stream")
+        old = self.process_of("berth gateway ")
+        self.until(lambda: self.metric("berth_requests_total", **answered), "the metrics")
+        self.replace_gateway()
+        self.until(lambda: "leaving=" in self.ask("GET", "/metrics")[2], "the old one reports")
+        self.assertEqual(self.deployment()["traffic"]["in_flight"], 1, "the stream of the old one")
+        self.assertTrue(self.get("endpoints")["gateways"][0]["reports"])
+        self.assertEqual(self.ask_for("/app/x", headers={"x-request-id": "short"})[0], 200)
+
+        def leaving():
+            return sum(float(line.rsplit(" ", 1)[1]) for line in self.ask("GET", "/metrics")[2].splitlines()
+                       if line.startswith("berth_requests_total{") and "leaving=" in line and 'outcome="2xx"' in line)
+        before = leaving()
+        self.assertGreater(before, 0)
+        self.until(lambda: leaving() == before + 1, self.situation)
+        thread.join()
+        self.assertWhole(got, 200)
+        self.until(lambda: self.command("why", "request", "long").returncode == 0, "its record")
+        self.assertIn("was answered with 200", self.command("why", "request", "long").stdout)
+        self.assertIn("was answered with 200", self.command("why", "request", "short").stdout)
+        self.until(lambda: old not in self.processes(), "the old one has ended")
+        self.until(lambda: self.metric("berth_requests_total", **answered) == 1, "those of the new one alone")
 
     def test_a_report_is_bounded_and_taken_from_gateways_alone(self):
         own = next(pathlib.Path(self.folder).rglob("gateway-*/*/credential")).read_text().strip()

@@ -265,6 +265,33 @@ class Replicas(Peers):
         self.start_nginx(self.start_echo())
         self.assertEchoes("/static/socket")
 
+    @needs("nginx")
+    def test_nginx_before_the_gateway_with_the_configuration_that_berth_prints(self):
+        self.add_nodes("a")
+        file, port, conf = self.folder / "echo.py", free_port(), self.folder / "front.conf"
+        file.write_text(ECHO)
+        self.apply(self.app(replicas=1), {**self.loaded("socket", replicas=1), "command": [sys.executable, "-SE", str(file), "{port}"]})
+        self.until(lambda: self.is_answered("/socket") and self.is_answered("/app/x"), self.situation)
+        printed = self.command("endpoints", "--format", "nginx").stdout
+        self.assertIn("listen 80;", printed)
+        folders = "".join(f"{name}_temp_path {self.folder}/{name};\n" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+        conf.write_text(f"daemon off;\nmaster_process off;\npid {self.folder}/front.pid;\nevents {{}}\nhttp {{\naccess_log off;\n{folders}"
+                        + printed.replace("listen 80;", f"listen 127.0.0.1:{port};") + "}\n")
+        self.spawn("front.log", program("nginx"), "-c", str(conf), "-e", f"{self.folder}/front_error.log")
+        gateway, self.gateway = self.gateway, port
+        try:
+            self.until(lambda: self.is_answered("/app/x"), lambda: (self.folder / "front.log").read_text() + self.situation())
+            self.assertEchoes("/socket/x")
+            # Each event as it comes, not all at the end.
+            with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+                connection.sendall(b"GET /app/slow/60 HTTP/1.1\r\nhost: localhost\r\n\r\n")
+                got = b""
+                while b"data: 0\n" not in got:
+                    got += connection.recv(65536)
+                self.assertNotIn(b"data: 59\n", got)
+        finally:
+            self.gateway = gateway
+
 
 class Monitoring(Peers):
     @needs("prometheus", "promtool")

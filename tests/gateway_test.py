@@ -59,10 +59,24 @@ class Requests(Gateway):
             self.assertIn(self.ask("GET", path, token=token["token"])[0], (401, 403), path)
         self.assertEqual(self.ask("GET", "/api/v1/gateway/endpoints", token=control)[0], 403)
         self.assertNotIn(token["token"], (self.folder / "server.log").read_text())
+        # At every gateway: another one has joined.
+        trust, (_, edge) = self.make_certificate(), self.start_edge()
+
+        def at_edge():
+            connection = http.client.HTTPSConnection("localhost", edge, timeout=20, context=trust)
+            try:
+                connection.request("GET", "/app/x", headers=bearer)
+                return connection.getresponse().status
+            except OSError:
+                return None  # it has not started yet
+            finally:
+                connection.close()
+        self.until(lambda: at_edge() == 200, lambda: (self.folder / "edge.log").read_text() + self.situation())
+        self.assertEqual(self.ask_for("/app/x", headers=bearer)[0], 200)
         self.assertEqual(self.command("token", "remove", token["id"]).returncode, 0)
         began = time.monotonic()
-        self.until(lambda: self.ask_for("/app/x", headers=bearer)[0] == 401, "the key is refused")
-        self.assertQuick(time.monotonic() - began, 2, "a revoked key is refused within 2 s")
+        self.until(lambda: self.ask_for("/app/x", headers=bearer)[0] == at_edge() == 401, "the key is refused")
+        self.assertQuick(time.monotonic() - began, 2, "a revoked key is refused by both gateways within 2 s")
 
 
 class Credentials(Gateway):
@@ -310,6 +324,8 @@ class Failing(Gateway):
             self.until(lambda: self.is_taken_text(self.gateway) in self.log(), self.situation)
             self.until(lambda: "it does not report and may not be running" in self.command("status").stdout, self.situation)
             self.assertRegex(self.command("endpoints").stdout, "there is no gateway|does not report")
+            event, = [one for one in self.get("events?limit=1000")["events"] if self.is_taken_text(self.gateway) in one["text"]]
+            self.assertEqual((event["kind"], event["subject"].split("/")[0]), ("failed", "gateway"))
         self.until(lambda: "takes requests at" in self.log()[begin:], self.situation)
         self.until(lambda: "does not report" not in self.command("status").stdout + self.command("endpoints").stdout, self.situation)
         warnings = [line for line in self.log()[begin:].splitlines() if self.is_taken_text(self.gateway) in line or "the gateway has ended" in line]

@@ -24,7 +24,7 @@ std::string_view to_string(EndpointState state) noexcept;
 // Requests of a deployment or to a replica in the last ten to twenty seconds, as the gateways count them. What is not
 // known is absent.
 struct Traffic {
-  std::optional<double> requests_per_s, rejected_per_s, failed_per_s;
+  std::optional<double> requests_per_s, rejected_per_s, failed_per_s, retried_per_s;
   std::optional<double> first_byte_s_p50, first_byte_s_p99, total_s_p50, total_s_p99;
   std::uint64_t waiting = 0, in_flight = 0;  // now
   std::vector<std::string> ejected_by;       // gateways that leave the replica out for a while
@@ -66,7 +66,16 @@ struct Caller {
   std::uint32_t weight = 1;  // of its share where callers wait
   std::optional<std::uint32_t> per_second, concurrent_max;
   std::optional<std::uint64_t> expires_ms;  // wall time
+  bool may_explain = false;                 // it may ask which replica answered, and on which devices
   friend bool operator==(const Caller&, const Caller&) = default;
+};
+
+// The requests of a caller, for people.
+struct CallerTraffic {
+  std::string id;                          // "t7", "local" without a key, "other": of callers beyond those with a row
+  std::optional<std::string> name;         // of its key
+  std::optional<DeploymentId> deployment;  // that its key is for
+  Traffic traffic;
 };
 
 // The relay of a node, as one gateway knows it.

@@ -18,6 +18,7 @@ template <>
 inline constexpr auto fields<fleet::Traffic> = std::tuple{Field{"requests_per_s", &fleet::Traffic::requests_per_s},
                                                           Field{"rejected_per_s", &fleet::Traffic::rejected_per_s},
                                                           Field{"failed_per_s", &fleet::Traffic::failed_per_s},
+                                                          Field{"retried_per_s", &fleet::Traffic::retried_per_s},
                                                           Field{"first_byte_s_p50", &fleet::Traffic::first_byte_s_p50},
                                                           Field{"first_byte_s_p99", &fleet::Traffic::first_byte_s_p99},
                                                           Field{"total_s_p50", &fleet::Traffic::total_s_p50},
@@ -51,7 +52,14 @@ inline constexpr auto fields<fleet::Caller> = std::tuple{Field{"id", &fleet::Cal
                                                          Field{"weight", &fleet::Caller::weight},
                                                          Field{"per_second", &fleet::Caller::per_second},
                                                          Field{"concurrent_max", &fleet::Caller::concurrent_max},
-                                                         Field{"expires_at_ms", &fleet::Caller::expires_ms}};
+                                                         Field{"expires_at_ms", &fleet::Caller::expires_ms},
+                                                         Field{"explain", &fleet::Caller::may_explain}};
+
+template <>
+inline constexpr auto fields<fleet::CallerTraffic> =
+    std::tuple{Field{"id", &fleet::CallerTraffic::id}.required(), Field{"name", &fleet::CallerTraffic::name},
+               Field{"deployment", &fleet::CallerTraffic::deployment},
+               Field{"traffic", &fleet::CallerTraffic::traffic}.required()};
 
 template <>
 inline constexpr auto fields<fleet::RelayKey> =

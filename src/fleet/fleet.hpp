@@ -193,6 +193,7 @@ struct Credential {
   std::optional<DeploymentId> deployment = {};  // of role call: the one that it may call
   std::uint32_t weight = 1;                     // of role call: its share where callers wait
   std::optional<std::uint32_t> per_second = {}, concurrent_max = {};  // of role call
+  bool may_explain = false;                                           // of role call, as in Caller
   UnknownFields unknown = {};
   friend bool operator==(const Credential&, const Credential&) = default;
 };

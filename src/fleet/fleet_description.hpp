@@ -107,7 +107,8 @@ inline constexpr auto fields<fleet::Credential> =
                Field{"deployment", &fleet::Credential::deployment},
                Field{"weight", &fleet::Credential::weight},
                Field{"per_second", &fleet::Credential::per_second},
-               Field{"concurrent_max", &fleet::Credential::concurrent_max}};
+               Field{"concurrent_max", &fleet::Credential::concurrent_max},
+               Field{"explain", &fleet::Credential::may_explain}};
 
 template <>
 inline constexpr auto fields<fleet::DeviceIntent> =

@@ -41,6 +41,7 @@ struct RequestCounts {
   std::uint64_t retried = 0;                      // replicas that were tried after the first one
   std::uint64_t waiting = 0, in_flight = 0;       // now
   bool is_ejected = false;                        // a replica that is left out for a while, since it failed repeatedly
+  std::string problem;                            // a replica that failed repeatedly and has not answered since: why
   TimeHistogram first_byte, total;                // of those that were answered
   friend bool operator==(const RequestCounts&, const RequestCounts&) = default;
 };
@@ -113,6 +114,8 @@ bool is_from_stranger(const RequestRecord& record);
 // Bounds of a report, so that it is far below what a server reads (4 MiB).
 inline constexpr std::size_t candidates_max = 8, attempts_max = 8, report_records_max = 200;
 inline constexpr std::size_t report_strangers_max = 10;  // of the records
+// Callers beyond these share the row of this name.
+inline constexpr std::string_view other_callers = "other";
 inline constexpr std::size_t report_deployments_max = 1000, report_replicas_max = 2000, report_callers_max = 1000;
 inline constexpr std::size_t request_id_bytes_max = 64;
 // Of a replica: its deployment (253), its number and its incarnation.
@@ -122,6 +125,9 @@ struct GatewayReport {
   std::uint64_t started_ms = 0;  // the gateway; counts are since then
   std::vector<RequestCounts> deployments, replicas, callers;
   std::vector<RequestRecord> requests;  // that have ended since the last report
+  // It takes no connections and finishes its requests, which another gateway of the same name does not count.
+  bool is_leaving = false;
+  std::uint64_t silent_s = 0;  // since the last report that the server took, where it was out of reach for a while
   friend bool operator==(const GatewayReport&, const GatewayReport&) = default;
 };
 

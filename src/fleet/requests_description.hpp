@@ -28,13 +28,19 @@ inline constexpr auto fields<fleet::TimeHistogram> =
 template <>
 inline constexpr bool is_sparse<fleet::RequestCounts> = true;
 template <>
-inline constexpr auto fields<fleet::RequestCounts> = std::tuple{
-    Field{"name", &fleet::RequestCounts::name}.required(), Field{"answered", &fleet::RequestCounts::answered},
-    Field{"rejected", &fleet::RequestCounts::rejected},    Field{"failed", &fleet::RequestCounts::failed},
-    Field{"abandoned", &fleet::RequestCounts::abandoned},  Field{"retried", &fleet::RequestCounts::retried},
-    Field{"waiting", &fleet::RequestCounts::waiting},      Field{"in_flight", &fleet::RequestCounts::in_flight},
-    Field{"ejected", &fleet::RequestCounts::is_ejected},   Field{"first_byte", &fleet::RequestCounts::first_byte},
-    Field{"total", &fleet::RequestCounts::total}};
+inline constexpr auto fields<fleet::RequestCounts> =
+    std::tuple{Field{"name", &fleet::RequestCounts::name}.required(),
+               Field{"answered", &fleet::RequestCounts::answered},
+               Field{"rejected", &fleet::RequestCounts::rejected},
+               Field{"failed", &fleet::RequestCounts::failed},
+               Field{"abandoned", &fleet::RequestCounts::abandoned},
+               Field{"retried", &fleet::RequestCounts::retried},
+               Field{"waiting", &fleet::RequestCounts::waiting},
+               Field{"in_flight", &fleet::RequestCounts::in_flight},
+               Field{"ejected", &fleet::RequestCounts::is_ejected},
+               Field{"first_byte", &fleet::RequestCounts::first_byte},
+               Field{"total", &fleet::RequestCounts::total},
+               Field{"problem", &fleet::RequestCounts::problem}.as(Text::sentence)};
 
 template <>
 inline constexpr auto fields<fleet::RequestCandidate> =
@@ -79,7 +85,9 @@ inline constexpr auto fields<fleet::GatewayReport> =
                Field{"deployments", &fleet::GatewayReport::deployments}.required(),
                Field{"replicas", &fleet::GatewayReport::replicas}.required(),
                Field{"callers", &fleet::GatewayReport::callers}.required(),
-               Field{"requests", &fleet::GatewayReport::requests}.required()};
+               Field{"requests", &fleet::GatewayReport::requests}.required(),
+               Field{"leaving", &fleet::GatewayReport::is_leaving},
+               Field{"silent_s", &fleet::GatewayReport::silent_s}};
 
 template <>
 inline constexpr auto fields<fleet::RouteAnswer> =

@@ -100,6 +100,7 @@ json::object described_schemas() {
           {"Probe", schema_of<Probe>()},
           {"Project", schema_of<Project>()},
           {"Traffic", schema_of<fleet::Traffic>()},
+          {"CallerTraffic", schema_of<fleet::CallerTraffic>()},
           {"ServedDeployment", schema_of<fleet::ServedDeployment>()},
           {"RequestCounts", schema_of<fleet::RequestCounts>()},
           {"RequestCandidate", schema_of<fleet::RequestCandidate>()},

@@ -88,6 +88,7 @@ json::object to_json(const fleet::Event& event) { return noun_to_json(event); }
 json::object to_json(const fleet::Credential& credential) { return noun_to_json(credential); }
 json::object to_json(const fleet::NodeRecord& record) { return noun_to_json(record); }
 json::object to_json(const fleet::ServedDeployment& deployment) { return noun_to_json(deployment); }
+json::object to_json(const fleet::CallerTraffic& caller) { return noun_to_json(caller); }
 json::object to_json(const fleet::GatewayView& view) { return noun_to_json(view); }
 json::object to_json(const fleet::GatewayReport& report) { return noun_to_json(report); }
 json::object to_json(const fleet::RequestRecord& record) { return noun_to_json(record); }

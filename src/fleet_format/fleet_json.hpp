@@ -26,6 +26,7 @@ boost::json::object to_json(const fleet::Event& event);
 boost::json::object to_json(const fleet::Credential& credential);
 boost::json::object to_json(const fleet::NodeRecord& record);
 boost::json::object to_json(const fleet::ServedDeployment& deployment);
+boost::json::object to_json(const fleet::CallerTraffic& caller);
 boost::json::object to_json(const fleet::GatewayView& view);
 boost::json::object to_json(const fleet::GatewayReport& report);
 boost::json::object to_json(const fleet::RequestRecord& record);

@@ -274,6 +274,7 @@ inline fleet::Credential some_credential(Random& random) {
   credential.deployment = some(random, [](Random& r) { return DeploymentId("d" + std::to_string(r.below(9))); });
   credential.weight = static_cast<std::uint32_t>(random.below(5));
   credential.concurrent_max = some(random, [](Random& r) { return static_cast<std::uint32_t>(r.below(99)); });
+  credential.may_explain = random.below(2) == 0;
   return credential;
 }
 

@@ -183,7 +183,7 @@ void Balance::learn(const std::string& name, Duration first_byte, TimePoint now)
   found->second.learn(first_byte, now);
 }
 
-void Balance::settle(const std::string& name, Ending ending, TimePoint now, Duration took) {
+void Balance::settle(const std::string& name, Ending ending, TimePoint now, Duration took, const std::string& problem) {
   const auto found = replicas_.find(name);
   BERTH_ASSERT(found != replicas_.end() && found->second.own > 0);
   Replica& replica = found->second;
@@ -197,6 +197,7 @@ void Balance::settle(const std::string& name, Ending ending, TimePoint now, Dura
     replica.failures = 0;
   } else if (ending == Ending::failed && is_new) {
     ++replica.failures;
+    replica.problem = problem;
     if (replica.failures >= failures_max) {
       const std::uint32_t doublings = std::min<std::uint32_t>(replica.failures - failures_max, 6);
       replica.ejected_until = now + std::min<Duration>(ejection_min * (1U << doublings), ejection_max);
@@ -217,7 +218,8 @@ std::vector<Balance::State> Balance::states(TimePoint now) const {
   const bool breaks = has_breaker(now);
   for (const auto& [name, replica] : replicas_)
     if (replica.is_listed)
-      all.push_back({name, replica.own, why_not(replica, {}, now, breaks) == fleet::CandidateVerdict::ejected});
+      all.push_back({name, replica.own, why_not(replica, {}, now, breaks) == fleet::CandidateVerdict::ejected,
+                     replica.failures >= failures_max ? replica.problem : std::string()});
   return all;
 }
 

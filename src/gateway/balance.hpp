@@ -55,8 +55,9 @@ class Balance {
   // Between the two: it has begun to answer after this time. When it ends says little about its speed, since a stream
   // takes as long as its contents.
   void learn(const std::string& name, Duration first_byte, TimePoint now);
-  // `took`: since it was chosen.
-  void settle(const std::string& name, Ending ending, TimePoint now, Duration took = {});
+  // `took`: since it was chosen. `problem`: where it failed.
+  void settle(const std::string& name, Ending ending, TimePoint now, Duration took = {},
+              const std::string& problem = {});
   // From the relay of its node: all requests of the replica, with one of this gateway in it.
   void report(const std::string& name, std::uint32_t in_flight, TimePoint now);
 
@@ -72,6 +73,7 @@ class Balance {
     std::string name;
     std::uint32_t own = 0;
     bool is_ejected = false;
+    std::string problem = {};  // of one that has failed as often as the breaker allows, and has not answered since
   };
   std::vector<State> states(TimePoint now) const;
   // As gateways have reported it, to look() at what they would do.
@@ -90,6 +92,7 @@ class Balance {
     std::optional<TimePoint> first_answer;  // requests that began before it waited for the replica to warm up
     TimePoint last_learnt{};
     std::uint32_t failures = 0;  // in a row
+    std::string problem;         // the last one
     TimePoint ejected_until{};
     bool is_probed = false;  // by a request that began after `ejected_until`
 

@@ -50,6 +50,23 @@ TEST(Balance, AChoiceSaysWhatItWasMadeFromAndALookCountsNothing) {
   EXPECT_EQ(balance.states(start)[3].own, 1U);
 }
 
+TEST(Balance, WhyAReplicaIsLeftOutIsKnownUntilItAnswers) {
+  Balance balance = with(3, 10);
+  const auto problem = [&](TimePoint now) { return balance.states(now)[0].problem; };
+  for (std::uint32_t i = 0; i < failures_max; ++i) {
+    EXPECT_EQ(problem(start), "") << i;
+    ASSERT_EQ(balance.choose({"a/1#2", "a/2#3"}, 0, start)->name, "a/0#1");
+    balance.settle("a/0#1", Ending::failed, start, {}, "reason " + std::to_string(i));
+  }
+  EXPECT_EQ(problem(start), "reason 4");
+  const TimePoint later = start + ejection_min;
+  EXPECT_FALSE(balance.states(later)[0].is_ejected);
+  EXPECT_EQ(problem(later), "reason 4") << "it may be tried again, and has not answered";
+  ASSERT_EQ(balance.choose({"a/1#2", "a/2#3"}, 0, later)->name, "a/0#1");
+  balance.settle("a/0#1", Ending::answered, later);
+  EXPECT_EQ(problem(later), "");
+}
+
 TEST(Balance, ABurstIsSpreadBeforeAnyAnswerCame) {
   Balance balance = with(4, 10);
   std::map<std::string, int> sent;

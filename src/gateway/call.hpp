@@ -69,6 +69,7 @@ struct Gateway::Call {
   std::string caller = {};        // the id of its key, or "local"; empty: not known
   std::uint32_t weight = 1;
   std::optional<DeploymentId> may_call = {};  // only this one
+  bool may_know = false;                      // names of replicas, nodes and devices
   DeploymentId deployment = {};
   std::optional<std::string> key = {};  // that keeps it on one replica
   std::string body_begin = {};          // that was read to find out the model

@@ -71,6 +71,7 @@ TEST(Direct, WhatIsBerthsReachesNeitherTheReplicaNorTheClient) {
   Fleet fleet;
   add_direct(fleet, "a", {replica.url}).idempotent = true;
   const std::string key = fleet.add_caller("app", "a");
+  fleet.view().callers[http::sha256(key)].may_explain = true;
   fleet.apply();
   const http::Response answer =
       fleet.ask("/a", "body", {{"authorization", "Bearer " + key}, {"x-berth-explain", "1"}, {"x-berth-to", "b/0#1"}});
@@ -91,11 +92,15 @@ TEST(Direct, AReplicaThatCannotBeReachedHasNotBegunAndAnotherOneAnswers) {
   Fleet fleet;
   add_direct(fleet, "a", {closed_url(), live.url()});
   add_direct(fleet, "b", {closed_url()});
+  const std::string stranger = fleet.add_caller("app", "b");
   fleet.apply();
   for (int i = 0; i < 12; ++i) EXPECT_EQ(fleet.ask("/a", "body").headers.get("x-name"), "live");
   const http::Response none = fleet.ask("/b");
   EXPECT_EQ(none.status, 502);
   EXPECT_NE(none.body.find("can be reached"), std::string::npos) << none.body;
+  const http::Response hidden = fleet.ask("/b", "", {{"authorization", "Bearer " + stranger}});
+  EXPECT_EQ(hidden.status, 502);
+  EXPECT_EQ(hidden.body.find("can be reached"), std::string::npos) << hidden.body;
 }
 
 TEST(Direct, ARequestWhoseReplicaDiesIsRepeatedOnlyIfItMayRunTwice) {

@@ -71,6 +71,7 @@ std::optional<Response> Gateway::authenticate(Call& call) {
     const bool is_near = call.peer.is_loopback && is_open;
     if (is_near && is_from_here(call)) {
       call.caller = "local";
+      call.may_know = true;
       return std::nullopt;
     }
     return error_response(401, "no_key",
@@ -107,6 +108,7 @@ std::optional<Response> Gateway::authenticate(Call& call) {
   }
   call.weight = caller.weight;
   call.may_call = caller.deployment;
+  call.may_know = caller.may_explain;
   return std::nullopt;
 }
 

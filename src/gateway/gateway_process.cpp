@@ -258,10 +258,7 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
   std::optional<ServerFeed> feed;
   std::optional<ReportSender> sender;
   const auto report = [&](const ReportSender::Promised& promised) {
-    server.post([&, promised] {
-      // The next one with this name reports from then on.
-      if (place != Place::left) promised->set_value(gateway->report());
-    });
+    server.post([&, promised] { promised->set_value(gateway->report()); });
   };
   std::unique_ptr<TakeOverOffer> offer;
   std::optional<Error> failure;
@@ -376,7 +373,7 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
                  "run berth status"});
     });
   server.run();
-  sender.reset();
+  if (sender) sender->finish(gateway->report());
   feed.reset();
   offer.reset();
   gateway.reset();

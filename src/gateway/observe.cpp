@@ -97,7 +97,7 @@ void Gateway::finish(Call& call, const http::Response* answer) {
 GatewayReport Gateway::report() {
   const TimePoint now = real_clock().now();
   Traffic::Rows deployments = traffic_.deployments(), replicas = traffic_.replicas(), callers = traffic_.callers();
-  for (const auto& [caller, count] : in_flight_) callers[caller].in_flight = count;
+  for (const auto& [caller, count] : in_flight_) callers[traffic_.row_of_caller(caller)].in_flight += count;
   for (const auto& [name, served] : served_) {
     RequestCounts& row = deployments[name.text()];
     row.waiting = served->waiting();
@@ -106,16 +106,21 @@ GatewayReport Gateway::report() {
       RequestCounts& replica = replicas[state.name];
       replica.in_flight = state.own;
       replica.is_ejected = state.is_ejected;
+      replica.problem = world::shortened(std::move(state.problem), fleet::sentence_bytes_max);
     }
-    for (auto& [caller, counts] : callers) {
+    for (const auto& [caller, count] : in_flight_) {
+      RequestCounts& counts = callers[traffic_.row_of_caller(caller)];
       const std::uint64_t waiting = served->waiting_of(caller);
       counts.waiting += waiting;
       counts.in_flight -= std::min(counts.in_flight, waiting);
     }
   }
-  return {traffic_.started_ms(), rows_of(std::move(deployments), fleet::report_deployments_max),
+  return {traffic_.started_ms(),
+          rows_of(std::move(deployments), fleet::report_deployments_max),
           rows_of(std::move(replicas), fleet::report_replicas_max),
-          rows_of(std::move(callers), fleet::report_callers_max), traffic_.take_records()};
+          rows_of(std::move(callers), fleet::report_callers_max),
+          traffic_.take_records(),
+          is_leaving_};
 }
 
 }  // namespace berth::gateway

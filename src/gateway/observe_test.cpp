@@ -50,6 +50,29 @@ TEST(Observed, ARequestHasOneIdForItsClientItsReplicaAndItsRecord) {
   EXPECT_EQ(records[3].reason, "no_route");
 }
 
+TEST(Observed, WhichReplicaAnsweredIsForLocalCallersAndKeysThatMayKnowIt) {
+  Replica replica("a");
+  Fleet fleet;
+  Deployment& deployment = fleet.add("a", {replica.url()});
+  deployment.serving.path = "/a";
+  deployment.endpoints[0].devices = {DeviceId("GPU-1")};
+  const std::string plain = fleet.add_caller("t1", "a"), trusted = fleet.add_caller("t2", "a");
+  fleet.view().callers[http::sha256(trusted)].may_explain = true;
+  fleet.apply();
+  const auto explained = [&](const std::string& key) {
+    http::Headers headers{{"x-berth-explain", "1"}};
+    if (!key.empty()) headers.add("authorization", "Bearer " + key);
+    const http::Response answer = fleet.ask("/a", "", headers);
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    for (const char* name : {"x-berth-device", "x-berth-policy", "x-berth-wait-ms"})
+      EXPECT_EQ(answer.headers.get(name).has_value(), answer.headers.get("x-berth-replica").has_value()) << name;
+    return answer.headers.get("x-berth-replica") == "a/0#1";
+  };
+  EXPECT_TRUE(explained(""));
+  EXPECT_TRUE(explained(trusted));
+  EXPECT_FALSE(explained(plain));
+}
+
 TEST(Observed, RequestsAreCountedByOutcome) {
   Replica replica("a"), slow("b", true);
   Fleet fleet;

@@ -35,6 +35,13 @@ Response no_other(std::string_view deployment) {
   return error_response(502, "failed", "no other replica of " + std::string(deployment) + " can take this request");
 }
 
+// Reasons name replicas and nodes, which not every caller may know.
+Response failed_response(bool may_know, const std::string& why) {
+  return may_know ? error_response(502, "failed", why)
+                  : error_response(502, "failed", "no replica answered",
+                                   "berth why request ID shows an operator the reason");
+}
+
 // Without Berth's own cookies, which are for its page.
 std::string other_cookies(std::string_view header) {
   std::string others;
@@ -237,7 +244,7 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
     options.waits_for_continue = !is_whole && !is_direct;
     if (options.waits_for_continue) headers.set("expect", "100-continue");
     options.text = http::request_text(call.head, headers, call.client.body());
-    const bool is_explained = call.head.headers.get("x-berth-explain") == "1";
+    const bool is_explained = call.may_know && call.head.headers.get("x-berth-explain") == "1";
     options.on_answer = [&](Head& answer) {
       if (!is_direct) {  // a replica does not speak for a relay
         if (const auto load = answer.headers.get(relay::header_load))
@@ -284,7 +291,8 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
     ending = Ending::refused;
   else if (forwarded.end == http::Forwarded::End::client_gone)
     ending = Ending::abandoned;
-  served.balance.settle(endpoint.name, ending, real_clock().now(), real_clock().now() - began);
+  served.balance.settle(endpoint.name, ending, real_clock().now(), real_clock().now() - began,
+                        failed ? *failed : "it answered with " + std::to_string(forwarded.status));
   note_try(call, endpoint, ending, failed ? *failed : refused.value_or(""), began);
   served.wake_for(endpoint);
   call.tried.insert(endpoint.name);
@@ -308,7 +316,7 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
   if (may_repeat) co_return std::nullopt;
   call.is_over = forwarded.reached_client;
   if (call.is_over) co_return std::nullopt;
-  co_return error_response(502, "failed", "the replica " + endpoint.name + " did not answer: " + *failed);
+  co_return failed_response(call.may_know, "the replica " + endpoint.name + " did not answer: " + *failed);
 }
 
 Async<std::optional<Response>> Gateway::serve(Call& call) {
@@ -352,9 +360,8 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
     const bool has_failed = !call.failed.empty();
     if (has_failed && !has_other) co_return no_other(call.deployment.text());
     if (!call.unreachable.empty() && !has_other)
-      co_return error_response(
-          502, "failed",
-          "no replica of " + call.deployment.text() + " can be reached: " + call.unreachable.begin()->second);
+      co_return failed_response(call.may_know, "no replica of " + call.deployment.text() +
+                                                   " can be reached: " + call.unreachable.begin()->second);
     // Where this gateway has just started, its nodes connect within a moment: that is no want of room.
     const bool may_connect = has_replicas && !is_connected && !has_waited_for_nodes;
     if (!has_failed && !may_connect && known->second.serving.on_capacity_exhausted == OnCapacityExhausted::fallback &&

@@ -20,6 +20,9 @@ namespace {
 constexpr std::chrono::milliseconds report_every{1'000}, look_every{20};
 // Where nothing is new: a report that is older than 5 s no longer counts.
 constexpr std::chrono::milliseconds repeat_every{3'000};
+constexpr std::chrono::milliseconds answer_time{5'000}, last_answer_time{2'000};
+// A server that was out of reach for at least this long learns it.
+constexpr std::chrono::seconds silent_min{10};
 
 constexpr int niceness = 10;
 
@@ -57,33 +60,57 @@ void ReportSender::send_regularly(http::Client& client, const std::stop_token& s
     const auto promised = std::make_shared<std::promise<GatewayReport>>();
     std::future<GatewayReport> made = promised->get_future();
     ask_(promised);
+    // Once it has to stop, a report is there or will never be.
     while (made.wait_for(look_every) != std::future_status::ready)
-      if (stop.stop_requested()) return;
+      if (stop.stop_requested() && made.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
     GatewayReport report = made.get();
-    unsent_.insert(unsent_.end(), std::make_move_iterator(report.requests.begin()),
-                   std::make_move_iterator(report.requests.end()));
-    limit_records(unsent_, fleet::report_records_max);
-    report.requests.clear();
+    keep_records(report);
     const bool is_new = !sent || !unsent_.empty() || report != last;
     if (!is_new && real_clock().now() - *sent < repeat_every) continue;
     last = report;
-    report.requests = unsent_;
-    const auto answer = client.request(
-        "PUT", "/api/v1/gateway/report", format::document({{"report", format::to_json(report)}}),
-        {.headers = {{"content-type", "application/json"}}, .timeout = std::chrono::seconds(5), .stop = stop});
-    if (!answer) return;
-    if (answer->status != 200) {
-      if (!std::exchange(is_refused_, true))
-        log_({format::LogLevel::warning,
-              "the server refuses the report of the gateway, so that its requests are not shown",
-              {{"status", std::to_string(answer->status)}}});
-      if (answer->status == 400) unsent_.clear();  // a record in it would be refused again
-      return;
-    }
-    is_refused_ = false;
-    sent = real_clock().now();
-    unsent_.clear();
+    if (!send(client, std::move(report), answer_time, stop)) return;
+    sent = taken_at_;
   }
+}
+
+void ReportSender::finish(GatewayReport report) {
+  thread_.request_stop();
+  thread_.join();
+  keep_records(report);
+  const auto server = server_();
+  if (!server) return;
+  if (auto client = http::Client::create(*server)) send(*client, std::move(report), last_answer_time, {});
+}
+
+void ReportSender::keep_records(GatewayReport& report) {
+  unsent_.insert(unsent_.end(), std::make_move_iterator(report.requests.begin()),
+                 std::make_move_iterator(report.requests.end()));
+  limit_records(unsent_, fleet::report_records_max);
+  report.requests.clear();
+}
+
+bool ReportSender::send(http::Client& client, GatewayReport report, std::chrono::milliseconds timeout,
+                        const std::stop_token& stop) {
+  report.requests = unsent_;
+  const auto silent =
+      std::chrono::duration_cast<std::chrono::seconds>(taken_at_ ? real_clock().now() - *taken_at_ : Duration::zero());
+  if (silent >= silent_min) report.silent_s = static_cast<std::uint64_t>(silent.count());
+  const auto answer =
+      client.request("PUT", "/api/v1/gateway/report", format::document({{"report", format::to_json(report)}}),
+                     {.headers = {{"content-type", "application/json"}}, .timeout = timeout, .stop = stop});
+  if (!answer) return false;
+  if (answer->status != 200) {
+    if (!std::exchange(is_refused_, true))
+      log_({format::LogLevel::warning,
+            "the server refuses the report of the gateway, so that its requests are not shown",
+            {{"status", std::to_string(answer->status)}}});
+    if (answer->status == 400) unsent_.clear();  // a record in it would be refused again
+    return false;
+  }
+  is_refused_ = false;
+  taken_at_ = real_clock().now();
+  unsent_.clear();
+  return true;
 }
 
 }  // namespace berth::gateway

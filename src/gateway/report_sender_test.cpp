@@ -43,6 +43,33 @@ TEST(ReportSender, WhatTheServerDidNotTakeIsSentAgainAndNothingTwice) {
   EXPECT_EQ(lines[0], "the server refuses the report of the gateway, so that its requests are not shown");
 }
 
+TEST(ReportSender, TheLastReportHasWhatWasNotSentAndNothingIsSentAfterIt) {
+  std::mutex mutex;
+  std::vector<std::string> bodies;
+  OnThread server({}, http::Server::Handler([&](const http::Request& request, const http::Responder& to) {
+                    const std::lock_guard lock(mutex);
+                    bodies.push_back(request.body);
+                    to.send({bodies.size() == 1 ? 503 : 200, {}, "{}"});
+                  }));
+  const auto with = [](const std::string& id) {
+    fleet::GatewayReport report;
+    report.requests.emplace_back().id = id;
+    return report;
+  };
+  ReportSender sender([&]() -> Result<http::ClientOptions> { return http::ClientOptions{.url = server.url}; },
+                      [&](const ReportSender::Promised& promised) { promised->set_value(with("early")); },
+                      [](const format::LogRecord&) {});
+  ASSERT_TRUE(eventually([&] {
+    const std::lock_guard lock(mutex);
+    return bodies.size() == 1;
+  }));
+  sender.finish(with("late"));
+  const std::lock_guard lock(mutex);
+  ASSERT_GE(bodies.size(), 2U);
+  EXPECT_NE(bodies.back().find("late"), std::string::npos);
+  EXPECT_NE((bodies.back() + bodies[1]).find("early"), std::string::npos);
+}
+
 TEST(ReportSender, ARecordThatTheServerCannotReadDoesNotKeepLaterOnesAway) {
   std::mutex mutex;
   std::vector<std::string> bodies;

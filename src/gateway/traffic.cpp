@@ -46,11 +46,17 @@ void Traffic::count(const Try& attempt) {
 
 void Traffic::count(RequestRecord record) {
   count_in(deployments_[record.deployment.text()], record);
-  count_in(callers_[record.caller], record);
+  count_in(callers_[row_of_caller(record.caller)], record);
   const bool is_stranger = fleet::is_from_stranger(record);
   auto& records = is_stranger ? strangers_ : record.outcome == RequestOutcome::failed ? failed_ : others_;
   const std::size_t most = is_stranger ? fleet::report_strangers_max : fleet::report_records_max;
   if (records.size() < most) records.push_back(std::move(record));
+}
+
+const std::string& Traffic::row_of_caller(const std::string& caller) const {
+  static const std::string other(fleet::other_callers);
+  const bool has_row = callers_.size() + 1 < fleet::report_callers_max || callers_.contains(caller);
+  return has_row ? caller : other;
 }
 
 void Traffic::keep_only(const std::set<std::string>& deployments, const std::set<std::string>& replicas,
@@ -58,7 +64,8 @@ void Traffic::keep_only(const std::set<std::string>& deployments, const std::set
   std::erase_if(deployments_, [&](const auto& row) { return !row.first.empty() && !deployments.contains(row.first); });
   std::erase_if(replicas_, [&](const auto& row) { return !replicas.contains(row.first); });
   std::erase_if(callers_, [&](const auto& row) {
-    return !row.first.empty() && row.first != "local" && !callers.contains(row.first);
+    return !row.first.empty() && row.first != "local" && row.first != fleet::other_callers &&
+           !callers.contains(row.first);
   });
 }
 

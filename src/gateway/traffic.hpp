@@ -39,6 +39,8 @@ class Traffic {
   // For a report: those that failed first, and a few of strangers last.
   std::vector<fleet::RequestRecord> take_records();
   std::uint64_t started_ms() const { return started_ms_; }
+  // The name of the row of a caller: its own, or that of all others where there are too many.
+  const std::string& row_of_caller(const std::string& caller) const;
 
  private:
   std::uint64_t started_ms_;

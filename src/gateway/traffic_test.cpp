@@ -66,6 +66,24 @@ TEST(Traffic, CountsByOutcomeOfDeploymentAndCaller) {
   EXPECT_TRUE(traffic.deployments().empty() && traffic.replicas().empty() && traffic.callers().empty());
 }
 
+TEST(Traffic, CallersBeyondTheBoundShareARow) {
+  Traffic traffic(1);
+  std::set<std::string> callers;
+  for (std::size_t i = 0; i < 10'000; ++i) {
+    fleet::RequestRecord record = ended("1", RequestOutcome::answered);
+    record.caller = "t" + std::to_string(i);
+    callers.insert(record.caller);
+    traffic.count(record);
+    traffic.count(record);
+  }
+  EXPECT_EQ(traffic.callers().size(), fleet::report_callers_max);
+  EXPECT_EQ(traffic.callers().at("t0").answered.at("0xx"), 2U) << "one with a row keeps it";
+  const std::uint64_t others = traffic.callers().at(std::string(fleet::other_callers)).answered.at("0xx");
+  EXPECT_EQ(others, 2 * (10'000 - (fleet::report_callers_max - 1)));
+  traffic.keep_only({}, {}, callers);
+  EXPECT_EQ(traffic.callers().size(), fleet::report_callers_max);
+}
+
 TEST(Traffic, FailedRequestsAreReportedBeforeOthersAndOnce) {
   Traffic traffic(1);
   for (std::uint64_t i = 0; i < 300; ++i) {

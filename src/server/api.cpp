@@ -383,6 +383,7 @@ void Api::tick() {
   for (const auto& [number, listener] : streams_)
     if (!is_valid_now(listener.credential)) listener.stream.close();
   end_readers(now, is_valid_now);
+  look_at_gateways();
   hooks_.after(api_tick_every, [this] { tick(); });
 }
 

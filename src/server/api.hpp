@@ -21,6 +21,7 @@
 #include "http/server_sent_events.hpp"
 #include "http/static_files.hpp"
 #include "server/access.hpp"
+#include "server/gateway_events.hpp"
 #include "server/gateway_reports.hpp"
 #include "server/history.hpp"
 #include "server/leader.hpp"
@@ -153,6 +154,9 @@ class Api {
   const fleet::GatewayView& show_gateway(const std::string& credential);
   void answer_gateway(std::uint64_t number, bool is_late);
   void tell_gateways();
+  // Events of what a gateway reports, and of gateways that do not report or routes that conflict.
+  void note_report(const std::string& gateway, const fleet::GatewayReport& report);
+  void look_at_gateways();
   // A client that reads the output of a replica through its agent.
   struct Reader {
     NodeId node;
@@ -190,6 +194,7 @@ class Api {
   std::map<std::uint64_t, GatewayPoll> gateway_polls_;
   bool gateways_are_due_ = false;  // a timer will tell them
   GatewayReports reports_;
+  GatewayEvents gateway_events_;
   std::optional<std::pair<std::string, TimePoint>> own_gateway_;  // since then
   std::map<std::string, Reader> readers_;
   std::map<std::uint64_t, Listener> streams_;

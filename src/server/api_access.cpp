@@ -60,7 +60,8 @@ void Api::post_token(const Call& call) {
   };
   const auto body = read_body(call.request, [](const json::object& object, const std::string& where) {
     format::check_members(
-        object, {"role", "ttl_s", "node", "gateway", "deployment", "name", "weight", "per_second", "concurrent_max"},
+        object,
+        {"role", "ttl_s", "node", "gateway", "deployment", "name", "weight", "per_second", "concurrent_max", "explain"},
         where);
     Body read;
     read.role = format::word_of(format::member(object, "role", where),
@@ -79,7 +80,7 @@ void Api::post_token(const Call& call) {
       if (count == 0 || count > 1'000'000) throw format::JsonError{at + " is not from 1 to 1000000"};
       return static_cast<std::uint32_t>(count);
     };
-    for (const char* key : {"deployment", "name", "weight", "per_second", "concurrent_max"}) {
+    for (const char* key : {"deployment", "name", "weight", "per_second", "concurrent_max", "explain"}) {
       if (read.role != Role::call && object.contains(key))
         throw format::JsonError{where + "." + key + " is given, and only a token of role call has it"};
     }
@@ -89,6 +90,7 @@ void Api::post_token(const Call& call) {
       read.of_call.weight = format::optional_member(object, "weight", where, count_of).value_or(1);
       read.of_call.per_second = format::optional_member(object, "per_second", where, count_of);
       read.of_call.concurrent_max = format::optional_member(object, "concurrent_max", where, count_of);
+      read.of_call.may_explain = format::optional_member(object, "explain", where, format::bool_of).value_or(false);
     }
     return read;
   });
@@ -108,6 +110,7 @@ void Api::post_token(const Call& call) {
   credential.weight = body->of_call.weight;
   credential.per_second = body->of_call.per_second;
   credential.concurrent_max = body->of_call.concurrent_max;
+  credential.may_explain = body->of_call.may_explain;
   // A join token is short-lived.
   const std::uint64_t seconds = body->seconds.value_or(body->role == Role::join ? 3600 : 0);
   if (seconds > 0)
@@ -119,6 +122,7 @@ void Api::post_token(const Call& call) {
   if (credential.for_gateway) out["gateway"] = true;
   if (credential.deployment) out["deployment"] = credential.deployment->text();
   if (credential.name) out["name"] = *credential.name;
+  if (credential.may_explain) out["explain"] = true;
   if (credential.expires_ms) out["expires_at_ms"] = *credential.expires_ms;
   send(call.responder, out);
 }

@@ -41,9 +41,21 @@ void Api::get_endpoints(const Call& call) {
     gateways.push_back(
         json::object{{"name", name}, {"address", *credential.address}, {"reports", current.contains(name)}});
   }
+  json::array callers;
+  for (const std::string& id : reports_.callers(leader_.now())) {
+    auto traffic = id.empty() ? std::nullopt : reports_.of_caller(id, leader_.now());
+    if (!traffic) continue;
+    fleet::CallerTraffic caller{id, {}, {}, *std::move(traffic)};
+    if (const auto key = leader_.state().credentials.find(id); key != leader_.state().credentials.end()) {
+      caller.name = key->second.name;
+      caller.deployment = key->second.deployment;
+    }
+    callers.push_back(format::to_json(caller));
+  }
   send(call.responder, json::object{{"revision", leader_.change_count()},
                                     {"deployments", std::move(deployments)},
-                                    {"gateways", std::move(gateways)}});
+                                    {"gateways", std::move(gateways)},
+                                    {"callers", std::move(callers)}});
 }
 
 // With whole tables: whoever has a key finds its replica without telling anybody the key.

@@ -3,9 +3,11 @@
 #include <boost/json.hpp>
 
 #include "fleet_format/fleet_json.hpp"
+#include "gateway/routes.hpp"
 #include "http/request_checks.hpp"
 #include "server/answers.hpp"
 #include "server/api.hpp"
+#include "server/gateway_view.hpp"
 #include "server/route_view.hpp"
 
 namespace berth::server {
@@ -22,8 +24,32 @@ void Api::put_gateway_report(const Call& call) {
   const std::string name =
       found == leader_.state().credentials.end() ? call.who.credential : found->second.name.value_or(found->first);
   const std::size_t records = report->requests.size();
+  note_report(name, *report);
   reports_.take(name, *std::move(report), leader_.now());
   send(call.responder, json::object{{"requests", records}});
+}
+
+void Api::note_report(const std::string& gateway, const fleet::GatewayReport& report) {
+  if (!gateway_events_.is_needed(gateway, report)) return;
+  GatewayEvents::Known known;
+  for (const auto& [id, wanted] : leader_.state().desired.deployments) known.deployments.insert(id.text());
+  for (const auto& [node, list] : leader_.state().assignments)
+    for (const fleet::Assigned& one : list.assigned) known.incarnations.insert(to_string(one.key()));
+  static_cast<void>(leader_.note(gateway_events_.take(gateway, report, known, leader_.now())));
+}
+
+void Api::look_at_gateways() {
+  std::set<std::string> expected, reporting;
+  for (const auto& [id, credential] : leader_.state().credentials)
+    if (credential.role == fleet::Role::gateway && credential.address) expected.insert(credential.name.value_or(id));
+  for (const auto& [name, report] : reports_.current(leader_.now())) reporting.insert(name);
+  static_cast<void>(leader_.note(gateway_events_.look(expected, reporting, leader_.now())));
+  const fleet::Desired& desired = leader_.state().desired;
+  if (gateway_events_.has_compared(desired.version)) return;
+  fleet::GatewayView view;
+  view.deployments = served_deployments(leader_, false);
+  const gateway::Routes routes(gateway::indexed(view).deployments);
+  static_cast<void>(leader_.note(gateway_events_.compare_routes(desired.version, desired.cluster, routes.conflicts())));
 }
 
 void Api::get_request(const Call& call) {

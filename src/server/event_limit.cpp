@@ -4,12 +4,19 @@
 
 namespace berth::server {
 
+namespace {
+constexpr std::string_view by_gateway = "gateway:";
+}
+
 std::vector<fleet::Event> EventLimit::admit(std::vector<fleet::Event> events,
                                             const std::map<std::string, NodeId>& places, TimePoint now) {
   std::vector<fleet::Event> kept;
   for (fleet::Event& event : events) {
     std::string cause = event.subject;
-    if (const auto place = places.find(cause); place != places.end()) cause = "node/" + place->second.text();
+    if (event.actor.starts_with(by_gateway))
+      cause = "gateway/" + event.actor.substr(by_gateway.size());
+    else if (const auto place = places.find(cause); place != places.end())
+      cause = "node/" + place->second.text();
     if (event.kind == fleet::EventKind::node) {
       kept.push_back(std::move(event));
       continue;

@@ -1,5 +1,6 @@
-// Limits how many events one node or one deployment may cause: a burst, and then a few per minute. Further events are
-// counted and dropped, so that a node with unstable devices does not displace the history of others. Not thread-safe.
+// Limits how many events one node, one gateway or one deployment may cause: a burst, and then a few per minute. Further
+// events are counted and dropped, so that a node with unstable devices does not displace the history of others. Not
+// thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,8 @@ class EventLimit {
   static constexpr Duration one_more_every = std::chrono::seconds(10);
 
   // Those that are kept, and one that says where others are left out from now on, or were until now. `places` has the
-  // node of a replica ("chat/0"). What says that a node is silent or back is always kept: time limits it.
+  // node of a replica ("chat/0"); what a gateway reports of one, the gateway has caused. What says that a node is
+  // silent or back is always kept: time limits it.
   std::vector<fleet::Event> admit(std::vector<fleet::Event> events, const std::map<std::string, NodeId>& places,
                                   TimePoint now);
 
@@ -28,7 +30,7 @@ class EventLimit {
     TimePoint counted{};
     std::uint64_t left_out = 0;  // above 0: none is kept until `left` has grown to `resumes_at`
   };
-  std::map<std::string, Allowance> allowances_;  // by "node/NAME", or by deployment
+  std::map<std::string, Allowance> allowances_;  // by "node/NAME", "gateway/NAME" or deployment
 };
 
 }  // namespace berth::server

@@ -38,6 +38,19 @@ TEST_F(EventLimitTest, ANodeThatCausesTooManyIsCutOffAndSaidOnce) {
   EXPECT_EQ(kept(EventKind::ready, "chat/0", 10), 0u) << "its replicas are part of it";
 }
 
+TEST_F(EventLimitTest, WhatAGatewayReportsOfReplicasIsCausedByTheGateway) {
+  std::vector<Event> events;
+  for (int i = 0; i < 5'000; ++i) {
+    Event one = event(EventKind::failed, "chat/" + std::to_string(i));
+    one.actor = "gateway:evil";
+    events.push_back(one);
+  }
+  const std::vector<Event> admitted = limit_.admit(std::move(events), {{"chat/0", NodeId("good")}}, now_);
+  EXPECT_EQ(admitted.size(), EventLimit::at_once + 1);
+  EXPECT_EQ(admitted.back().subject, "gateway/evil");
+  EXPECT_EQ(kept(EventKind::failed, "chat/1", 1), 1U);
+}
+
 TEST_F(EventLimitTest, OthersAreNotConcerned) {
   kept(EventKind::device, "node/evil", 100'000);
   EXPECT_EQ(kept(EventKind::device, "node/good", 100), 100u);

@@ -42,35 +42,55 @@ void GatewayReports::take(const std::string& gateway, GatewayReport report, Time
   for (auto* rows : {&report.deployments, &report.replicas, &report.callers})
     std::sort(rows->begin(), rows->end(),
               [](const RequestCounts& a, const RequestCounts& b) { return a.name < b.name; });
-  Reporter& reporter = reporters_[gateway];
-  const bool is_other = reporter.last.report.started_ms != report.started_ms;
+  const bool is_leaving = report.is_leaving;
+  const auto [found, is_new] = reporters_.try_emplace({gateway, report.started_ms});
+  Reporter& reporter = found->second;
   reporter.last = {std::move(report), now};
-  if (is_other) {
+  if (is_new) {
     reporter.base = reporter.next_base = reporter.last;
   } else if (now - reporter.next_base.at >= window) {
     reporter.base = std::exchange(reporter.next_base, reporter.last);
   }
   std::erase_if(reporters_, [&](const auto& item) { return now - item.second.last.at > forgotten_after; });
+  std::vector<decltype(reporters_)::iterator> others;
+  for (auto other = reporters_.begin(); other != reporters_.end(); ++other)
+    if (other->first.first == gateway && &other->second != &reporter) others.push_back(other);
+  if (!is_leaving) {
+    reporter.is_replaced = false;
+    for (const auto& other : others) other->second.is_replaced = true;
+  }
+  if (others.size() < gateways_of_name_max) return;
+  reporters_.erase(*std::min_element(others.begin(), others.end(), [](const auto& a, const auto& b) {
+    return a->second.last.at < b->second.last.at;
+  }));
 }
 
 std::map<std::string, const GatewayReport*> GatewayReports::current(TimePoint now) const {
   std::map<std::string, const GatewayReport*> found;
   for (const auto& [name, reporter] : reporters_)
-    if (now - reporter.last.at <= report_age_max) found.emplace(name, &reporter.last.report);
+    if (reporter.is_known(now) && !reporter.last.report.is_leaving) found.emplace(name.first, &reporter.last.report);
+  return found;
+}
+
+std::vector<std::pair<std::string, const GatewayReport*>> GatewayReports::leaving(TimePoint now) const {
+  std::vector<std::pair<std::string, const GatewayReport*>> found;
+  for (const auto& [name, reporter] : reporters_)
+    if (reporter.is_known(now) && reporter.last.report.is_leaving)
+      found.emplace_back(name.first, &reporter.last.report);
   return found;
 }
 
 std::optional<fleet::Traffic> GatewayReports::traffic(List list, std::string_view name, TimePoint now) const {
   fleet::Traffic traffic;
   RequestCounts recent;  // of all gateways
-  double requests_per_s = 0, rejected_per_s = 0, failed_per_s = 0;
+  double requests_per_s = 0, rejected_per_s = 0, failed_per_s = 0, retried_per_s = 0;
   bool is_known = false, has_rates = true;
   for (const auto& [gateway, reporter] : reporters_) {
-    if (now - reporter.last.at > report_age_max) continue;
+    if (!reporter.is_known(now)) continue;
     const RequestCounts* const row = row_of(reporter.last.report.*list, name);
     if (!row) continue;
     is_known = true;
-    if (row->is_ejected) traffic.ejected_by.push_back(gateway);
+    if (row->is_ejected && !reporter.last.report.is_leaving) traffic.ejected_by.push_back(gateway.first);
     const RequestCounts* const before = row_of(reporter.base.report.*list, name);
     const RequestCounts counted = since(*row, before ? *before : RequestCounts());
     add(recent, counted);
@@ -81,6 +101,7 @@ std::optional<fleet::Traffic> GatewayReports::traffic(List list, std::string_vie
     requests_per_s += static_cast<double>(ended(counted)) / seconds;
     rejected_per_s += static_cast<double>(fleet::sum_of(counted.rejected)) / seconds;
     failed_per_s += static_cast<double>(counted.failed) / seconds;
+    retried_per_s += static_cast<double>(counted.retried) / seconds;
   }
   if (!is_known) return std::nullopt;
   traffic.waiting = recent.waiting;
@@ -90,6 +111,7 @@ std::optional<fleet::Traffic> GatewayReports::traffic(List list, std::string_vie
     traffic.requests_per_s = rounded(requests_per_s, thousandth);
     traffic.rejected_per_s = rounded(rejected_per_s, thousandth);
     traffic.failed_per_s = rounded(failed_per_s, thousandth);
+    traffic.retried_per_s = rounded(retried_per_s, thousandth);
   }
   traffic.first_byte_s_p50 = rounded(recent.first_byte.quantile_s(0.5), microsecond);
   traffic.first_byte_s_p99 = rounded(recent.first_byte.quantile_s(0.99), microsecond);
@@ -104,6 +126,19 @@ std::optional<fleet::Traffic> GatewayReports::of_deployment(std::string_view nam
 
 std::optional<fleet::Traffic> GatewayReports::of_replica(std::string_view name, TimePoint now) const {
   return traffic(&GatewayReport::replicas, name, now);
+}
+
+std::optional<fleet::Traffic> GatewayReports::of_caller(std::string_view id, TimePoint now) const {
+  return traffic(&GatewayReport::callers, id, now);
+}
+
+std::set<std::string> GatewayReports::callers(TimePoint now) const {
+  std::set<std::string> ids;
+  for (const auto& [name, reporter] : reporters_) {
+    if (!reporter.is_known(now)) continue;
+    for (const RequestCounts& row : reporter.last.report.callers) ids.insert(row.name);
+  }
+  return ids;
 }
 
 std::vector<RequestRecord> GatewayReports::find(std::string_view id) const {

@@ -1,5 +1,6 @@
 // What gateways have reported about requests, in memory alone: the last report of each, two earlier ones for rates, and
-// the records of the last requests. The time is given.
+// the records of the last requests. A gateway that another has replaced reports until its last request has ended, under
+// the same name: the two are told apart by their starts, and both count. The time is given.
 #pragma once
 
 #include <chrono>
@@ -7,8 +8,10 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "berth/clock.hpp"
@@ -22,17 +25,24 @@ class GatewayReports {
   // Of the gateway with this name.
   void take(const std::string& gateway, fleet::GatewayReport report, TimePoint now);
 
-  // Those that were heard within report_age_max, by name.
+  // Those of the last report_age_max, by name, of gateways that take connections.
   std::map<std::string, const fleet::GatewayReport*> current(TimePoint now) const;
+  // The same of gateways that only finish their requests; there may be several of one name.
+  std::vector<std::pair<std::string, const fleet::GatewayReport*>> leaving(TimePoint now) const;
   // Of all gateways that are current. Absent: none of them knows the deployment or replica.
   std::optional<fleet::Traffic> of_deployment(std::string_view name, TimePoint now) const;
   std::optional<fleet::Traffic> of_replica(std::string_view name, TimePoint now) const;
+  std::optional<fleet::Traffic> of_caller(std::string_view id, TimePoint now) const;
+  // The ids of those with requests.
+  std::set<std::string> callers(TimePoint now) const;
 
   // The requests with this id, the newest first: a client may use an id again.
   std::vector<fleet::RequestRecord> find(std::string_view id) const;
   std::size_t records() const { return records_.size(); }
 
   static constexpr std::size_t records_max = 10'000, strangers_max = 100, found_max = 10;
+  // Of one name: those of earlier starts are forgotten.
+  static constexpr std::size_t gateways_of_name_max = 8;
   static constexpr Duration report_age_max = std::chrono::seconds(5);
   // Rates and percentiles are of at least this long and at most twice as long, once a gateway runs for this time.
   static constexpr Duration window = std::chrono::seconds(10);
@@ -44,13 +54,17 @@ class GatewayReports {
   };
   struct Reporter {
     Report last;
-    Report base, next_base;  // what rates are counted from, and what they will be
+    Report base, next_base;    // what rates are counted from, and what they will be
+    bool is_replaced = false;  // a gateway that was started later takes the connections
+    bool is_known(TimePoint now) const {
+      return now - last.at <= report_age_max && (!is_replaced || last.report.is_leaving);
+    }
   };
   using List = std::vector<fleet::RequestCounts> fleet::GatewayReport::*;
   std::optional<fleet::Traffic> traffic(List list, std::string_view name, TimePoint now) const;
 
-  std::map<std::string, Reporter> reporters_;             // by name
-  std::deque<fleet::RequestRecord> records_, strangers_;  // the oldest first
+  std::map<std::pair<std::string, std::uint64_t>, Reporter> reporters_;  // by name and start
+  std::deque<fleet::RequestRecord> records_, strangers_;                 // the oldest first
 };
 
 }  // namespace berth::server

@@ -83,6 +83,66 @@ TEST(GatewayReports, GatewaysAreSummedAndASilentOneCountsForFiveSeconds) {
   EXPECT_FALSE(reports.of_replica("a/0#1", reports_start + 20s));
 }
 
+TEST(GatewayReports, AGatewayThatWasReplacedCountsUntilItEndsWithoutDisturbingItsSuccessor) {
+  GatewayReports reports;
+  const auto leaving = [](std::uint64_t requests, std::uint64_t in_flight) {
+    fleet::GatewayReport report = counted(requests);
+    report.is_leaving = true;
+    report.deployments[0].in_flight = in_flight;
+    return report;
+  };
+  const auto has = [&](const std::string& line, TimePoint now) {
+    return request_metrics_text(reports, now).find(line + "\n") != std::string::npos;
+  };
+  reports.take("head", counted(100), reports_start);
+  reports.take("head", counted(100), reports_start + 1s);
+  reports.take("head", counted(0, 2), reports_start + 2s);
+  EXPECT_EQ(reports.of_deployment("a", reports_start + 2s)->in_flight, 2U) << "the old one has not said that it leaves";
+  reports.take("head", leaving(100, 1), reports_start + 3s);
+  reports.take("head", counted(40, 2), reports_start + 12s);
+  reports.take("head", leaving(110, 0), reports_start + 12s);
+  const TimePoint now = reports_start + 12s;
+  EXPECT_EQ(reports.of_deployment("a", now)->in_flight, 2U);
+  EXPECT_NEAR(*reports.of_deployment("a", now)->requests_per_s, 44 / 10.0 + 11 / 12.0, 0.1);
+  EXPECT_EQ(reports.current(now).at("head")->started_ms, 2U);
+  EXPECT_TRUE(has(R"(berth_requests_total{gateway="head",deployment="a",outcome="2xx"} 40)", now));
+  EXPECT_TRUE(has(R"(berth_requests_total{gateway="head",leaving="1",deployment="a",outcome="2xx"} 110)", now));
+  reports.take("head", counted(40, 2), now + 6s);
+  EXPECT_EQ(request_metrics_text(reports, now + 6s).find("leaving"), std::string::npos) << "it has ended";
+  for (std::uint64_t start = 10; start < 10'000; ++start) {
+    fleet::GatewayReport forged = leaving(1, 0);
+    forged.started_ms = start;
+    reports.take("head", forged, now + 6s);
+  }
+  EXPECT_LE(reports.leaving(now + 6s).size(), GatewayReports::gateways_of_name_max) << "memory is bounded";
+}
+
+TEST(GatewayReports, OfCallersTheTimesOfAllGatewaysAreInTheMetrics) {
+  GatewayReports reports;
+  fleet::GatewayReport report;
+  fleet::RequestCounts row;
+  row.name = "t7";
+  report.callers = {row};
+  reports.take("head", report, reports_start);
+  for (int i = 0; i < 100; ++i) report.callers[0].first_byte.add(3ms), report.callers[0].total.add(100ms);
+  report.callers[0].answered["2xx"] = 100;
+  report.callers[0].retried = 10;
+  report.callers[0].waiting = 3;
+  report.callers[0].rejected["full"] = 2;
+  const TimePoint now = reports_start + 10s;
+  reports.take("head", report, now);
+  EXPECT_EQ(reports.callers(now), std::set<std::string>{"t7"});
+  EXPECT_EQ(reports.of_caller("t7", now)->retried_per_s, 1);
+  EXPECT_EQ(reports.of_caller("t7", now)->waiting, 3U);
+  const std::string text = request_metrics_text(reports, now);
+  for (const char* line : {"berth_caller_first_byte_seconds{caller=\"t7\",quantile=\"0.5\"} 0.003\n",
+                           "berth_caller_request_seconds{caller=\"t7\",quantile=\"0.99\"} 0.1",
+                           "berth_caller_requests_rejected_total{gateway=\"head\",caller=\"t7\",reason=\"full\"} 2\n",
+                           "berth_caller_request_retries_total{gateway=\"head\",caller=\"t7\"} 10\n",
+                           "berth_caller_requests_waiting{gateway=\"head\",caller=\"t7\"} 3\n"})
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+}
+
 TEST(GatewayReports, TheLastRequestsAreKeptAndTheNewestOfAnIdComesFirst) {
   GatewayReports reports;
   fleet::GatewayReport report;

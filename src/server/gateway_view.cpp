@@ -108,7 +108,7 @@ fleet::GatewayView gateway_view(const Leader& leader, const fleet::Credential& g
     if (credential.role == Role::call && credential.deployment)
       view.callers.push_back({id, credential.name.value_or(id), credential.sha256, *credential.deployment,
                               credential.weight, credential.per_second, credential.concurrent_max,
-                              credential.expires_ms});
+                              credential.expires_ms, credential.may_explain});
     if (credential.role == Role::node && credential.node)
       view.relays.push_back({*credential.node, relay_key(credential, gateway)});
   }

@@ -96,6 +96,8 @@ class Leader {
                         const std::string& actor);
   // A gateway that joins gets a credential; `used_up` is the join token's id. already_exists: a gateway has that name.
   Result<void> add_gateway(const fleet::Credential& credential, const std::string& used_up, const std::string& actor);
+  // Events of what gateways report, as far as the gateway may cause any.
+  Result<void> note(std::vector<fleet::Event> events);
   // Where relays reach the gateway that has this credential.
   Result<void> set_gateway_address(const std::string& credential, const std::string& address);
   // Where gateways find ports of the node: as set_node_addresses() says, else where its last report came from. Empty:

@@ -76,6 +76,11 @@ Result<void> Leader::add_gateway(const Credential& credential, const std::string
                 {event(EventKind::credential, actor, "gateway/" + name, "the gateway " + name + " joined")});
 }
 
+Result<void> Leader::note(std::vector<fleet::Event> events) {
+  events = event_limit_.admit(std::move(events), {}, clock_->now());
+  return events.empty() ? Result<void>() : commit(change_of(state_), std::move(events));
+}
+
 Result<void> Leader::set_gateway_address(const std::string& credential, const std::string& address) {
   const auto found = state_.credentials.find(credential);
   if (found == state_.credentials.end() || found->second.role != Role::gateway)

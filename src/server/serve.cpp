@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <memory>
+#include <mutex>
 #include <set>
 
 #include "http/listening.hpp"
@@ -285,6 +287,21 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
     BERTH_TRY(leader.add_gateway(credential, "", "server:" + options.name));
     return world::write_private_text(file, own + "\n");
   };
+  // Its caller may outlive the server.
+  struct Notes {
+    std::mutex mutex;
+    bool has_ended = false;
+  };
+  const auto notes = std::make_shared<Notes>();
+  serving.note_gateway = [&, notes](const std::string& text) {
+    const std::lock_guard lock(notes->mutex);
+    if (notes->has_ended) return;
+    server.post([&, text] {
+      const fleet::Event event{
+          0, world::wall_time_ms(), EventKind::failed, "server:" + options.name, "gateway/" + options.name, text};
+      if (!leader.note({event})) options.log(log_record(event));
+    });
+  };
   server.post([&] {
     started(serving);
     if (signing.authority)
@@ -294,6 +311,10 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
     listening.renew_later(options.log);
   });
   server.run();
+  {
+    const std::lock_guard lock(notes->mutex);
+    notes->has_ended = true;
+  }
   api.reset();  // before the server: it has answers that are open
   leader.end();
   ::unlink(token_file.c_str());

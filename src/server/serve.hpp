@@ -50,6 +50,8 @@ struct Serving {
   // Makes sure that the folder of the gateway of this machine has a credential of that name. One that is there and
   // valid stays, since a gateway outlives its server.
   std::function<Result<void>(const std::string& name, const std::string& folder)> add_own_gateway;
+  // From any thread: an event about the gateway of this machine.
+  std::function<void(const std::string& text)> note_gateway;
   std::optional<http::TlsFiles> tls;  // of the listeners that other machines can reach
   std::function<void()> shutdown;     // from any thread
 };

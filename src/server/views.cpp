@@ -419,6 +419,7 @@ json::array credentials_view(const Leader& leader) {
     if (credential.for_gateway) one["gateway"] = true;
     if (credential.deployment) one["deployment"] = credential.deployment->text();
     if (credential.name) one["name"] = *credential.name;
+    if (credential.may_explain) one["explain"] = true;
     if (credential.expires_ms) one["expires_at_ms"] = *credential.expires_ms;
     out.push_back(std::move(one));
   }

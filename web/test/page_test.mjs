@@ -81,6 +81,17 @@ with_page('shows what passes through the gateways, which device computes it, and
   assert.match(await text('tokens'), /not known: no gateway has reported them in the last 5 seconds\.$/);
   assert.equal(await text('tokens/0'), 'tokens/0#17 ready edge-1 – – / 32 – – – –');
 
+  const local = { id: 'local', traffic: { waiting: 0, in_flight: 0, ejected_by: [] } };
+  server.fleet.callers = [local];
+  await row('chat').waitFor();
+  assert.equal(await page.locator('.callers').count(), 0, 'without keys there is nothing to tell apart');
+  const busy = { requests_per_s: 30, rejected_per_s: 2, failed_per_s: 0, retried_per_s: 0, waiting: 4, in_flight: 8, first_byte_s_p99: 0.05, total_s_p99: 0.25, ejected_by: [] };
+  server.fleet.callers = [local, { id: 't7', name: 'app', deployment: 'chat', traffic: busy }];
+  await page.locator('.callers').waitFor();
+  const callers = await page.locator('.callers tbody tr').evaluateAll((rows) => rows.map((one) => one.innerText.replaceAll(/\s+/g, ' ').trim()));
+  assert.match(callers[0], /^t7 app chat 30\.0 2\.0 0 0 4 8 – 50\.0 ms – 250 ms$/);
+  assert.match(callers[1], /^local – /);
+
   // Requests are counted without a change of the fleet: no stream says so.
   const chat = server.fleet.served[0];
   chat.traffic.requests_per_s = 7.25;

@@ -97,7 +97,7 @@ export class Server {
       case 'jobs':
         return { jobs: fleet.jobs };
       case 'endpoints':
-        return { deployments: fleet.served, gateways: fleet.gateways };
+        return { deployments: fleet.served, gateways: fleet.gateways, callers: fleet.callers ?? [] };
       case 'shards':
         return { deployments: fleet.shards };
       case 'events':

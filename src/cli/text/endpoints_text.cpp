@@ -38,6 +38,28 @@ std::string deployments_part(const json::array& deployments, const Style& style)
          "\n";
 }
 
+// Where there are keys: what passes without one is in the rows of the deployments.
+std::string callers_part(const json::array& callers, const Style& style) {
+  const bool has_keys = std::any_of(callers.begin(), callers.end(),
+                                    [](const json::value& one) { return Fields(one).text("id") != "local"; });
+  if (!has_keys) return {};
+  return "\n" + table_text(callers,
+                           {{"CALLER", text_cell("id"), 8},
+                            {"NAME", text_cell("name"), 8},
+                            {"DEPLOYMENT", text_cell("deployment"), 8},
+                            {">REQ/S", traffic_cell(&Fields::rate, "requests_per_s")},
+                            {">REJECT/S", traffic_cell(&Fields::rate, "rejected_per_s"), 0, 3},
+                            {">FAIL/S", traffic_cell(&Fields::rate, "failed_per_s"), 0, 5},
+                            {">RETRY/S", traffic_cell(&Fields::rate, "retried_per_s"), 0, 7},
+                            {">WAITING", traffic_cell(&Fields::count, "waiting")},
+                            {">IN FLIGHT", traffic_cell(&Fields::count, "in_flight"), 0, 4},
+                            {">FIRST P50", traffic_cell(&Fields::seconds, "first_byte_s_p50"), 0, 2},
+                            {">FIRST P99", traffic_cell(&Fields::seconds, "first_byte_s_p99")},
+                            {">TOTAL P50", traffic_cell(&Fields::seconds, "total_s_p50"), 0, 1},
+                            {">TOTAL P99", traffic_cell(&Fields::seconds, "total_s_p99"), 0, 6}},
+                           style);
+}
+
 // A replica that takes requests may be left out by gateways for a while.
 std::string state_of(const Fields& row, const Style& style) {
   const bool is_ejected = !row.in("traffic").list("ejected_by").empty();
@@ -73,7 +95,8 @@ std::string endpoints_text(const json::object& answer, const Style& style) {
   const bool has_direct =
       std::any_of(rows.begin(), rows.end(), [](const json::value& one) { return Fields(one).has("address"); });
   if (has_direct) columns.insert(columns.begin() + 3, {"ADDRESS", text_cell("address")});
-  return out + deployments_part(fields.list("deployments"), style) + table_text(rows, columns, style);
+  return out + deployments_part(fields.list("deployments"), style) + table_text(rows, columns, style) +
+         callers_part(fields.list("callers"), style);
 }
 
 }  // namespace berth::cli

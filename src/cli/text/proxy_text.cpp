@@ -44,7 +44,11 @@ const std::string caution =
     "# open to every client of this proxy.\n";
 
 std::string haproxy_text(const std::vector<GatewayAddress>& gateways) {
-  std::string out = caution + "backend berth\n    balance leastconn\n    timeout server 10m\n";
+  // A tunnel is a connection after an upgrade to WebSocket.
+  std::string out =
+      caution +
+      "backend berth\n    mode http\n    balance leastconn\n    timeout connect 5s\n    timeout server 10m\n"
+      "    timeout tunnel 1h\n";
   for (const GatewayAddress& gateway : gateways)
     out += "    server " + gateway.name + " " + gateway.address +
            (gateway.is_tls ? " check ssl verify required ca-file /etc/haproxy/berth-ca.pem" : " check") + "\n";
@@ -56,10 +60,14 @@ std::string nginx_text(const std::vector<GatewayAddress>& gateways) {
   std::string out = caution + "upstream berth {\n    least_conn;\n";
   for (const GatewayAddress& gateway : gateways) out += "    server " + gateway.address + ";\n";
   out +=
-      "}\nserver {\n    listen 80;\n    location / {\n        proxy_pass " + std::string(is_tls ? "https" : "http") +
+      "    keepalive 32;\n}\n# WebSockets change the protocol; other connections to the gateways are kept.\n"
+      "map $http_upgrade $berth_connection {\n    default upgrade;\n    \"\" \"\";\n}\n"
+      "server {\n    listen 80;\n    location / {\n        proxy_pass " +
+      std::string(is_tls ? "https" : "http") +
       "://berth;\n        proxy_http_version 1.1;\n        proxy_set_header Host $host;\n"
-      "        proxy_set_header Connection \"\";\n        proxy_buffering off;\n        proxy_request_buffering off;\n"
-      "        proxy_read_timeout 10m;\n";
+      "        proxy_set_header Upgrade $http_upgrade;\n        proxy_set_header Connection $berth_connection;\n"
+      "        proxy_buffering off;\n        proxy_request_buffering off;\n"
+      "        proxy_read_timeout 10m;\n        proxy_send_timeout 10m;\n        client_max_body_size 0;\n";
   if (is_tls) out += "        proxy_ssl_verify on;\n        proxy_ssl_trusted_certificate /etc/nginx/berth-ca.pem;\n";
   return out + "    }\n}\n";
 }

@@ -18,6 +18,10 @@ TEST(ProxyText, NamesEveryGatewayAndChecksCertificatesOfThoseThatHaveOne) {
   const std::string nginx = proxy_text(ProxyFormat::nginx, answer, "");
   EXPECT_NE(nginx.find("    server edge:8081;\n"), nginx.npos) << nginx;
   EXPECT_NE(nginx.find("proxy_pass https://berth;"), nginx.npos) << nginx;
+  for (const char* line : {"proxy_set_header Connection $berth_connection;", "proxy_set_header Upgrade $http_upgrade;",
+                           "proxy_buffering off;", "keepalive 32;"})
+    EXPECT_NE(nginx.find(line), nginx.npos) << line << nginx;
+  EXPECT_NE(haproxy.find("timeout tunnel 1h"), haproxy.npos) << haproxy;
   EXPECT_EQ(proxy_text(ProxyFormat::nginx, {}, "").front(), '#') << "without a gateway it is a comment";
 }
 

@@ -85,7 +85,8 @@ void add_events(const Verb& command) {
   verb.flag("-f,--follow", arguments->follow,
             "go on with what happens, until Ctrl-C; with --json one object per event");
   verb.flag("--people", arguments->people, "show only what people did, which other events never push out");
-  verb.option("--subject", "NAME", &arguments->subject, "only those about a deployment, NAME/N or node/NAME");
+  verb.option("--subject", "NAME", &arguments->subject,
+              "only those about a deployment, NAME/N, node/NAME or gateway/NAME");
   OptionRules rules;
   rules.range = {1, limit_max};
   verb.option("--limit", "N", &arguments->limit, "the newest N", rules);

@@ -90,7 +90,9 @@ Result<void> start_gateway(const server::ServerFile& settings, const ServeArgume
     words.push_back(*settings.access_log);
   }
   words.insert(words.end(), settings.gateway_limits.begin(), settings.gateway_limits.end());
-  gateway.emplace(folder, std::move(words), options.log);
+  // An event is logged, too.
+  gateway.emplace(folder, std::move(words),
+                  [note = serving.note_gateway](const format::LogRecord& record) { note(record.message); });
   return {};
 }
 

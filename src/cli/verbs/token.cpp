@@ -25,6 +25,7 @@ struct TokenArguments {
   std::string deployment, caller;  // of role call
   unsigned weight = 1;
   std::size_t per_second = 0, concurrent_max = 0;  // 0: not given, no limit
+  bool may_explain = false;                        // of role call
   std::string output;                              // a file; empty: standard output
 };
 
@@ -49,6 +50,7 @@ int run_add(const TokenArguments& arguments) {
   if (arguments.weight != 1) call.body["weight"] = arguments.weight;
   if (arguments.per_second > 0) call.body["per_second"] = arguments.per_second;
   if (arguments.concurrent_max > 0) call.body["concurrent_max"] = arguments.concurrent_max;
+  if (arguments.may_explain) call.body["explain"] = true;
   if (arguments.name == "call" && arguments.deployment.empty())
     return print_error(
         {ErrorCode::invalid_argument, "a key for requests is for one deployment", "add --deployment NAME"});
@@ -97,6 +99,8 @@ void add_token(const Verb& command) {
              {.range = {{1, limit_max}}});
   add.option("--concurrent", "N", &arguments->concurrent_max, "for role call: most requests at a time at each gateway",
              {.range = {{1, limit_max}}});
+  add.flag("--explain", arguments->may_explain,
+           "for role call: it may ask with x-berth-explain which replica, node and devices answered");
   add.option("-o,--output", "FILE", &arguments->output,
              "write the token there instead, readable by you alone, as token files must be");
   add_server_options(add, arguments->server);

@@ -39,5 +39,6 @@ export const describe_replica = (one) => [one.name, one.state, one.node ?? '', o
 export const describe_job = (one) => [one.kind, one.name, one.id ?? '', one.user ?? '', one.node, one.state, one.command ?? '', ...(one.devices ?? [])];
 export const describe_served = (one) => [one.name, one.model ?? '', one.serving?.host ?? '', one.serving?.path ?? ''];
 export const describe_endpoint = (one) => [one.name, one.node, endpoint_state(one), ...(one.devices ?? [])];
+export const describe_caller = (one) => [one.id, one.name ?? '', one.deployment ?? ''];
 export const describe_event = (one) => [one.kind, one.actor, one.subject ?? '', one.text];
 export const describe_pending = (one) => [one.deployment, one.reason?.kind ?? '', one.reason?.text ?? '', one.reason?.best_node ?? ''];

@@ -13,6 +13,13 @@ export function shares_of(endpoints) {
   return new Map(sum > 0 ? known.map((one) => [one.name, one.traffic.requests_per_s / sum]) : []);
 }
 
+// Those with the most requests first. Empty where there are no keys: what passes without one is in the figures of the deployments.
+export function callers_of(answer) {
+  const callers = answer?.callers ?? [];
+  if (callers.every((one) => one.id === 'local')) return [];
+  return [...callers].sort((a, b) => (b.traffic.requests_per_s ?? 0) - (a.traffic.requests_per_s ?? 0));
+}
+
 // "chat/0#17" is the incarnation 17 of replica 0 of chat.
 export function replica_of(endpoint) {
   return endpoint.name.replace(/#.*/, '').split('/');

@@ -1,0 +1,143 @@
+#include "server/gateway_events.hpp"
+
+#include <gtest/gtest.h>
+
+namespace berth::server {
+namespace {
+
+using namespace std::chrono_literals;
+using fleet::EventKind;
+using fleet::GatewayReport;
+using fleet::RequestOutcome;
+
+class GatewayEventsTest : public testing::Test {
+ protected:
+  // "KIND SUBJECT: TEXT", with a line for each.
+  static std::string text_of(const std::vector<fleet::Event>& events) {
+    std::string text;
+    for (const fleet::Event& event : events)
+      text += std::string(to_string(event.kind)) + " " + event.subject + ": " + event.text + "\n";
+    return text;
+  }
+  std::string take(const GatewayReport& report) {
+    return events_.is_needed("head", report) ? text_of(events_.take("head", report, known_, now_)) : "";
+  }
+  std::string look(const std::set<std::string>& reporting) { return text_of(events_.look({"head"}, reporting, now_)); }
+  static GatewayReport failed(const std::string& reason, const std::string& replica = "chat/0#17") {
+    GatewayReport report;
+    fleet::RequestRecord& record = report.requests.emplace_back();
+    record.outcome = RequestOutcome::failed;
+    record.deployment = DeploymentId("chat");
+    record.attempts = {{replica, NodeId("n"), RequestOutcome::failed, reason, 1}};
+    return report;
+  }
+  static GatewayReport rejected(const std::string& code, std::uint32_t status, const std::string& deployment = "chat") {
+    GatewayReport report;
+    fleet::RequestRecord& record = report.requests.emplace_back();
+    record.id = "r1";
+    record.outcome = RequestOutcome::rejected;
+    record.deployment = DeploymentId(deployment);
+    record.reason = code;
+    record.status = status;
+    return report;
+  }
+  static GatewayReport row(const std::string& problem, bool is_ejected, const std::string& replica = "chat/0#17") {
+    GatewayReport report;
+    fleet::RequestCounts& counts = report.replicas.emplace_back();
+    counts.name = replica;
+    counts.problem = problem;
+    counts.is_ejected = is_ejected;
+    return report;
+  }
+
+  GatewayEvents events_;
+  const GatewayEvents::Known known_{{"chat"}, {"chat/0#17"}};
+  TimePoint now_ = TimePoint() + 1h;
+};
+
+TEST_F(GatewayEventsTest, FailedRequestsAreOneEventHoweverManyThereAre) {
+  EXPECT_EQ(take(failed("it closed the connection")),
+            "failed chat/0: a request of the gateway head failed at chat/0#17: it closed the connection\n");
+  for (int second = 0; second < 600; ++second) {
+    now_ += 1s;
+    EXPECT_EQ(take(failed("it closed the connection")), "") << second;
+  }
+  EXPECT_NE(take(failed("it answered late")), "") << "something else";
+  EXPECT_EQ(take(failed("it closed the connection")), "") << "at most one in a minute";
+  now_ += 61s;
+  EXPECT_NE(take(failed("it answered late")), "") << "it had not failed for a minute";
+}
+
+TEST_F(GatewayEventsTest, AReplicaThatIsLeftOutAndAnswersAgainIsTwoEvents) {
+  EXPECT_EQ(take(row("", false)), "");
+  EXPECT_EQ(
+      take(row("it closed the connection", true)),
+      "failed chat/0: chat/0#17 failed 5 times in a row; the gateway head leaves it out, at first for 1 s and for at "
+      "most 60 s at a time: it closed the connection\n");
+  now_ += 90s;
+  EXPECT_EQ(take(row("it closed the connection", false)), "") << "it may be tried, and has not answered";
+  EXPECT_EQ(take(row("", false)), "ready chat/0: chat/0#17 answers the gateway head again after 90 s\n");
+  EXPECT_EQ(take(row("", false)), "");
+  EXPECT_NE(take(row("it answered with 503", false)).find("still sends it requests"), std::string::npos);
+}
+
+TEST_F(GatewayEventsTest, RejectionsAreOneEventForEachReasonUntilThereWereNoneForAWhile) {
+  EXPECT_EQ(take(rejected("full", 429)),
+            "refused chat: the gateway head rejects requests for chat with 429: its replicas are busy, and no more may "
+            "wait or they waited too long (berth why request r1)\n");
+  EXPECT_EQ(take(rejected("full", 429)), "");
+  for (const char* code : {"ambiguous", "busy", "forbidden", "invalid_argument", "no_route", "timeout", "too_long",
+                           "too_many", "unavailable"})
+    EXPECT_NE(take(rejected(code, 400)), "") << code;
+  EXPECT_TRUE(take(rejected("no_route", 404, "")).starts_with("refused gateway/head: the gateway head rejects"));
+  now_ += GatewayEvents::rejections_apart + 1s;
+  EXPECT_EQ(take({}), "");
+  EXPECT_NE(take(rejected("full", 429)), "");
+}
+
+TEST_F(GatewayEventsTest, WhatAGatewaySaysOfThingsThatDoNotExistIsNoEvent) {
+  EXPECT_EQ(take(failed("x", "chat/9#9")), "");
+  EXPECT_EQ(take(row("x", true, "chat/9#9")), "");
+  EXPECT_EQ(take(rejected("full", 429, "none")), "");
+  EXPECT_EQ(take(rejected("invented", 429)), "");
+  EXPECT_EQ(take(rejected("no_key", 401, "")), "") << "anyone can send these";
+}
+
+TEST_F(GatewayEventsTest, AGatewayThatIsSilentIsLostOnceAndItsReturnSaysForHowLong) {
+  EXPECT_EQ(look({}), "");
+  now_ += 9s;
+  EXPECT_EQ(look({}), "");
+  now_ += 1s;
+  EXPECT_TRUE(look({}).starts_with("failed gateway/head: is lost: it has not reported for 10 s"));
+  EXPECT_EQ(look({}), "");
+  now_ += 20s;
+  EXPECT_EQ(take({}), "server gateway/head: reports again after 30 s\n");
+  EXPECT_EQ(look({"head"}), "");
+  GatewayReport late;
+  late.silent_s = 3600;
+  EXPECT_EQ(take(late),
+            "server gateway/head: reports again after 3600 s without this server, in which it continued with what it "
+            "knew\n");
+  EXPECT_EQ(take({}), "");
+}
+
+TEST_F(GatewayEventsTest, OneThatLeavesIsNotTheGateway) {
+  look({"head"});
+  now_ += 10s;
+  EXPECT_NE(look({}), "");
+  GatewayReport leaving;
+  leaving.is_leaving = true;
+  EXPECT_EQ(take(leaving), "");
+}
+
+TEST_F(GatewayEventsTest, RoutesThatConflictAreAnEventWhenTheyBegin) {
+  EXPECT_FALSE(events_.has_compared(3));
+  EXPECT_EQ(text_of(events_.compare_routes(3, "lab", {"old"})), "") << "it was there when this server began";
+  EXPECT_TRUE(events_.has_compared(3));
+  EXPECT_EQ(text_of(events_.compare_routes(4, "lab", {"old", "new"})), "refused lab: new\n");
+  EXPECT_EQ(text_of(events_.compare_routes(5, "lab", {})), "");
+  EXPECT_EQ(text_of(events_.compare_routes(6, "lab", {"new"})), "refused lab: new\n");
+}
+
+}  // namespace
+}  // namespace berth::server

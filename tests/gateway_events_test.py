@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""What goes wrong at gateways is an event, once however many requests meet it: bad answers, replicas that are left out, ports of others, requests
+that cannot be passed on, and gateways that are silent. Through real processes."""
+import json
+import os
+import signal
+import socket
+import sys
+import unittest
+
+from gateway_case import Gateway
+
+# Answers in HTTP, or while the file "bad" exists replica 0 with something else.
+REPLICA = """
+import os, socket, sys
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+while True:
+    connection = listener.accept()[0]
+    while data := connection.recv(65536):
+        if os.path.exists(sys.argv[2]) and os.environ["BERTH_REPLICA"].endswith("/0"):
+            connection.sendall(b"SSH-2.0-OpenSSH_9.2\\r\\n\\r\\n")
+            break
+        connection.sendall(b"HTTP/1.1 200 OK\\r\\ncontent-length: 5\\r\\n\\r\\nhello")
+    connection.close()
+"""
+
+
+class Events(Gateway):
+    def setUp(self):
+        super().setUp()
+        self.add_nodes("a")
+
+    def events(self, subject, words=""):
+        return [one for one in self.get(f"events?limit=1000&subject={subject.replace('/', '%2F')}")["events"] if words in one["text"]]
+
+    def until_event(self, subject, words):
+        self.until(lambda: self.events(subject, words), lambda: f"{words}: {self.get('events?limit=20')['events']} {self.situation()}")
+        return self.events(subject, words)
+
+    def own(self):
+        """Of the gateway, as a subject."""
+        return "gateway/" + self.get("endpoints")["gateways"][0]["name"]
+
+    def test_a_replica_that_does_not_speak_http_is_left_out_and_comes_back(self):
+        program, bad = self.folder / "replica.py", self.folder / "bad"
+        program.write_text(REPLICA)
+        self.apply({**self.loaded("odd", replicas=2), "command": [sys.executable, "-SE", str(program), "{port}", str(bad)]})
+        self.until(lambda: self.is_answered("/odd"), self.situation)
+        bad.touch()
+        statuses = set()
+
+        def is_left_out():
+            statuses.update(self.ask_for("/odd")[0] for _ in range(10))
+            return self.events("odd/0", "leaves it out")
+        self.until(is_left_out, self.situation)
+        self.assertEqual(statuses, {200, 502})
+        first, = self.events("odd/0", "a request of the gateway")
+        self.assertEqual((first["kind"], first["actor"]), ("failed", self.own().replace("/", ":")))
+        self.assertRegex(first["text"], r"failed at odd/0#\d+: .")
+        left_out, = self.events("odd/0", "leaves it out")
+        self.assertRegex(left_out["text"], r"odd/0#\d+ failed 5 times in a row; the gateway \S+ leaves it out, at first for 1 s .*: .")
+        bad.unlink()
+
+        def is_back():
+            self.ask_for("/odd")
+            return self.events("odd/0", "again after")
+        self.until(is_back, self.situation)
+        self.assertEqual(self.events("odd/0", "again after")[0]["kind"], "ready")
+        self.assertEqual(len(self.events("odd/0", "leaves it out")), 1, "it was left out until it answered")
+        shown = self.command("events", "--subject", "odd/0").stdout
+        self.assertIn("leaves it out", shown)
+        self.assertEqual(self.events("odd/1", "gateway"), [], "the other one is not concerned")
+
+    def test_a_port_that_another_process_has_taken_is_named(self):
+        note = self.folder / "port"
+        command = ["/bin/sh", "-c", f"echo {{port}} >{note}.new && mv {note}.new {note} && exec sleep 600"]
+        self.apply({"name": "stolen", "cpu": True, "command": command, "serving": {"path": "/stolen", "open": True}})
+        self.until(note.exists, self.situation)
+        with socket.create_server(("127.0.0.1", int(note.read_text()))):
+            self.until(lambda: self.ask_for("/stolen")[0] == 502, self.situation)
+            text = self.ask_for("/stolen")[1]
+        self.assertIn("belongs to another process", json.loads(text)["error"]["message"])
+        event, = self.until_event("stolen/0", "a request of the gateway")
+        self.assertIn("belongs to another process", event["text"])
+
+    def test_requests_that_cannot_be_passed_on_are_one_event_for_each_reason(self):
+        strict = {"path": "/app", "open": True, "key": "json:user", "affinity": "strict"}
+        idle = {"name": "idle", "cpu": True, "replicas": 0, "command": ["sleep", "{port}"], "serving": {"path": "/idle", "open": True, "on_capacity_exhausted": "reject"}}
+        self.apply(self.loaded("app", replicas=1, serving=strict), idle, wait=False)
+        self.until(lambda: self.ask_for("/app/echo", '{"user":"a"}')[0] == 200, self.situation)
+        for body in ("{}", '{"user":""}', '{"user":"%s"}' % ("x" * 2000), '{"user":"a","user":"b"}', "no json", '{"user":"a\0b"}'):
+            status, text, _ = self.ask_for("/app/echo", body)
+            self.assertEqual(status, 400, body[:40])
+            self.assertTrue(json.loads(text)["error"]["message"], body[:40])
+        self.assertEqual(self.ask_for("/app/echo", '{"user":"%s"}' % ("x" * 1_000_000))[0], 413)
+        self.assertEqual(self.ask_for("/idle")[0], 503)
+        for _ in range(5):
+            self.assertEqual(self.ask_for("/nowhere")[0], 404)
+        for subject, words in (("app", "with 400: they are malformed, or their key is missing"), ("app", "with 413: their bodies are too long"),
+                               ("idle", "with 503: it has no replica that is ready"), (self.own(), "with 404: no deployment has their address")):
+            event, = self.until_event(subject, words)
+            self.assertEqual(event["kind"], "refused")
+            self.assertRegex(event["text"], r"berth why request [0-9a-f]{16}\)$")
+
+    def test_routes_that_conflict_are_refused_or_an_event(self):
+        same = [self.loaded(name, replicas=1, serving={"path": "/same"}) for name in ("one", "two")]
+        self.assertRefused(self.command("apply", self.write_project(*same)), 2, "ask for the same requests")
+        self.apply(*[self.loaded(name, replicas=1, model="llama") for name in ("one", "two")], wait=False)
+        project = next(one["subject"] for one in self.get("events?limit=1000")["events"] if one["kind"] == "applied")
+        event, = self.until_event(project, "llama")
+        self.assertIn("the model llama is served by one and two", event["text"])
+        self.until(lambda: self.ask_for("/v1/chat/completions", '{"model":"llama"}')[0] == 400, self.situation)
+
+    def test_a_gateway_that_is_silent_is_lost_and_says_when_it_is_back(self):
+        self.apply(self.loaded(replicas=1))
+        self.until_answered("/app/echo")
+        self.until(lambda: self.get("endpoints")["gateways"][0]["reports"], self.situation)
+        gateway = self.process_of("berth gateway ")
+        os.kill(gateway, signal.SIGSTOP)
+        try:
+            lost, = self.until_event(self.own(), "is lost")
+            self.assertEqual(lost["kind"], "failed")
+        finally:
+            os.kill(gateway, signal.SIGCONT)
+        event, = self.until_event(self.own(), "reports again")
+        self.assertRegex(event["text"], r"reports again after \d+ s without this server, in which it continued with what it knew")
+
+
+if __name__ == "__main__":
+    unittest.main()
