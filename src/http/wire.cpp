@@ -257,8 +257,10 @@ void Wire::close() {
 }
 
 void Wire::abort() {
+  int queued = 0;
   ErrorValue ignored;
-  socket_.set_option(asio::socket_base::linger(true, 0), ignored);
+  if (ioctl(socket_.native_handle(), SIOCOUTQ, &queued) == 0 && queued > 0)
+    socket_.set_option(asio::socket_base::linger(true, 0), ignored);
   close();
 }
 
