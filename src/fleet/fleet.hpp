@@ -118,7 +118,7 @@ struct NodeReport {
   // shows of jobs and leases.
   std::vector<ReportedDevice> devices;
   std::vector<ReportedLease> leases;
-  // The entries that were not valid and are left out, in one sentence; empty: none. Set by the server.
+  // In one sentence: what is wrong with the node, or, set by the server, which entries are not valid and left out.
   std::string problem;
 };
 
