@@ -52,6 +52,11 @@ class Requests(Gateway):
         self.until_answered("/app/x", 2, headers=bearer)
         self.assertEqual(self.ask_for("/app/x")[0], 401)
         self.assertEqual(self.ask_for("/other/x", headers=bearer)[0], 403)
+        # Which replica answered is for keys that may know it.
+        self.assertIsNone(self.ask_for("/app/x", headers={**bearer, "x-berth-explain": "1"})[2]["x-berth-replica"])
+        trusted = self.command("token", "add", "call", "--deployment", "app", "--explain").stdout.strip()
+        explained = {"authorization": f"Bearer {trusted}", "x-berth-explain": "1"}
+        self.until(lambda: (self.ask_for("/app/x", headers=explained)[2]["x-berth-replica"] or "").startswith("app/"), self.situation)
         # A key of one kind is none of another.
         control = self.command("token", "add", "deploy").stdout.strip()
         self.assertEqual(self.ask_for("/app/x", headers={"authorization": f"Bearer {control}"})[0], 401)
