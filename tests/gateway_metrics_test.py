@@ -138,7 +138,7 @@ class Observed(Gateway):
         self.replace_gateway()
         self.until(lambda: "leaving=" in self.ask("GET", "/metrics")[2], "the old one reports")
         self.assertEqual(self.deployment()["traffic"]["in_flight"], 1, "the stream of the old one")
-        self.assertTrue(self.get("endpoints")["gateways"][0]["reports"])
+        self.until(lambda: self.get("endpoints")["gateways"][0]["reports"], "the new one reports too")
         self.assertEqual(self.ask_for("/app/x", headers={"x-request-id": "short"})[0], 200)
 
         def leaving():

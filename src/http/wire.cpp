@@ -257,9 +257,9 @@ void Wire::close() {
 }
 
 void Wire::abort() {
-  int queued = 0;
+  int unsent = 0;
   ErrorValue ignored;
-  if (ioctl(socket_.native_handle(), SIOCOUTQ, &queued) == 0 && queued > 0)
+  if (ioctl(socket_.native_handle(), SIOCOUTQNSD, &unsent) == 0 && unsent > 0)
     socket_.set_option(asio::socket_base::linger(true, 0), ignored);
   close();
 }

@@ -46,8 +46,8 @@ class Wire {
 
   // What is under way, and all that follows, ends with an error.
   void close();
-  // The same, and what was written and has not arrived yet is dropped: the other side may not read it, and would notice
-  // the end only after it.
+  // The same, and what was written and could not be sent yet is dropped: the other side may not read it, and would
+  // notice the end only after it.
   void abort();
   // What is under way ends with operation_aborted; the connection can still be used.
   void cancel();

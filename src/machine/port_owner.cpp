@@ -202,7 +202,7 @@ Result<void> PortOwners::check(std::uint16_t port, const std::string& folder, co
   const std::vector<std::uint64_t> inodes = BERTH_TRY(listeners_on(port));
   const std::string where = "port " + std::to_string(port);
   if (inodes.empty())
-    return Error{ErrorCode::unavailable, "nothing listens on " + where + ", which is that of " + name};
+    return Error{ErrorCode::unavailable, "nothing listens on " + where + ", the port of " + name};
   if (unknown(folder, inodes).empty()) return {};
   const TimePoint now = real_clock().now();
   std::erase_if(refused_, [&](const auto& one) { return now >= one.second.until; });

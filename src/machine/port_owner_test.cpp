@@ -97,7 +97,7 @@ TEST_F(PortOwnersTest, APortBelongsToTheJobWhoseProcessListens) {
   EXPECT_EQ(problem(), "");
   EXPECT_EQ(problem(), "") << "as remembered";
   process.end();
-  EXPECT_EQ(problem(), "nothing listens on " + text(", which is that of chat/0#17"));
+  EXPECT_EQ(problem(), "nothing listens on " + text(", the port of chat/0#17"));
 }
 
 TEST_F(PortOwnersTest, APortThatAnotherProcessTookDoesNot) {
