@@ -147,11 +147,15 @@ class Gateway(Fleet):
         return stop
 
     def stream(self, events):
-        """A function that waits for the end of a stream of that many events."""
-        got = {}
+        """Begins a stream of that many events. A function that waits for its end."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.gateway, timeout=20)
+        connection.request("GET", f"/app/slow/{events}")
+        answer = connection.getresponse()
+        got = {"status": answer.status}
 
         def read():
-            got["status"], got["text"], _ = self.ask_for(f"/app/slow/{events}")
+            got["text"] = answer.read().decode()
+            connection.close()
         thread = threading.Thread(target=read)
         thread.start()
         return lambda: (thread.join(), got)[1]

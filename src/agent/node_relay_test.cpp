@@ -386,7 +386,8 @@ TEST_F(NodeRelayTest, AnUpgradeReplacesABusyRelayAndLosesNoRequest) {
   start_agent();
   EXPECT_TRUE(eventually([&] { return relay_pid(options.folder) != first; })) << "it is never idle";
   EXPECT_TRUE(until_answered(20));
-  EXPECT_TRUE(messages.contain("the agent has replaced the relay, which finishes its requests"));
+  EXPECT_TRUE(
+      eventually([&] { return messages.contain("the agent has replaced the relay, which finishes its requests"); }));
   EXPECT_FALSE(has_ended(first)) << "it still has a stream";
   order(true);
   EXPECT_TRUE(until(ReplicaState::stopping));

@@ -123,7 +123,7 @@ std::string caller_times(const GatewayReports& reports, TimePoint now) {
   const std::set<std::string> callers = reports.callers(now);
   std::string out;
   for (const Times& one : metrics) {
-    out += "# HELP " + std::string(one.name) + " " + one.help + "\n# TYPE " + one.name + " gauge\n";
+    out += "# HELP " + std::string(one.name) + " " + one.help + "\n# TYPE " + one.name + " summary\n";
     for (const std::string& id : callers) {
       const auto traffic = id.empty() ? std::nullopt : reports.of_caller(id, now);
       if (!traffic) continue;
