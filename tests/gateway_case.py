@@ -87,8 +87,11 @@ class Gateway(Fleet):
         return {"name": name, "cpu": True, "command": command, "stop_grace": "20s", "readiness": {"tcp": True, "every": "100ms"},
                 "serving": {"path": f"/{name}", "open": True, **(serving or {})}, **more}
 
+    def connect(self):
+        return http.client.HTTPConnection("127.0.0.1", self.gateway, timeout=20)
+
     def ask_for(self, path, body=None, headers=None, method=None):
-        connection = http.client.HTTPConnection("127.0.0.1", self.gateway, timeout=20)
+        connection = self.connect()
         try:
             connection.request(method or ("POST" if body else "GET"), path, body, headers or {})
             answer = connection.getresponse()
@@ -148,7 +151,7 @@ class Gateway(Fleet):
 
     def stream(self, events):
         """Begins a stream of that many events. A function that waits for its end."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.gateway, timeout=20)
+        connection = self.connect()
         connection.request("GET", f"/app/slow/{events}")
         answer = connection.getresponse()
         got = {"status": answer.status}

@@ -45,15 +45,6 @@ class Lost(Networked, Gateway):
         self.addCleanup(connection.close)
         return connection
 
-    def ask_for(self, path, body=None, headers=None, method=None):
-        connection = self.connect()
-        try:
-            connection.request(method or ("POST" if body else "GET"), path, body, headers or {})
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode(), answer.headers
-        finally:
-            connection.close()
-
     def in_thread(self, function):
         """A function that waits for its result, or its error, and the seconds that it took from now on."""
         got, began = {}, time.monotonic()
