@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What goes wrong at gateways is an event, once however many requests meet it: bad answers, replicas that are left out, ports of others, requests
 that cannot be passed on, and gateways that are silent. Through real processes."""
+import http.client
 import json
 import os
 import signal
@@ -10,7 +11,7 @@ import unittest
 
 from gateway_case import Gateway
 
-# Answers in HTTP, or while the file "bad" exists replica 0 with something else.
+# Answers in HTTP. While the file exists, replica 0 answers with its content and closes the connection, or does not answer if the file is empty.
 REPLICA = """
 import os, socket, sys
 listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
@@ -18,7 +19,9 @@ while True:
     connection = listener.accept()[0]
     while data := connection.recv(65536):
         if os.path.exists(sys.argv[2]) and os.environ["BERTH_REPLICA"].endswith("/0"):
-            connection.sendall(b"SSH-2.0-OpenSSH_9.2\\r\\n\\r\\n")
+            if not (bad := open(sys.argv[2], "rb").read()):
+                continue
+            connection.sendall(bad)
             break
         connection.sendall(b"HTTP/1.1 200 OK\\r\\ncontent-length: 5\\r\\n\\r\\nhello")
     connection.close()
@@ -41,12 +44,31 @@ class Events(Gateway):
         """Of the gateway, as a subject."""
         return "gateway/" + self.get("endpoints")["gateways"][0]["name"]
 
-    def test_a_replica_that_does_not_speak_http_is_left_out_and_comes_back(self):
-        program, bad = self.folder / "replica.py", self.folder / "bad"
+    def odd(self, name, bad, **more):
+        """A deployment whose replica 0 answers badly while that file exists."""
+        program = self.folder / "replica.py"
         program.write_text(REPLICA)
-        self.apply({**self.loaded("odd", replicas=2), "command": [sys.executable, "-SE", str(program), "{port}", str(bad)]})
+        return {**self.loaded(name, **more), "command": [sys.executable, "-SE", str(program), "{port}", str(bad)]}
+
+    def test_an_answer_that_is_late_or_incomplete_is_an_event_of_its_replica(self):
+        late, part = self.folder / "late", self.folder / "part"
+        self.apply(self.odd("late", late, serving={"first_byte_timeout": "1s"}), self.odd("part", part))
+        for name in ("late", "part"):
+            self.until(lambda name=name: self.is_answered(f"/{name}"), self.situation)
+        late.touch()
+        status, text, _ = self.ask_for("/late")
+        self.assertEqual(status, 504, text)
+        self.until_event("late/0", "did not answer within 1 s")
+        part.write_bytes(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhello")
+        with self.assertRaises(http.client.IncompleteRead):
+            self.ask_for("/part")
+        self.until_event("part/0", "failed at part/0")
+
+    def test_a_replica_that_does_not_speak_http_is_left_out_and_comes_back(self):
+        bad = self.folder / "bad"
+        self.apply(self.odd("odd", bad, replicas=2))
         self.until(lambda: self.is_answered("/odd"), self.situation)
-        bad.touch()
+        bad.write_bytes(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")
         statuses = set()
 
         def is_left_out():

@@ -2,6 +2,7 @@
 """What no honest client or replica sends, at a real gateway: a bad request is answered with an error or closed and never reaches a replica, and of a bad
 answer nothing reaches another client.
 """
+import contextlib
 import json
 import select
 import socket
@@ -205,6 +206,18 @@ class SlowRequests(Hostile):
         self.assertQuick(time.monotonic() - began, 65)
         self.assertNotIn(b"/slow", self.seen.read_bytes())
         self.until(lambda: self.seen.read_bytes().count(b"[a body was cut off]") == len(self.LONG), "the replicas are rid of them too")
+
+
+class Limits(Hostile):
+    def test_of_connections_and_headers_are_options_of_the_gateway(self):
+        self.replace_gateway("--connections", "16", "--header-timeout", "1s")
+        began = time.monotonic()
+        self.assertEqual(self.exchange(b"GET /app/slow HTTP/1.1\r\nhost: localhost\r\nx: ").split(b" ")[1:2], [b"408"])
+        self.assertLess(time.monotonic() - began, 9, "the time without this option is 10 s")
+        with contextlib.ExitStack() as all_of_them:
+            taken = [all_of_them.enter_context(socket.create_connection(("127.0.0.1", self.gateway))) for _ in range(20)]
+            self.until(lambda: any(select.select(taken, [], [], 0)[0]), "one of 20 connections was turned away")
+        self.until(lambda: self.is_answered("/app/after"), self.situation)
 
 
 class BadReplicas(Hostile):

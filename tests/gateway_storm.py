@@ -53,6 +53,7 @@ def wrong(outcome):
 class Storm(Gateway):
     def begin(self, **more):
         """Four replicas on two nodes, and load on them."""
+        self.acts = []  # what changed the fleet, and since when
         self.seen = self.folder / "seen"
         self.seen.mkdir()
         self.add_nodes("a", "b")
@@ -101,9 +102,13 @@ class Storm(Gateway):
 
     def print_counts(self, what, outcomes, failed):
         kinds = collections.Counter(("stream " if is_stream(one.number) else "request ") + re.sub(r" after \d+ bytes|:.*", "", why, flags=re.S) for one, why in failed)
-        took = sorted(one.took for one in outcomes if not is_stream(one.number))
+        short = sorted((outcome for outcome in outcomes if not is_stream(outcome.number)), key=lambda outcome: outcome.took)
         print(f"{what}: {len(outcomes)} requests, {len(failed)} not answered in full {dict(kinds) if kinds else ''}, "
-              f"median {1000 * took[len(took) // 2]:.0f} ms, longest {1000 * took[-1]:.0f} ms", flush=True)
+              f"median {1000 * short[len(short) // 2].took:.0f} ms, longest {1000 * short[-1].took:.0f} ms", flush=True)
+        for outcome in short[:-4:-1]:
+            headers = outcome.answer.headers if outcome.answer else {}
+            act = next((name for since, name in reversed(self.acts) if since <= outcome.due), "no change yet")
+            print(f"  {1000 * outcome.took:.0f} ms in {act}, replica {headers.get('x-berth-replica')}, waited {headers.get('x-berth-wait-ms')} ms", flush=True)
 
 
 class Planned(Storm):
@@ -140,6 +145,7 @@ class Planned(Storm):
         began, done = time.monotonic(), collections.Counter()
         while time.monotonic() - began < SECONDS or not done:
             for act in (self.drain_a_node, self.update_all, self.kill_the_server, self.restart_an_agent, self.replace_the_gateway):
+                self.acts.append((time.monotonic(), act.__name__))
                 act()
                 done[act.__name__] += 1
                 time.sleep(1)

@@ -13,10 +13,13 @@
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 
 #include "agent/replica_job.hpp"
 #include "relay/control.hpp"
+#include "world/descriptor_message.hpp"
 
 namespace berth::agent {
 namespace {
@@ -62,25 +65,11 @@ Result<Descriptor> connect_to_job(const relay::Target& target) {
   return socket;
 }
 
-// One packet: "+", with the descriptor if there is one, or "-" and the problem.
+// "+", with the descriptor if there is one, or "-" and the problem.
 void send_answer(int to, const Result<Descriptor>& answer) {
-  std::string text = answer ? "+" : "-" + answer.error().message;
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  iovec data{text.data(), std::min(text.size(), text_bytes_max)};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  if (answer && *answer) {
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    cmsghdr* const header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    const int descriptor = answer->get();
-    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
-  }
-  static_cast<void>(::sendmsg(to, &message, MSG_NOSIGNAL));
+  const std::string text = answer ? "+" : "-" + answer.error().message.substr(0, text_bytes_max - 1);
+  const int descriptor = answer && *answer ? answer->get() : -1;
+  world::send_message(to, text, std::span(&descriptor, descriptor >= 0 ? 1U : 0U));
 }
 
 [[noreturn]] void serve(int socket) {
@@ -126,26 +115,10 @@ Result<Descriptor> ask_broker(const Descriptor& broker, const relay::Target& tar
   const std::string question = to_text(relay::Control{{target}, {}});
   const Error ended{ErrorCode::io, "the broker of the relay has ended"};
   if (::send(broker.get(), question.data(), question.size(), MSG_NOSIGNAL) < 0) return ended;
-  std::string text(text_bytes_max, '\0');
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  iovec data{text.data(), text.size()};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  ssize_t size = 0;
-  while ((size = ::recvmsg(broker.get(), &message, MSG_CMSG_CLOEXEC)) < 0 && errno == EINTR) {
-  }
-  if (size <= 0) return ended;
-  Descriptor socket;
-  if (const cmsghdr* const header = CMSG_FIRSTHDR(&message); header && header->cmsg_type == SCM_RIGHTS) {
-    int descriptor = -1;
-    std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
-    socket = Descriptor(descriptor);
-  }
-  if (text.front() == '+') return socket;
-  return unavailable(text.substr(1, static_cast<std::size_t>(size) - 1));
+  std::optional<world::DescriptorMessage> answer = world::receive_message(broker.get(), text_bytes_max);
+  if (!answer) return ended;
+  if (answer->text.front() != '+') return unavailable(answer->text.substr(1));
+  return answer->descriptors.empty() ? Descriptor() : std::move(answer->descriptors.front());
 }
 
 }  // namespace berth::agent

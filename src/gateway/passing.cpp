@@ -295,7 +295,8 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
                         failed ? *failed : "it answered with " + std::to_string(forwarded.status));
   note_try(call, endpoint, ending, failed ? *failed : refused.value_or(""), began);
   served.wake_for(endpoint);
-  call.tried.insert(endpoint.name);
+  // Bounded by the connections of that relay, none of which is used again.
+  if (refused != relay::refused_leaving) call.tried.insert(endpoint.name);
   if (refused && failed) call.unreachable[endpoint.name] = *failed;
   if (refused) co_return std::nullopt;
   if (!failed) {

@@ -97,6 +97,38 @@ TEST(Passing, AClientThatGoesWhileItsBodyIsNotTakenEndsTheRequestOfTheReplica) {
   }
 }
 
+// A connection to the gateway as relays of node n1 open them.
+int relay_connection(const std::string& url) {
+  const int connection = sent(
+      url, "POST " + std::string(relay::relay_path) +
+               " HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: " + std::string(relay::relay_protocol) +
+               "\r\nx-berth-node: n1\r\ncontent-length: 0\r\n\r\n");
+  EXPECT_TRUE(read_answer(connection).starts_with("HTTP/1.1 101 "));
+  return connection;
+}
+
+TEST(Passing, ARequestThatALeavingRelayRefusesGoesToTheSameReplicaThroughItsSuccessor) {
+  Fleet fleet;
+  Deployment& app = fleet.add("app", {"http://127.0.0.1:1"});
+  app.serving.path = "/app";
+  app.serving.on_capacity_exhausted = OnCapacityExhausted::reject;
+  fleet.apply_to_gateway();
+  const int successor = relay_connection(fleet.url()), leaving = relay_connection(fleet.url());
+  auto asked = std::async(std::launch::async, [&] { return fleet.ask("/app"); });
+  EXPECT_TRUE(read_answer(leaving).starts_with("GET /app "));
+  const auto answer = [](int to, const std::string& head) {
+    const std::string text = "HTTP/1.1 " + head + "\r\ncontent-length: 0\r\n\r\n";
+    EXPECT_EQ(::send(to, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
+  };
+  answer(leaving, "503 Service Unavailable\r\nconnection: close\r\n" + std::string(relay::header_refused) + ": " +
+                      std::string(relay::refused_leaving));
+  EXPECT_TRUE(read_answer(successor).starts_with("GET /app "));
+  answer(successor, "204 No Content");
+  EXPECT_EQ(asked.get().status, 204);
+  ::close(leaving);
+  ::close(successor);
+}
+
 TEST(Passing, AReplicaThatAnswersLateIsOneSentenceAndIsNotReplacedByAnother) {
   Replica holding("a", true), echo("b");
   Fleet fleet;

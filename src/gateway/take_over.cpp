@@ -7,9 +7,13 @@
 
 #include <cerrno>
 #include <cstring>
+#include <optional>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "http/listening.hpp"
+#include "world/descriptor_message.hpp"
 
 namespace berth::gateway {
 
@@ -17,7 +21,7 @@ using world::Descriptor;
 
 namespace {
 
-constexpr std::size_t sockets_max = 32, text_bytes_max = 16 * 1024;
+constexpr std::size_t text_bytes_max = 16 * 1024;
 constexpr int answer_ms = 5'000;
 constexpr char is_ready = 'r', is_yours = 'y';
 
@@ -44,49 +48,19 @@ bool send_sockets(int to, const std::map<std::string, int>& sockets) {
   std::string text;
   std::vector<int> descriptors;
   for (const auto& [address, descriptor] : sockets) {
-    if (descriptors.size() == sockets_max) break;
+    if (descriptors.size() == world::message_descriptors_max) break;
     text += address + "\n";
     descriptors.push_back(descriptor);
   }
-  if (descriptors.empty()) return false;
-  std::vector<char> control(CMSG_SPACE(descriptors.size() * sizeof(int)));
-  iovec data{text.data(), text.size()};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(descriptors.size() * sizeof(int));
-  std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size() * sizeof(int));
-  return ::sendmsg(to, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
+  return !descriptors.empty() && world::send_message(to, text, descriptors);
 }
 
 std::map<std::string, Descriptor> receive_sockets(int from) {
-  std::string text(text_bytes_max, '\0');
-  std::vector<char> control(CMSG_SPACE(sockets_max * sizeof(int)));
-  iovec data{text.data(), text.size()};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  const ssize_t size = ::recvmsg(from, &message, MSG_CMSG_CLOEXEC);
-  std::vector<Descriptor> descriptors;
-  for (cmsghdr* header = size > 0 ? CMSG_FIRSTHDR(&message) : nullptr; header != nullptr;
-       header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    for (std::size_t at = 0; at + sizeof(int) <= header->cmsg_len - CMSG_LEN(0); at += sizeof(int)) {
-      int descriptor = -1;
-      std::memcpy(&descriptor, CMSG_DATA(header) + at, sizeof descriptor);
-      descriptors.emplace_back(descriptor);
-    }
-  }
   std::map<std::string, Descriptor> sockets;
-  std::string_view rest(text.data(), size > 0 ? static_cast<std::size_t>(size) : 0);
-  for (Descriptor& descriptor : descriptors) {
+  std::optional<world::DescriptorMessage> received = world::receive_message(from, text_bytes_max);
+  if (!received) return sockets;
+  std::string_view rest = received->text;
+  for (Descriptor& descriptor : received->descriptors) {
     const std::size_t end = rest.find('\n');
     if (end == rest.npos) break;
     sockets.emplace(std::string(rest.substr(0, end)), std::move(descriptor));

@@ -168,12 +168,13 @@ void Relay::open_more(Gateway& gateway, const Head& request) {
 }
 
 Async<void> Relay::serve(Gateway& gateway, Connection& connection) {
+  const TimePoint begun_at = real_clock().now();
   bool goes_on = co_await begin(gateway, connection);
   connection.is_opening = false;
   if (goes_on) {
     gateway.wait = std::chrono::milliseconds(0);
     gateway.wanted -= std::min<std::size_t>(gateway.wanted, 1);
-  } else {
+  } else if (begun_at >= gateway.again) {  // connections that fail together count as one failure
     gateway.wait = std::clamp(2 * gateway.wait, options_.again_min, options_.again_max);
     gateway.again = real_clock().now() + gateway.wait;
   }
@@ -205,7 +206,7 @@ Async<void> Relay::serve(Gateway& gateway, Connection& connection) {
 
 // Whatever still comes is not looked at.
 Async<void> Relay::end(Link& link) {
-  const http::Headers headers = told(header_refused, "draining");
+  const http::Headers headers = told(header_refused, refused_leaving);
   const http::ErrorValue error =
       co_await link.write(http::response_text(503, headers, {.is_chunked = false, .length = 0}, false));
   bool is_open = !error;
@@ -269,10 +270,10 @@ Async<std::unique_ptr<Link>> Relay::connect(const Target& target, std::string& p
 Async<bool> Relay::pass_on(Link& link, Head& head) {
   const std::string name(head.headers.get(header_target).value_or(""));
   const bool waits = head.headers.get("expect").has_value();
-  const Admission::Answer answer = is_draining_ ? Admission::Answer::draining : admission_.admit(name);
-  if (answer != Admission::Answer::admitted) {
+  if (is_draining_) co_return co_await refuse(link, head, 503, told(header_refused, refused_leaving));
+  const Admission::Answer answer = admission_.admit(name);
+  if (answer != Admission::Answer::admitted)
     co_return co_await refuse(link, head, 503, told(header_refused, to_string(answer)));
-  }
   const Target target = *admission_.find(name);
   bool is_counted = true;
   const std::function<void()> end = [&] {

@@ -24,11 +24,16 @@
 namespace berth::relay {
 
 // Headers between gateway and relay; neither reaches a replica or a client.
-inline constexpr std::string_view header_target = "x-berth-to",  // of a request: "chat/0#17"
-    header_refused = "x-berth-refused",  // of an answer: it has not begun; unknown, draining, full or unreachable
-    header_failed = "x-berth-failed",    // the replica did not answer, and why
-    header_more = "x-berth-more",        // of a request: how many connections more the gateway could use now
-    header_load = "x-berth-load";        // "3/8": in flight, with this one, and at most
+// What a relay refuses with that ends, or that leaves this gateway: another relay of the node may take the request.
+inline constexpr std::string_view refused_leaving = "leaving";
+inline constexpr std::string_view
+    header_target = "x-berth-to",  // of a request: "chat/0#17"
+                                   // Of an answer: the request has not begun, because the replica is unknown, draining,
+                                   // full or unreachable, or because this relay is leaving.
+    header_refused = "x-berth-refused",
+    header_failed = "x-berth-failed",  // the replica did not answer, and why
+    header_more = "x-berth-more",      // of a request: how many connections more the gateway could use now
+    header_load = "x-berth-load";      // "3/8": in flight, with this one, and at most
 
 struct RelayOptions {
   std::string node = {};

@@ -203,14 +203,12 @@ TEST(Relay, OneThatEndsAnswersTheNextRequestOnAConnectionThatItHasJustUsed) {
   const auto answer = second.get();
   ASSERT_TRUE(answer) << answer.error().to_text();
   // Where the gateway saw that the relay ends before it sent the request, the next relay has it.
-  EXPECT_TRUE(answer->headers.get(header_refused) == "draining" || answer->body == "hello") << answer->status;
+  EXPECT_TRUE(answer->headers.get(header_refused) == refused_leaving || answer->body == "hello") << answer->status;
 }
 
 TEST(Relay, AReplicaThatDoesNotAnswerIsTold) {
   std::string gone;
-  {
-    gone = Running({}, replica("gone")).url;
-  }
+  { gone = Running({}, replica("gone")).url; }
   TestGateway gateway;
   TestRelay relay({.check = [](const Target& target) -> Result<world::Descriptor> {
     if (target.name == "b/0#2") return Error{ErrorCode::unavailable, "the port belongs to another process"};
@@ -282,6 +280,20 @@ TEST(Relay, ALargeBodyIsSentAfterItWasAdmitted) {
   const auto refused = gateway.ask("c/0#1", body);
   ASSERT_TRUE(refused) << refused.error().to_text();
   EXPECT_EQ(refused->headers.get(header_refused), "unknown");
+}
+
+TEST(Relay, ConnectionsThatFailTogetherCountAsOneFailure) {
+  constexpr int together = 16;
+  std::atomic<int> tries = 0;
+  http::Loop* loop = nullptr;
+  Running refusing({}, http::Server::Proxy([&](http::Link&, http::Head&, const http::Peer&) -> http::Async<bool> {
+                     for (++tries; tries < together;) co_await http::Signal(*loop).wait(real_clock().now() + 1ms);
+                     co_return false;
+                   }));
+  loop = &refusing.server.loop();
+  TestRelay relay({.spare = together, .again_max = 24h});
+  relay.set({}, {refusing.url});
+  EXPECT_TRUE(eventually([&] { return tries > together; })) << "each of " << together << " refusals doubled the wait";
 }
 
 TEST(Relay, AGatewayThatReturnsIsReachedAgain) {

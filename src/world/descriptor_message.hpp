@@ -1,0 +1,27 @@
+// Messages over a Unix socket that carry open file descriptors to another process beside their text.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "world/descriptor.hpp"
+
+namespace berth::world {
+
+inline constexpr std::size_t message_descriptors_max = 32;
+
+struct DescriptorMessage {
+  std::string text;
+  std::vector<Descriptor> descriptors;
+};
+
+// At most message_descriptors_max descriptors, which this process keeps too. False: the message was not sent whole.
+bool send_message(int socket, std::string_view text, std::span<const int> descriptors);
+// Absent: the connection has ended, or receiving failed (errno). A longer text is cut.
+std::optional<DescriptorMessage> receive_message(int socket, std::size_t text_bytes_max);
+
+}  // namespace berth::world
