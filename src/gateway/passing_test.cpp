@@ -103,6 +103,8 @@ int relay_connection(const std::string& url) {
       url, "POST " + std::string(relay::relay_path) +
                " HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: " + std::string(relay::relay_protocol) +
                "\r\nx-berth-node: n1\r\ncontent-length: 0\r\n\r\n");
+  const timeval patience{30, 0};
+  ::setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   EXPECT_TRUE(read_answer(connection).starts_with("HTTP/1.1 101 "));
   return connection;
 }

@@ -208,7 +208,9 @@ TEST(Relay, OneThatEndsAnswersTheNextRequestOnAConnectionThatItHasJustUsed) {
 
 TEST(Relay, AReplicaThatDoesNotAnswerIsTold) {
   std::string gone;
-  { gone = Running({}, replica("gone")).url; }
+  {
+    gone = Running({}, replica("gone")).url;
+  }
   TestGateway gateway;
   TestRelay relay({.check = [](const Target& target) -> Result<world::Descriptor> {
     if (target.name == "b/0#2") return Error{ErrorCode::unavailable, "the port belongs to another process"};
