@@ -253,7 +253,7 @@ with_page('a page that was loaded again changes nothing until its reader has log
   await page.keyboard.press('Enter');
   await page.getByRole('button', { name: 'Scale …' }).waitFor();
   await page.reload();
-  await sees(page, 'This page was loaded again and can only read.');
+  await page.locator('aside').getByText('This page was loaded again and can only read.').waitFor();
   assert.equal(await page.locator('aside .actions').count(), 0);
 });
 
