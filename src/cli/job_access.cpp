@@ -17,22 +17,20 @@ namespace {
 
 bool is_pattern(const std::string& name) { return name.find_first_of("*?[") != std::string::npos; }
 
-Error no_such_job(const std::string& message) {
-  return {ErrorCode::invalid_argument, message, "berth ps -a lists them"};
-}
-
 // Such as 'sweep' where sweep-1 and others were started by --array.
 Error no_job_named(const Error& error, const std::string& name, std::span<const Job> jobs) {
   const std::string pattern = name + "-*";
   const auto is_member = [&](const Job& job) { return fnmatch(pattern.c_str(), job.request.name.c_str(), 0) == 0; };
-  if (std::none_of(jobs.begin(), jobs.end(), is_member)) return no_such_job(error.message);
-  return {ErrorCode::invalid_argument, error.message, "did you mean '" + pattern + "'?"};
+  const bool is_array = std::any_of(jobs.begin(), jobs.end(), is_member);
+  return {ErrorCode::invalid_argument, error.message, is_array ? "did you mean '" + pattern + "'?" : error.advice};
 }
 
 Result<std::vector<Job>> jobs_matching(const std::string& jobs, const std::string& pattern, Matching matching) {
   std::vector<Job> found = list_jobs(jobs);
   std::erase_if(found, [&](const Job& job) { return fnmatch(pattern.c_str(), job.request.name.c_str(), 0) != 0; });
-  if (found.empty()) return no_such_job("no job has a name that matches '" + printable(pattern) + "'");
+  if (found.empty())
+    return Error{ErrorCode::invalid_argument, "no job has a name that matches '" + printable(pattern) + "'",
+                 "berth ps -a lists them"};
   if (matching == Matching::unfinished) std::erase_if(found, [](const Job& job) { return job.has_ended(); });
   std::set<std::string> seen;
   std::reverse(found.begin(), found.end());

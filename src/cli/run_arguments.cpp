@@ -75,10 +75,8 @@ Result<void> check_job_options(const RunArguments& arguments, CheckedOptions& ch
     return wrong("\"" + printable(arguments.name) + "\" is not a valid job name",
                  "begin with a letter; use letters, digits, dots, dashes and underscores; j17 is an id");
   if (arguments.begin) checked.begin_us = BERTH_TRY(parse_time_to_come(*arguments.begin, wall_time_us()));
-  if (arguments.output && (arguments.output->empty() || printable(*arguments.output) != *arguments.output))
+  if (arguments.output && printable(*arguments.output) != *arguments.output)
     return wrong("--output is not the name of a file", "give a path without control characters, as train.log");
-  if (arguments.notify && arguments.notify->empty())
-    return wrong("--notify has no command", "give one for the shell: --notify 'echo $BERTH_JOB_NAME $BERTH_JOB_STATE'");
   return {};
 }
 
