@@ -34,8 +34,6 @@ class JobStore : public testing::Test {
     request.after = {"j1"};
     request.after_any = {"j2"};
     request.begin_us = 1'763'300'000'000'001;
-    request.output = "/data/log";
-    request.output_from = 7;
     request.time = std::chrono::hours(8);
     request.retries = 2;
     request.created_us = 1'763'300'000'000'000;
@@ -58,7 +56,10 @@ class JobStore : public testing::Test {
 };
 
 TEST_F(JobStore, WhatIsWrittenIsRead) {
-  const Job job = made("train");
+  JobRequest asked = request("train");
+  asked.output = "/data/log";
+  asked.output_from = 7;
+  const Job job = create_job(jobs(), asked).value();
   EXPECT_EQ(job.id, "j1");
   JobProgress progress;
   progress.state = JobState::failed;
