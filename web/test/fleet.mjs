@@ -20,7 +20,7 @@ function gpu(random, ordinal, model, total_gib, capability) {
   return {
     id, backend: 'cuda', name: model, ordinal, health: 'healthy', intent: 'in_service', memory_bytes_total: total_gib * gib,
     memory_bytes_free: (total_gib - 0.5) * gib, memory_bytes_berth: 0, memory_bytes_foreign: 0, memory_bytes_unattributed: 0.5 * gib, utilization: 0,
-    temperature_celsius: 34, power_watts: 72, power_limit_watts: 700, clock_mhz: 1980, sample_age_ms: 600, capability, numa_node: ordinal < 4 ? 0 : 1,
+    temperature_celsius: 34, power_watts: 72, power_limit_watts: 700, clock_mhz: 1980, sample_age_ms: 600, capability, recovery_action: 'none', throttle_reasons: [], numa_node: ordinal < 4 ? 0 : 1,
     pci_address: `0000:${(0x18 + 0x11 * ordinal).toString(16)}:00.0`, labels: {}, holders: [],
   };
 }

@@ -150,6 +150,8 @@ test('a device that is hot, slowed down or at its power limit is not simply well
   const node = { health: 'healthy', intent: 'in_service' };
   const device = (more) => ({ health: 'healthy', intent: 'in_service', temperature_celsius: 60, ...more });
   assert.equal(device_kind(device(), node), 'ok');
+  assert.equal(device_kind(device({ recovery_action: 'none', throttle_reasons: [], ecc_uncorrected: 0 }), node), 'ok');
+  assert.equal(device_kind(device({ recovery_action: 'reset' }), node), 'warn');
   assert.equal(device_kind(device({ temperature_celsius: 81, throttle_reasons: ['power cap'] }), node), 'warn');
   assert.equal(device_kind(device({ throttle_reasons: ['power cap'] }), node), 'capped');
   assert.equal(device_kind(device({ throttle_reasons: ['hardware slowdown'] }), node), 'warn');

@@ -94,6 +94,7 @@ step('shows nodes and devices with their memory and who holds it', async () => {
     }
   }
   assert.equal(await page.locator('main a[href*="/GPU-"]').count(), 7);
+  assert.equal(await page.locator('main a[href*="/GPU-"] .state .ok').count(), 7, 'all of them are well');
   assert.match(await page.locator('.summary').innerText(), /3 of 3 healthy[^]*4 of 7\b/);
 });
 

@@ -49,13 +49,16 @@ export const hot_celsius = 80;
 /** @type {Record<string, string>} */
 const slowed = { 'hardware slowdown': 'slowed down by the hardware', temperature: 'slowed down by heat', 'temperature, by the hardware': 'slowed down by heat', 'power brake': 'slowed down by the power supply' };
 
+/** @type {(device: Device) => boolean} */
+export const needs_recovery = (device) => !!device.recovery_action && device.recovery_action !== 'none';
+
 // What is worth a look at a device although it is healthy, the worst first: [{ kind, text }].
 /** @type {(device: Device) => { kind: string, text: string }[]} */
 export function concerns_of(device) {
   const reasons = device.throttle_reasons ?? [];
   const found = [...new Set(reasons.map((reason) => slowed[reason]).filter(Boolean))].map((text) => ({ kind: 'warn', text }));
   if ((device.temperature_celsius ?? 0) >= hot_celsius) found.push({ kind: 'warn', text: 'hot' });
-  if (device.recovery_action) found.push({ kind: 'warn', text: `needs ${words(device.recovery_action)}` });
+  if (needs_recovery(device)) found.push({ kind: 'warn', text: `needs ${words(device.recovery_action)}` });
   if (device.ecc_uncorrected) found.push({ kind: 'warn', text: 'memory errors' });
   if (reasons.includes('power cap')) found.push({ kind: 'capped', text: 'power-capped' });
   return found;
