@@ -25,9 +25,11 @@ int main() {
   const auto squares = scheduler->map(
       batches,
       [](berth::TaskContext& task, const std::vector<float>& batch) -> berth::Result<std::vector<float>> {
-        const berth::Buffer x = BERTH_TRY(task.copy_in(batch));
-        BERTH_TRY(task.launch(square, {batch.size()}, {x, static_cast<unsigned>(batch.size())}));
-        return task.copy_out<float>(x);
+        const auto x = task.copy_in(batch);
+        if (!x) return x.error();
+        const auto launched = task.launch(square, {batch.size()}, {*x, static_cast<unsigned>(batch.size())});
+        if (!launched) return launched.error();
+        return task.copy_out<float>(*x);
       },
       {.kernels = {square}});
   if (!squares[0]) return std::puts(squares[0].error().to_text().c_str()), 1;

@@ -50,7 +50,7 @@ std::string in_words(Link::Outcome outcome, const ErrorValue& error) {
   if (error == host_down()) return "its machine does not answer";
   switch (outcome) {
     case Link::Outcome::ended: return "it closed the connection";
-    case Link::Outcome::timed_out: return "it did not go on in time";
+    case Link::Outcome::timed_out: return "it sent nothing for too long";
     case Link::Outcome::too_long: return "it sent a header that is too long";
     case Link::Outcome::malformed: return "it sent what is not HTTP/1.1: " + error.message();
     default: return error.message();
