@@ -1,5 +1,5 @@
-// The devices of this machine through a pool, without a scheduler: docs/pool.md explains it, and its blocks are parts of
-// this program.
+// The devices of this machine through a pool, without a scheduler: docs/pool.md explains it, and its blocks are parts
+// of this program.
 #include <berth/pool.hpp>
 
 #include <chrono>
@@ -22,8 +22,10 @@ berth::Result<void> render(berth::Device& device, std::uint64_t bytes) {
 berth::Result<void> render_once(const berth::Pool& pool) {
   constexpr std::uint64_t bytes = 16 << 20;
   berth::Lease lease = BERTH_TRY(pool.acquire({.memory_bytes_min = bytes}));
+  const berth::TimePoint began = pool.clock().now();
   const berth::Result<void> rendered = render(lease.device(), bytes);
-  lease.settle({.error = rendered ? std::nullopt : std::optional(rendered.error().code)});
+  const berth::Duration busy = pool.clock().now() - began;
+  lease.settle({.error = rendered ? std::nullopt : std::optional(rendered.error().code), .busy = busy});
   return rendered;
 }
 
