@@ -297,11 +297,24 @@ class HostileUser(Fleet):
         # A browser sends the cookie of 127.0.0.1 to every port of it.
         token = (self.store.parent / "token").read_text().strip()
         status, headers, text = self.request("POST", "/api/v1/login", {}, {"token": token})
-        self.assertEqual((status, json.loads(text)["role"]), (200, "read"))
+        self.assertEqual((status, json.loads(text)["role"]), (200, "deploy"))
         cookie = {"Cookie": "other=1; " + headers["Set-Cookie"].partition(";")[0]}
         self.assertEqual(self.request("GET", "/api/v1/status", cookie)[0], 200)
         for method, path, body in (("POST", "tokens", {"role": "deploy"}), ("GET", "tokens", None), ("DELETE", "deployments/web", None)):
-            self.assertEqual(self.request(method, f"/api/v1/{path}", cookie, body)[0], 403, path)
+            for more in ({}, {"Berth-Session-Secret": ""}, {"Berth-Session-Secret": cookie["Cookie"].rpartition("=")[2]}):
+                status, _, answer = self.request(method, f"/api/v1/{path}", cookie | more, body)
+                self.assertEqual(status, 403, path)
+                self.assertIn("this session has read", answer)
+        # The page itself has a second secret, which no browser sends on its own.
+        secret = {"Berth-Session-Secret": json.loads(text)["session_secret"]}
+        self.assertEqual(self.request("GET", "/api/v1/tokens", cookie | secret)[0], 200)
+        self.assertEqual(self.request("GET", "/api/v1/tokens", secret)[0], 401)
+        for sent, role in ((cookie, "read"), (cookie | secret, "deploy")):
+            session = json.loads(self.request("GET", "/api/v1/session", sent)[2])
+            self.assertEqual((session["role"], session["token_role"]), (role, "deploy"))
+        self.assertNotIn(secret["Berth-Session-Secret"], self.request("GET", "/api/v1/session", cookie | secret)[2])
+        attack = {"Origin": "http://127.0.0.1:9", "Sec-Fetch-Site": "same-site"}
+        self.assertEqual(self.request("GET", "/api/v1/tokens", cookie | secret | attack)[0], 403)
         # The name is of this server alone, so that another port does not end the session.
         name = headers["Set-Cookie"].partition("=")[0]
         self.assertRegex(name, "^berth-[0-9a-f]{8}$")

@@ -449,6 +449,7 @@ class Api(Fleet):
         check("DELETE", f"/api/v1/tokens/{token}", status=404)
         check("POST", "/api/v1/login", {"token": self.token("read")})
         check("POST", "/api/v1/logout")
+        check("GET", "/api/v1/session")
         check("POST", "/api/v1/tokens", {"role": "join", "node": "x"})
         check("POST", "/api/v1/certificate", {"certificate_request": "x"}, status=400, token=self.token("read"))
         join = self.token("join")

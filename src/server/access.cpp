@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "http/secret.hpp"
 #include "world/user_name.hpp"
@@ -98,17 +99,23 @@ std::optional<http::KnownKey> Access::key_of(std::string_view identity,
   return std::nullopt;
 }
 
+std::optional<Who> Access::session_of(const http::Request& request) const {
+  const auto cookie = cookie_of(request);
+  const auto found = cookie ? sessions_.find(sha256(*cookie)) : sessions_.end();
+  if (found == sessions_.end()) return std::nullopt;
+  Who who = found->second.who;
+  const auto secret = request.headers.get(session_secret_header);
+  if (secret && http::is_same_text(sha256(*secret), found->second.secret_sum)) who.role = who.token_role;
+  return who;
+}
+
 std::optional<Who> Access::who(const http::Request& request,
                                const std::map<std::string, fleet::Credential>& credentials,
                                std::uint64_t now_ms) const {
   constexpr std::string_view bearer = "Bearer ";
   if (const auto header = request.headers.get("authorization"))
     return header->starts_with(bearer) ? who_has(header->substr(bearer.size()), credentials, now_ms) : std::nullopt;
-  if (const auto cookie = cookie_of(request)) {
-    const auto found = sessions_.find(sha256(*cookie));
-    if (found != sessions_.end() && is_valid(found->second.who.credential, credentials, now_ms))
-      return found->second.who;
-  }
+  if (auto session = session_of(request); session && is_valid(session->credential, credentials, now_ms)) return session;
   if (const std::string& proven = request.peer.credential; proven == local_name) {
     return own_user();
   } else if (!proven.empty() && is_valid(proven, credentials, now_ms)) {
@@ -126,17 +133,17 @@ std::optional<Who> Access::who(const http::Request& request,
   return std::nullopt;
 }
 
-std::string Access::open_session(Who who, TimePoint now) {
+Access::Opened Access::open_session(Who who, TimePoint now) {
   forget_old_sessions(now);
   const auto of_it = std::count_if(sessions_.begin(), sessions_.end(),
                                    [&](const auto& one) { return one.second.who.credential == who.credential; });
   if (static_cast<std::size_t>(of_it) >= sessions_of_credential_max) close_oldest(&who.credential);
   if (sessions_.size() >= sessions_max) close_oldest(nullptr);
-  std::string cookie = http::make_secret();
-  who.role = fleet::Role::read;
+  Opened opened{http::make_secret(), http::make_secret()};
+  who.token_role = std::exchange(who.role, fleet::Role::read);
   who.is_session = true;
-  sessions_[sha256(cookie)] = {std::move(who), now + session_time, next_session_++};
-  return cookie;
+  sessions_[sha256(opened.cookie)] = {std::move(who), sha256(opened.secret), now + session_time, next_session_++};
+  return opened;
 }
 
 // Null: of all.

@@ -20,8 +20,13 @@ struct Who {
   std::string actor;           // "user:ann", "token:t3", "node:gpu-1"
   std::string credential;      // its id; empty: none
   std::optional<NodeId> node;  // of role node
-  bool is_session = false;     // of the page: a cookie, which is worth less than its credential
+  bool is_session = false;     // of the page: a cookie, which only reads
+  // Of a session: the role of its token, which requests with the second secret have.
+  fleet::Role token_role = fleet::Role::read;
 };
+
+// The header with the second secret of a session. No browser adds it to a request, and no page of another port can.
+inline constexpr std::string_view session_secret_header = "berth-session-secret";
 
 // read < operate < deploy; the roles of nodes and of those that join are none of these.
 bool may(const Who& who, fleet::Role needed) noexcept;
@@ -54,9 +59,13 @@ class Access {
   std::optional<http::KnownKey> key_of(std::string_view identity,
                                        const std::map<std::string, fleet::Credential>& credentials) const;
 
-  // A session of the page for a person with a token: it is read-only, whatever the token allows, because a browser
-  // sends a cookie to every port of the host. The text of its cookie. Of one token the newest sessions stay.
-  std::string open_session(Who who, TimePoint now);
+  // A session of the page for a person with a token. The cookie alone only reads, whatever the token allows, because a
+  // browser sends it to every port of the host. Requests that also carry the second secret may do what the token may.
+  // Of one token the newest sessions stay.
+  struct Opened {
+    std::string cookie, secret;
+  };
+  Opened open_session(Who who, TimePoint now);
   // With a part of its own for each server: browsers keep one jar for all ports of a host.
   const std::string& cookie_name() const { return cookie_name_; }
   void close_session(const http::Request& request);
@@ -65,6 +74,7 @@ class Access {
  private:
   struct Session {
     Who who;
+    std::string secret_sum;
     TimePoint ends{};
     std::uint64_t number = 0;
   };
@@ -72,6 +82,7 @@ class Access {
   std::string local_sum_;
   std::string cookie_name_;
   std::optional<std::string_view> cookie_of(const http::Request& request) const;
+  std::optional<Who> session_of(const http::Request& request) const;
   Who own_user() const { return {fleet::Role::deploy, "user:" + user_, {}, {}, false}; }
   void close_oldest(const std::string* credential);
   std::uint64_t next_session_ = 0;

@@ -123,7 +123,7 @@ TEST(Access, OnTheSocketOnlyTheServersUserAndRootNeedNoToken) {
 TEST(Access, ASessionEndsWithItsTimeAndWithItsToken) {
   Access access("ann", "token", "/run/a");
   Credentials credentials{{"t1", credential("t1", Role::deploy, "secret")}};
-  const std::string cookie = access.open_session(*access.who_has("secret", credentials, 0), TimePoint{});
+  const std::string cookie = access.open_session(*access.who_has("secret", credentials, 0), TimePoint{}).cookie;
   const http::Request request = with_cookie(access.cookie_name() + "=" + cookie);
   EXPECT_TRUE(access.who(request, credentials, 0));
   EXPECT_FALSE(access.who(request, {}, 0)) << "its token was revoked";
@@ -133,21 +133,39 @@ TEST(Access, ASessionEndsWithItsTimeAndWithItsToken) {
   EXPECT_FALSE(access.who(request, credentials, 0));
 }
 
-TEST(Access, ASessionOfThePageReadsWhateverItsTokenMay) {
+TEST(Access, ACookieReadsAndWithItsSecondSecretItMayDoWhatItsTokenMay) {
   Access access("ann", "token", "/run/a");
-  const std::string cookie = access.open_session(*access.who_has("token", {}, 0), TimePoint{});
-  const auto who = access.who(with_cookie(access.cookie_name() + "=" + cookie), {}, 0);
+  const Credentials credentials{{"t1", credential("t1", Role::operate, "other")}};
+  const auto session = access.open_session(*access.who_has("token", {}, 0), TimePoint{});
+  const auto of_operator = access.open_session(*access.who_has("other", credentials, 0), TimePoint{});
+  http::Request request = with_cookie(access.cookie_name() + "=" + session.cookie);
+  const auto who = access.who(request, {}, 0);
   ASSERT_TRUE(who);
   EXPECT_EQ(who->role, Role::read);
+  EXPECT_EQ(who->token_role, Role::deploy);
   EXPECT_EQ(who->actor, "user:ann");
+  for (const std::string& wrong : {std::string(), session.cookie, of_operator.secret, session.secret + "x"}) {
+    request.headers.set("berth-session-secret", wrong);
+    EXPECT_EQ(access.who(request, {}, 0)->role, Role::read) << wrong;
+  }
+  request.headers.set("berth-session-secret", session.secret);
+  EXPECT_EQ(access.who(request, {}, 0)->role, Role::deploy);
+  EXPECT_TRUE(access.who(request, {}, 0)->is_session);
+  http::Request secret_alone;
+  secret_alone.headers.add("berth-session-secret", session.secret);
+  EXPECT_FALSE(access.who(secret_alone, {}, 0));
+  request = with_cookie(access.cookie_name() + "=" + of_operator.cookie);
+  request.headers.add("berth-session-secret", of_operator.secret);
+  EXPECT_EQ(access.who(request, credentials, 0)->role, Role::operate);
+  EXPECT_FALSE(access.who(request, {}, 0)) << "its token was revoked";
 }
 
 TEST(Access, TheCookiesOfTwoServersOnOneHostHaveDifferentNames) {
   Access a("ann", "token", "/run/a"), b("bob", "token", "/run/b");
   EXPECT_NE(a.cookie_name(), b.cookie_name());
   EXPECT_EQ(a.cookie_name(), Access("ann", "another token", "/run/a").cookie_name()) << "as before a restart";
-  const std::string of_a = a.cookie_name() + "=" + a.open_session({}, TimePoint{});
-  const std::string of_b = b.cookie_name() + "=" + b.open_session({}, TimePoint{});
+  const std::string of_a = a.cookie_name() + "=" + a.open_session({}, TimePoint{}).cookie;
+  const std::string of_b = b.cookie_name() + "=" + b.open_session({}, TimePoint{}).cookie;
   EXPECT_TRUE(a.who(with_cookie(of_b + "; " + of_a), {}, 0));
   EXPECT_TRUE(b.who(with_cookie(of_b + "; " + of_a), {}, 0));
   EXPECT_FALSE(a.who(with_cookie(of_b), {}, 0));
@@ -158,7 +176,7 @@ TEST(Access, ManySessionsOfOneTokenEndNoneOfAnother) {
   Credentials credentials;
   credentials["t1"].id = "t1";
   const auto open = [&](const std::string& credential) {
-    return access.cookie_name() + "=" + access.open_session({Role::read, "x", credential, {}}, TimePoint{});
+    return access.cookie_name() + "=" + access.open_session({Role::read, "x", credential, {}}, TimePoint{}).cookie;
   };
   const std::string own = open("");
   std::vector<std::string> others;

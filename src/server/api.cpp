@@ -78,6 +78,7 @@ const std::vector<Api::Route>& Api::routes() {
       {"POST", "/api/v1/agent/certificate", Role::node, &Api::post_certificate},
       {"POST", "/api/v1/login", std::nullopt, &Api::post_login},
       {"POST", "/api/v1/logout", std::nullopt, &Api::post_logout},
+      {"GET", "/api/v1/session", Role::read, &Api::get_session},
       {"POST", "/api/v1/agent/join", Role::join, &Api::post_join},
       {"POST", "/api/v1/agent/report", Role::node, &Api::post_report},
       {"GET", "/api/v1/agent/assignments", Role::node, &Api::get_assignments},
@@ -141,8 +142,9 @@ std::optional<Who> Api::admit(const http::Request& request, Role role, const htt
   } else if (!may(*who, role)) {
     responder.send(http::error_response(
         403, "forbidden",
-        "this needs the role " + std::string(to_string(role)) + "; this token has " + std::string(to_string(who->role)),
-        "ask for another token"));
+        "this needs the role " + std::string(to_string(role)) +
+            (who->is_session ? "; this session has " : "; this token has ") + std::string(to_string(who->role)),
+        who->is_session ? "log in to the page again with a token of that role" : "ask for another token"));
     who.reset();
   }
   return who;

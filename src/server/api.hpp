@@ -124,6 +124,7 @@ class Api {
   void delete_token(const Call& call);
   void post_certificate(const Call& call);
   void post_login(const Call& call);
+  void get_session(const Call& call);
   void post_logout(const Call& call);
   void post_join(const Call& call);
   void post_report(const Call& call);

@@ -145,11 +145,20 @@ void Api::post_login(const Call& call) {
     return call.responder.send(http::error_response(401, "not_logged_in",
                                                     "this token is not known, or cannot open the page",
                                                     "berth token add read creates one that can"));
-  http::Response answer = http::json_response(200, format::document({{"role", to_string(Role::read)}}));
-  answer.headers.add("set-cookie", access_.cookie_name() + "=" + access_.open_session(*who, real_clock().now()) +
+  const Access::Opened session = access_.open_session(*who, real_clock().now());
+  http::Response answer =
+      http::json_response(200, format::document({{"role", to_string(who->role)}, {"session_secret", session.secret}}));
+  answer.headers.add("set-cookie", access_.cookie_name() + "=" + session.cookie +
                                        "; HttpOnly; SameSite=Strict; Path=/; Max-Age=43200" +
                                        (call.request.peer.is_tls ? "; Secure" : ""));
   call.responder.send(std::move(answer));
+}
+
+void Api::get_session(const Call& call) {
+  send(call.responder,
+       json::object{{"actor", call.who.actor},
+                    {"role", to_string(call.who.role)},
+                    {"token_role", to_string(call.who.is_session ? call.who.token_role : call.who.role)}});
 }
 
 void Api::post_logout(const Call& call) {

@@ -14,7 +14,14 @@ constexpr std::uint64_t every_ms = 10'000, kept_ms = 3'600'000;
 // Of one node: a node whose devices change their ids does not fill the memory.
 constexpr std::size_t devices_max = 1024;
 
+// An agent looks at its devices every second or two, and its driver may be slow.
+constexpr std::uint64_t sample_age_max_ms = 30'000;
+
 }  // namespace
+
+bool is_measured(const fleet::ReportedDevice& device) {
+  return device.health != Health::lost && device.sample_age_ms.value_or(0) <= sample_age_max_ms;
+}
 
 void History::add(const NodeView& node, const std::vector<fleet::ReportedDevice>& devices, std::uint64_t now_ms) {
   std::set<std::string> known;
@@ -30,10 +37,12 @@ void History::add(const NodeView& node, const std::vector<fleet::ReportedDevice>
     while (!samples.empty() && samples.front().at_ms + kept_ms < now_ms) samples.pop_front();
     Sample sample;
     sample.at_ms = now_ms;
-    if (const auto total = device.info.memory_bytes_total; total && device.memory_bytes_free)
-      sample.memory_bytes_used = *total - std::min(*total, *device.memory_bytes_free);
-    sample.utilization = device.utilization;
-    sample.celsius = device.temperature_celsius;
+    if (is_measured(device)) {
+      if (const auto total = device.info.memory_bytes_total; total && device.memory_bytes_free)
+        sample.memory_bytes_used = *total - std::min(*total, *device.memory_bytes_free);
+      sample.utilization = device.utilization;
+      sample.celsius = device.temperature_celsius;
+    }
     samples.push_back(sample);
   }
 }

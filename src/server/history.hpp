@@ -15,6 +15,9 @@
 
 namespace berth::server {
 
+// Whether its figures are current. A device that is lost, or whose driver stopped answering, keeps its last ones.
+bool is_measured(const fleet::ReportedDevice& device);
+
 class History {
  public:
   // From the devices of a report; those that are not in its inventory do not count. Of samples within ten seconds the

@@ -53,6 +53,19 @@ TEST_F(Histories, OnlyDevicesOfTheInventoryCount) {
   EXPECT_EQ(samples("a", "gpu0"), 0u);
 }
 
+TEST_F(Histories, ADeviceThatIsLostOrNotAskedHasNoFigures) {
+  fleet::ReportedDevice device = shown("gpu0");
+  history_.add(node("a", "gpu", 1), {device}, 10'000);
+  device.health = Health::lost;
+  history_.add(node("a", "gpu", 1), {device}, 20'000);
+  device.health = Health::suspect;
+  device.sample_age_ms = 40'000;
+  history_.add(node("a", "gpu", 1), {device}, 30'000);
+  device.sample_age_ms = 900;
+  history_.add(node("a", "gpu", 1), {device}, 40'000);
+  EXPECT_EQ(history_.samples(NodeId("a"), "gpu0").at("utilization"), json::parse("[0.5,null,null,0.5]"));
+}
+
 TEST_F(Histories, MoreFreeMemoryThanThereIsIsNoMemoryInUse) {
   fleet::ReportedDevice device = shown("gpu0");
   device.info.memory_bytes_total = 80;

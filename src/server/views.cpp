@@ -9,6 +9,7 @@
 #include "fleet_format/report_json.hpp"
 #include "fleet_format/spec_json.hpp"
 #include "format/inventory_json.hpp"
+#include "server/history.hpp"
 #include "world/wall_time.hpp"
 
 namespace berth::server {
@@ -84,7 +85,10 @@ json::object incarnation_view(const Leader& leader, const fleet::Assigned& assig
                    {"failures", report ? report->failures : 0}};
   if (const std::string reason = reason_of(leader, report, assigned); !reason.empty()) out["reason"] = reason;
   if (report) {
-    if (report->port) out["port"] = *report->port;
+    if (report->port) {
+      out["port"] = *report->port;
+      if (const std::string address = leader.address_of(place.node); !address.empty()) out["address"] = address;
+    }
     if (!report->job.empty()) out["job"] = report->job;
     if (report->started_ms) out["started_at_ms"] = *report->started_ms;
     if (report->memory_bytes_peak) out["memory_bytes_peak"] = *report->memory_bytes_peak;
@@ -127,6 +131,13 @@ namespace {
 
 json::object device_view(const fleet::ReportedDevice& device, const fleet::NodeRecord& record) {
   json::object out = format::to_json(device);
+  if (!is_measured(device)) {
+    for (const char* figure : {"memory_bytes_free", "memory_bytes_own", "memory_bytes_berth", "memory_bytes_foreign",
+                               "memory_bytes_unattributed", "utilization", "memory_utilization", "active_streams",
+                               "queue_depth", "power_watts", "temperature_celsius", "memory_temperature_celsius",
+                               "clock_mhz", "memory_clock_mhz", "throttle_reasons", "processes"})
+      out.erase(figure);
+  }
   if (const fleet::DeviceIntent* const said = operators_intent(device, record)) {
     out["intent"] = to_string(said->intent);
     out["intent_by"] = said->by;
@@ -236,6 +247,7 @@ json::object node_view(const Leader& leader, const fleet::NodeRecord& record) {
   if (!record.intent_by.empty()) out["intent_by"] = record.intent_by;
   if (const auto age = leader.report_age(record.id)) out["last_report_age_s"] = seconds(*age);
   if (const std::string problem = leader.node_problem(record.id); !problem.empty()) out["problem"] = problem;
+  if (const std::string address = leader.address_of(record.id); !address.empty()) out["address"] = address;
   json::array devices, links;
   if (known) {
     for (const fleet::ReportedDevice& device : known->report.devices) devices.push_back(device_view(device, record));

@@ -53,7 +53,7 @@ function replica(deployment, index, where, devices, more = {}) {
   return {
     name: `${deployment}/${index}`, deployment, replica: index, generation: 17 + index, revision: 4, current: true, state: 'ready', node: where.name,
     devices: devices.map((device) => device.id), memory_bytes: 60 * gib, exclusive: false, assigned_at_ms: begin_ms - 3_600_000 * (index + 1),
-    started_at_ms: begin_ms - 3_599_000 * (index + 1), port: 43100 + index, failures: 0, job: `j${20 + index}`, report_age_s: 0.8, ...more,
+    started_at_ms: begin_ms - 3_599_000 * (index + 1), port: 43100 + index, ...(where.address && { address: where.address }), failures: 0, job: `j${20 + index}`, report_age_s: 0.8, ...more,
   };
 }
 
@@ -74,14 +74,17 @@ function served(name, replicas, serving, counted, each = []) {
 function deployment(name, replicas, ready, state, more = {}, spec = {}) {
   return {
     name, revision: 4, replicas, ready, updated: replicas, state, ...more, spec: { name, model: 'meta-llama/Llama-3.1-8B', runtime: 'vllm', replicas, ...spec },
-    rollout: { revision: 4, surge: 1, unavailable: 0, paused: false, undo_revisions: 3, ...more.rollout },
+    rollout: {
+      revision: 4, surge: 1, unavailable: 0, paused: false, undo_revisions: 2,
+      earlier: [{ revision: 3, fields: ['memory_bytes'] }, { revision: 2, fields: [] }, { revision: 1, fields: ['command', 'gpus'] }], ...more.rollout,
+    },
   };
 }
 
 // Eight GPUs joined by NVLink, two smaller machines, one without a GPU; deployments in every state.
 export function small_fleet() {
   const random = random_from(7);
-  const big = node('gpu-1', { labels: { zone: 'a' } });
+  const big = node('gpu-1', { labels: { zone: 'a' }, address: '10.0.0.7' });
   big.devices = Array.from({ length: 8 }, (_, i) => gpu(random, i, 'NVIDIA H200', 140.4, '9.0'));
   big.links = big.devices.flatMap((a, i) => big.devices.slice(i + 1).map((b) => ({ a: a.id, b: b.id, kind: 'nvlink', lanes: 18 })));
   const two = node('gpu-2', { labels: { zone: 'b' }, cpus: 32, memory_bytes: 251 * gib, intent: 'draining', intent_by: 'user:ann' });
@@ -104,7 +107,8 @@ export function small_fleet() {
   hold(g[3], 'foreign', 'python3', 'eve', 9.3);
   busy(hold(g[4], 'job', 'train', 'ann', 100, 96.5), 0.99);
   g[4].temperature_celsius = 86;
-  g[4].throttle_reasons = ['thermal_slowdown'];
+  g[4].throttle_reasons = ['power cap', 'temperature'];
+  g[0].throttle_reasons = ['power cap'];
   busy(hold(g[5], 'replica', 'chat/2', 'svc', 60, 3.2), 0.04);
   Object.assign(g[6], { health: 'quarantined', recovery_action: 'reset', utilization: undefined, temperature_celsius: undefined, power_watts: undefined });
   hold(g[7], 'lease', '12', 'eve', 20, 0);
@@ -112,6 +116,9 @@ export function small_fleet() {
   hold(two.devices[0], 'replica', 'embed/1', 'svc', 8, 6.2);
   hold(two.devices[1], 'foreign', 'Xorg', 'root', 0.4);
   two.devices[2].intent = 'cordoned';
+  // A GPU that fell off the bus: the server leaves out what was measured before.
+  Object.assign(two.devices[3], { health: 'lost', sample_age_ms: 47_000 });
+  for (const key of ['memory_bytes_free', 'memory_bytes_unattributed', 'utilization', 'temperature_celsius', 'power_watts', 'clock_mhz']) delete two.devices[3][key];
   hold(lost.devices[0], 'replica', 'embed/2', 'svc', 8, 6.0);
   for (const device of [...g, ...two.devices, ...lost.devices]) device.memory_bytes_foreign ||= 0;
 
@@ -124,7 +131,7 @@ export function small_fleet() {
     replica('embed', 1, two, [two.devices[0]], { memory_bytes: 8 * gib }),
     replica('embed', 2, lost, [lost.devices[0]], { memory_bytes: 8 * gib, state: 'unready', report_age_s: 74, reason: 'no report of gpu-3 for 74 s' }),
     replica('tokens', 0, plain, [], { memory_bytes: 2 * gib }),
-    replica('render', 0, big, [], { state: 'backing_off', failures: 3, memory_bytes: 0, reason: 'ended with status 127: render-worker is not installed; next start in 8 s' }),
+    replica('render', 0, big, [], { state: 'backing_off', failures: 3, memory_bytes: 0, reason: `ended with status 127: render-worker is not installed; next start on ${g[6].id} in 8 s` }),
   ];
   for (const one of replicas) [big, two, lost, plain].find((where) => where.name === one.node).replicas.push(one);
 
@@ -132,7 +139,7 @@ export function small_fleet() {
     nodes: [plain, big, two, lost],
     replicas,
     deployments: [
-      deployment('chat', 4, 2, 'updating', { revision: 5, updated: 3, reason: '1 of 4 replicas has no place; 1 is starting' }, { gpus: 1, memory_bytes: 60 * gib, sharing: 'memory', command: ['vllm', 'serve', '--port', '{port}'], serving: { path: '/chat', key: 'header:x-session' } }),
+      deployment('chat', 4, 2, 'updating', { revision: 5, updated: 3, reason: '1 of 4 replicas has no place; 1 is starting' }, { gpus: 1, memory_bytes: 60 * gib, sharing: 'memory', command: ['vllm', 'serve', '--port', '{port}'], readiness: { http: '/health', every_s: 0.5 }, node_selector: { zone: 'a' }, serving: { path: '/chat', key: 'header:x-session' } }),
       deployment('embed', 3, 2, 'degraded', { reason: 'embed/2: no report of gpu-3 for 74 s' }, { model: 'BAAI/bge-m3', gpus: 1, memory_bytes: 8 * gib, sharing: 'memory' }),
       deployment('large', 2, 1, 'degraded', { reason: 'large/1 is pending: no node has 2 GPUs with 120.0 GiB free' }, { gpus: 2, memory_bytes: 120 * gib, model: 'meta-llama/Llama-3.3-70B' }),
       deployment('render', 1, 0, 'paused', { reason: 'render/0 failed 3 times: ended with status 127', rollout: { paused: true, reason: 'render/0 failed 3 times: ended with status 127' } }, { runtime: 'process', gpus: 1 }),
@@ -144,7 +151,7 @@ export function small_fleet() {
     ],
     why: {
       'large/1': {
-        text: 'no node has 2 GPUs with 120.0 GiB free; gpu-1 comes nearest with 1',
+        text: `no node has 2 GPUs with 120.0 GiB free; gpu-1 comes nearest with ${g[7].id}`,
         funnel: [{ name: 'devices', left: 14 }, { name: 'healthy', left: 11 }, { name: 'in service', left: 7 }, { name: 'fit 120.0 GiB', left: 1 }, { name: 'pairs', left: 0 }],
         nodes: [
           { node: 'edge-1', fits: false, text: 'has no GPU' },
@@ -152,7 +159,7 @@ export function small_fleet() {
           { node: 'gpu-2', fits: false, text: 'is draining; its GPUs have 44.9 GiB' },
           { node: 'gpu-3', fits: false, text: 'is lost' },
         ],
-        changes: [{ text: 'ask for 75.0 GiB instead of 120.0 GiB' }, { text: 'free 4.3 GiB on GPU 7 of gpu-1 (lease 12 of eve)' }, { text: 'ask for 1 GPU instead of 2' }],
+        changes: [{ text: 'ask for 75.0 GiB instead of 120.0 GiB' }, { text: `free 4.3 GiB on ${g[7].id} of gpu-1 (lease 12 of eve)` }, { text: 'ask for 1 GPU instead of 2' }],
       },
       'chat/3': {
         text: 'gpu-2 would fit, and is draining',
@@ -172,14 +179,14 @@ export function small_fleet() {
       ['applied', 'user:ann', 'chat', 'revision 5: memory 40.0 GiB -> 60.0 GiB'],
       ['rollout', 'controller', 'chat', 'chat goes from revision 4 to 5, one more at a time'],
       ['intent', 'user:ann', 'node/gpu-2', 'gpu-2 is draining'],
-      ['device', 'node:gpu-1', `node/gpu-1/${g[6].id.slice(0, 12)}`, 'quarantined: the driver requires a reset (Xid 79)'],
+      ['device', 'node:gpu-1', `node/gpu-1/${g[6].id}`, `${g[6].id} is quarantined: the driver requires a reset (Xid 79)`],
       ['node', 'controller', 'node/gpu-3', 'gpu-3 is lost: no report for 30 s'],
       ['failed', 'node:gpu-1', 'render/0', 'ended with status 127: render-worker is not installed'],
       ['pending', 'controller', 'large/1', 'no node has 2 GPUs with 120.0 GiB free; gpu-1 has 1'],
       ['assigned', 'controller', 'chat/2', 'goes to gpu-1'],
       ['ready', 'node:gpu-1', 'chat/1', 'is ready on gpu-1'],
     ].map(([kind, actor, subject, text], i) => ({ id: 100 + i, at_ms: begin_ms - (10 - i) * 37_000, kind, actor, subject, text })),
-    gateways: [{ name: 'edge', address: '10.0.0.7:8081' }, { name: 'head', address: '127.0.0.1:8081' }],
+    gateways: [{ name: 'edge', address: '10.0.0.7:8081', reports: true }, { name: 'head', address: '127.0.0.1:8081', reports: false }],
     served: [
       served('chat', replicas, { path: '/chat', key: 'header:x-session' }, traffic(312.4, 41, [84.2, 391, 1320, 4870], { waiting: 3, rejected_per_s: 0.05 }), [
         traffic(234.3, 32, [81.3, 402, 1290, 4910]),

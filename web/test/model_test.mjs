@@ -3,8 +3,10 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 import { reconcile } from '../src/live/reconcile.js';
 import { matcher, describe_device, describe_endpoint } from '../src/model/filter.js';
-import { kind_of, words } from '../src/model/states.js';
-import { bytes, bytes_of, duration, percent, rate, seconds, short_id } from '../src/model/format.js';
+import { newest, plain, plain_pieces } from '../src/model/log_text.js';
+import { rows_of } from '../src/model/spec.js';
+import { concerns_of, device_kind, kind_of, node_kind, problems_first, words } from '../src/model/states.js';
+import { brief, bytes, bytes_of, duration, host_port, percent, rate, seconds, short_id } from '../src/model/format.js';
 import { add_memory, memory_of } from '../src/model/memory.js';
 import { valid_rows } from '../src/model/rows.js';
 import { endpoint_state, is_quiet, replica_of, shares_of } from '../src/model/traffic.js';
@@ -73,7 +75,7 @@ test('ages become moments, and a moment moves only when something was reported a
 test('memory that is not known is unknown, never free and never zero', () => {
   assert.equal(memory_of({ holders: [] }), undefined);
   assert.deepEqual(memory_of({ memory_bytes_total: 100, holders: [{ kind: 'replica', memory_bytes: 30 }] }), {
-    total: 100, own: 30, promised: 0, foreign: 0, other: 0, unknown: 70, free: 0,
+    total: 100, replicas: 30, jobs: 0, foreign: 0, other: 0, unknown: 70, free: 0,
   });
   assert.equal(add_memory([{ holders: [] }]).without, 1);
   assert.equal(bytes(undefined), 'unknown');
@@ -85,8 +87,8 @@ test('memory that is not known is unknown, never free and never zero', () => {
 test('the parts of a memory bar add up to the whole', () => {
   for (const node of large_fleet(20).nodes) {
     for (const device of node.devices) {
-      const { total, own, promised, foreign, other, unknown, free } = memory_of(device);
-      assert.equal(own + promised + foreign + other + unknown + free, total);
+      const { total, replicas, jobs, foreign, other, unknown, free } = memory_of(device);
+      assert.equal(replicas + jobs + foreign + other + unknown + free, total);
     }
   }
   // More in use than anyone was promised.
@@ -142,4 +144,54 @@ test('a filter wants all of its words, of the device or of its node', () => {
   assert.ok(matches('CHAT h200'));
   assert.ok(matches('gpu-7 chat'));
   assert.ok(!matches('gpu-8 chat'));
+});
+
+test('a device that is hot, slowed down or at its power limit is not simply well', () => {
+  const node = { health: 'healthy', intent: 'in_service' };
+  const device = (more) => ({ health: 'healthy', intent: 'in_service', temperature_celsius: 60, ...more });
+  assert.equal(device_kind(device(), node), 'ok');
+  assert.equal(device_kind(device({ temperature_celsius: 81, throttle_reasons: ['power cap'] }), node), 'warn');
+  assert.equal(device_kind(device({ throttle_reasons: ['power cap'] }), node), 'capped');
+  assert.equal(device_kind(device({ throttle_reasons: ['hardware slowdown'] }), node), 'warn');
+  assert.equal(device_kind(device({ throttle_reasons: ['clock set by an application'] }), node), 'ok', 'somebody wants it so');
+  assert.equal(device_kind(device({ health: 'quarantined', temperature_celsius: 90 }), node), 'bad', 'the state is worse');
+  assert.deepEqual(concerns_of(device({ throttle_reasons: ['temperature', 'temperature, by the hardware'] })).map(({ text }) => text), ['slowed down by heat']);
+});
+
+test('problems come first, and what is equal keeps its order', () => {
+  const nodes = [
+    { name: 'a', health: 'healthy', devices: [] },
+    { name: 'b', health: 'healthy', devices: [{ health: 'lost' }] },
+    { name: 'c', health: 'healthy', devices: [{ health: 'healthy', temperature_celsius: 90 }] },
+    { name: 'd', health: 'lost', devices: [] },
+    { name: 'e', health: 'healthy', intent: 'draining', devices: [] },
+    { name: 'f', health: 'healthy', problem: 'ignores this server', devices: [] },
+  ];
+  assert.equal(problems_first(nodes, node_kind).map((node) => node.name).join(''), 'dbface');
+  assert.equal(nodes[0].name, 'a', 'the answer itself stays as it is');
+});
+
+test('ids in texts become short, and nothing else does', () => {
+  assert.equal(brief('lost GPU-ea3b8f50-1111-2222-3333-444444444444, MIG-ea3b8f50-1111-2222-3333-444444444444.'), 'lost GPU-ea3b8f50, MIG-ea3b8f50.');
+  assert.equal(brief('GPU-ea3b8f50 has 20 GiB'), 'GPU-ea3b8f50 has 20 GiB');
+  assert.equal(brief(undefined), '');
+  assert.deepEqual([host_port('10.0.0.7', 80), host_port('fd00::7', 80)], ['10.0.0.7:80', '[fd00::7]:80']);
+});
+
+test('settings have units and words', () => {
+  const spec = { name: 'x', gpus: 2, memory_bytes: 2 ** 30, readiness: { http: '/', every_s: 0.5 }, liveness: { tcp: true, timeout_s: 1 }, environment: { HF_HOME: '/m' }, single: true, stop_grace_s: 1.2000000001 };
+  assert.deepEqual(rows_of(spec), [
+    ['GPUs', '2'], ['memory', '1.0 GiB'], ['readiness', 'http /, every 0.5 s'], ['liveness', 'tcp, timeout 1 s'], ['environment', 'HF_HOME=/m'], ['single', 'yes'], ['stop grace', '1.2 s'],
+  ]);
+});
+
+test('a log is plain text, and only its newest lines are kept', () => {
+  assert.equal(plain('\x1b[1;31mred\x1b[0m\x1b]0;title\x07 a\tb\r\nc\x00\x1b(B'), 'red a\tb\nc');
+  const piece = plain_pieces();
+  assert.deepEqual(['a\x1b', '[1;3', '1mb', 'c\x1b[0m'].map(piece), ['a', '', 'b', 'c'], 'a sequence may be cut in two');
+  const lines = Array.from({ length: 3000 }, (_, i) => `line ${i}\n`).join('');
+  const kept = newest(lines).split('\n');
+  assert.ok(kept.length <= 2002 && kept.at(-2) === 'line 2999' && /^line \d+$/.test(kept[0]), `${kept.length} ${kept[0]}`);
+  assert.equal(newest('x'.repeat(500_000)).length, 400_000, 'of one endless line the end');
+  assert.equal(newest('short'), 'short');
 });

@@ -12,16 +12,32 @@ const types = { html: 'text/html; charset=utf-8', js: 'text/javascript; charset=
 // As src/http sends it.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
+const session_secret = 'second';
+
+async function body_of(request) {
+  let body = '';
+  for await (const piece of request) body += piece;
+  return JSON.parse(body);
+}
+
 export class Server {
   #streams = new Set();
+  #readers = new Set();
   #sockets = new Set();
   requests = []; // paths, in order
   tries = 0; // connections, also those refused
+  changes = []; // bodies of changes, with their path
+  plan = {}; // actions and pending of every plan
+  plan_more = {};
+  conflict = undefined; // a sentence: every change is refused with it
   failing = undefined; // a sentence: every answer of the API is 503 with it
   away = false; // every connection is closed without an answer
-  constructor({ fleet = small_fleet(), token, dist = fileURLToPath(new URL('../dist/', import.meta.url)) } = {}) {
+  logs = 'the model is loaded\n'; // what every replica has written
+  // `role`: of the token, or of everyone where there is none.
+  constructor({ fleet = small_fleet(), token, role = 'deploy', dist = fileURLToPath(new URL('../dist/', import.meta.url)) } = {}) {
     this.fleet = fleet;
     this.token = token;
+    this.role = role;
     this.dist = dist;
     this.version = '0.9.0';
     this.http = createServer((request, response) => this.#answer(request, response));
@@ -60,9 +76,17 @@ export class Server {
     if (!url.pathname.startsWith('/api/v1/')) return this.#file(url.pathname, request, response);
     const path = url.pathname.slice('/api/v1/'.length).split('/').map(decodeURIComponent);
     if (path[0] === 'login') return this.#login(request, response);
+    if (path[0] === 'logout') {
+      response.setHeader('Set-Cookie', 'berth=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0');
+      return this.#send(response, 200, { schema: 1 });
+    }
     if (this.token && !(request.headers.cookie ?? '').includes(`berth=${this.token}`)) return this.#error(response, 401, 'not_logged_in', 'this server asks for a token');
     if (this.failing) return this.#error(response, 503, 'unavailable', this.failing);
     if (path[0] === 'stream') return this.#stream(response);
+    const role = !this.token || request.headers['berth-session-secret'] === session_secret ? this.role : 'read';
+    if (path[0] === 'session') return this.#send(response, 200, { schema: 1, actor: 'user:ann', role, token_role: this.role });
+    if (path[3] === 'logs') return role === 'read' ? this.#error(response, 403, 'forbidden', 'this needs the role operate; this session has read') : this.#log(response);
+    if (request.method !== 'GET') return role === 'read' ? this.#error(response, 403, 'forbidden', 'this needs the role operate; this session has read') : this.#change(path, request, response);
     const answer = this.#get(path, url.searchParams);
     if (!answer) return this.#error(response, 404, 'not_found', `${url.pathname} is not there`);
     this.#send(response, 200, { schema: 1, revision: this.fleet.revision, ...answer });
@@ -110,12 +134,39 @@ export class Server {
     this.#streams.add(response);
     response.on('close', () => this.#streams.delete(response));
   }
+  // Plans are those of the test; a change is made as far as the page shows it.
+  async #change([what, name, more, device], request, response) {
+    const body = await body_of(request);
+    this.changes.push({ path: [what, name, more, device].filter(Boolean).join('/'), ...body });
+    if (this.conflict) return this.#error(response, 409, 'conflict', this.conflict);
+    if (!body.dry_run)
+      this.changed(({ nodes, deployments }) => {
+        if (what === 'deployments') deployments.find((one) => one.name === name).replicas = body.replicas ?? 4;
+        else {
+          const node = nodes.find((one) => one.name === name);
+          (more === 'devices' ? node.devices.find((one) => one.id === device) : node).intent = body.intent;
+        }
+      });
+    this.#send(response, 200, { schema: 1, version: 42, changed: true, dry_run: body.dry_run === true, changes: [], plan: { actions: [], pending: [], ...this.plan }, ...this.plan_more });
+  }
+  #log(response) {
+    response.writeHead(200, { 'Content-Type': 'text/plain; charset=utf-8', 'Cache-Control': 'no-store' });
+    response.write(this.logs);
+    this.#readers.add(response);
+    response.on('close', () => this.#readers.delete(response));
+  }
+  get readers() {
+    return this.#readers.size;
+  }
+  // A replica writes this; undefined: it ends.
+  write_log(text) {
+    for (const reader of this.#readers) text === undefined ? reader.end() : reader.write(text);
+  }
   async #login(request, response) {
-    let body = '';
-    for await (const piece of request) body += piece;
-    if (JSON.parse(body).token !== this.token) return this.#error(response, 401, 'not_logged_in', 'the token is not known');
+    const body = await body_of(request);
+    if (body.token !== this.token) return this.#error(response, 401, 'not_logged_in', 'the token is not known');
     response.setHeader('Set-Cookie', `berth=${this.token}; HttpOnly; SameSite=Strict; Path=/`);
-    this.#send(response, 200, { schema: 1, role: 'read' });
+    this.#send(response, 200, { schema: 1, role: this.role, session_secret });
   }
   #error(response, status, code, message) {
     this.#send(response, status, { schema: 1, error: { code, message } });

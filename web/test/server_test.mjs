@@ -75,6 +75,12 @@ step('asks for a token, says where it is, and keeps it nowhere', async () => {
   assert.ok(!left.includes(token));
 });
 
+step('shows who is logged in', async () => {
+  const account = page.locator('details summary');
+  await account.waitFor();
+  assert.match(await account.innerText(), /\w+\s+deploy/);
+});
+
 step('shows nodes and devices with their memory and who holds it', async () => {
   const { nodes } = await fleet.get('nodes');
   assert.equal(nodes.length, 3);
@@ -98,6 +104,8 @@ step('shows replicas, why one keeps failing, and what happened', async () => {
   for (const one of replicas.filter(({ state }) => state === 'ready')) assert.match(text, new RegExp(`${one.name}\\b[^/]*ready[^/]*${one.node}`));
   await go(page, fleet.url, 'replicas/render/0');
   await page.locator('aside').getByText('127').first().waitFor();
+  await page.getByRole('button', { name: 'Show the log' }).click();
+  await page.locator('aside pre', { hasText: 'render-worker is not installed' }).waitFor();
   await go(page, fleet.url, 'events');
   for (const text of ['version 1 of the project', 'chat/0']) await sees(text);
   await go(page, fleet.url, 'jobs');

@@ -5,7 +5,7 @@
 // old it is, and tries again with growing pauses. On return the stream is opened first and the state fetched after that, so
 // that no change falls between the two.
 import { untrack } from 'svelte';
-import { ApiError, request } from './api.js';
+import { ApiError, keep_session_secret, request } from './api.js';
 import { valid_rows } from '../model/rows.js';
 import { reconcile } from './reconcile.js';
 
@@ -30,9 +30,12 @@ export const clock = $state({ now: Date.now() });
 
 // One path of the API with its newest answer.
 class Resource {
+  /** @type {any} */
   value = $state.raw(undefined);
+  /** @type {ApiError | undefined} */
   problem = $state.raw(undefined);
   watchers = 0;
+  /** @param {string} path */
   constructor(path) {
     this.path = path;
   }
@@ -56,17 +59,29 @@ class Resource {
   }
 }
 
+/** @type {Map<string, Resource>} */
+// eslint-disable-next-line svelte/prefer-svelte-reactivity -- what is shown is in the resources
 const resources = new Map();
+/** @type {Resource & { value: import('./answers').Status | undefined }} */
 export const status = resource('status');
 status.watchers = 1;
+// Who is logged in, and what requests of this page may do. It changes with a login only.
+/** @type {Resource & { value: import('./answers').AnswerOf<'session'> | undefined }} */
+export const session = resource('session');
 
+/** @param {string} path */
 function resource(path) {
   let found = resources.get(path);
   if (!found) resources.set(path, (found = new Resource(path)));
   return found;
 }
 
-// For use in a component: the newest answer to the path that `path_of` gives, kept up to date while the component is shown.
+/**
+ * For use in a component: the newest answer to the path that `path_of` gives, kept up to date while the component is shown.
+ * @template {string} P
+ * @param {() => P} path_of
+ * @returns {import('./answers').Watched<import('./answers').AnswerOf<P>>}
+ */
 export function watch(path_of) {
   const current = $derived(resource(path_of()));
   $effect(() => {
@@ -93,13 +108,17 @@ export function watch(path_of) {
 
 // How long what is on screen may stay without a look.
 function poll_due_ms() {
-  return resources.get('endpoints')?.watchers > 0 ? poll_requests_ms : poll_ms;
+  return (resources.get('endpoints')?.watchers ?? 0) > 0 ? poll_requests_ms : poll_ms;
 }
 
+/** @type {EventSource | undefined} */
 let stream;
 let attempt = 0; // tells a late answer of an earlier connection from the current one
+let session_of; // the attempt that has asked who is logged in
 let failures = 0;
+/** @type {ReturnType<typeof setTimeout> | undefined} */
 let retry_timer;
+/** @type {ReturnType<typeof setTimeout> | undefined} */
 let refresh_timer;
 let refreshing = false;
 let refreshed_at = 0;
@@ -122,8 +141,10 @@ async function refresh() {
   const mine = attempt;
   const begin_ms = Date.now();
   try {
-    await Promise.all([...resources.values()].filter((one) => one.watchers > 0).map((one) => one.load()));
+    const due = [...resources.values()].filter((one) => one.watchers > 0 || (one === session && session_of !== attempt));
+    await Promise.all(due.map((one) => one.load()));
     if (mine !== attempt) return;
+    session_of = mine;
     const version = status.value?.version;
     // The server was replaced by another version, and this page is of the one before.
     if (server_version !== undefined && version !== server_version) location.reload();
@@ -152,7 +173,7 @@ export function connect() {
   stream.onerror = async () => {
     if (mine !== attempt) return;
     // The browser does not say why. An ordinary request does: not logged in, or not there.
-    stream.close();
+    stream?.close();
     try {
       await status.load();
       if (mine === attempt) failed(new ApiError(0, 'the stream of changes ended'));
@@ -162,6 +183,7 @@ export function connect() {
   };
 }
 
+/** @param {any} error */
 function failed(error) {
   attempt += 1;
   stream?.close();
@@ -180,11 +202,34 @@ function failed(error) {
   retry_timer = setTimeout(connect, pause_ms);
 }
 
+/** @param {string} token */
 export async function login(token) {
-  await request('login', { method: 'POST', body: { token } });
+  const { session_secret } = await request('login', { method: 'POST', body: { token } });
+  keep_session_secret(session_secret);
   live.phase = 'connecting';
   connect();
 }
+
+// Ends the session at the server, and forgets what it has shown.
+export async function logout() {
+  await request('logout', { method: 'POST' });
+  keep_session_secret(undefined);
+  for (const one of resources.values()) one.value = undefined;
+  failed(new ApiError(401, 'logged out'));
+}
+
+const roles = ['read', 'operate', 'deploy'];
+
+/**
+ * Whether requests of this page may do what needs this role.
+ * @param {string} role
+ */
+export const may = (role) => roles.indexOf(session.value?.role ?? '') >= roles.indexOf(role);
+/**
+ * Whether the token of this session would allow it: the page lost the second secret when it was loaded again.
+ * @param {string} role
+ */
+export const could = (role) => roles.indexOf(session.value?.token_role ?? '') >= roles.indexOf(role);
 
 export function start() {
   connect();

@@ -3,7 +3,7 @@
 
 export const views = ['fleet', 'requests', 'deployments', 'replicas', 'jobs', 'pending', 'events'];
 
-export const route = $state({ view: 'fleet', open: [], filter: '' });
+export const route = $state({ view: 'fleet', open: /** @type {string[]} */ ([]), filter: '' });
 
 function read() {
   const [path, query = ''] = location.hash.replace(/^#\/?/, '').split('?');
@@ -40,7 +40,7 @@ export function set_filter(text) {
 export function close() {
   const opener = `a[href="${CSS.escape(link(route.view, ...route.open))}"]`;
   location.hash = link(route.view);
-  requestAnimationFrame(() => document.querySelector(opener)?.focus());
+  requestAnimationFrame(() => /** @type {HTMLElement | null} */ (document.querySelector(opener))?.focus());
 }
 
 addEventListener('hashchange', read);

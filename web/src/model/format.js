@@ -68,6 +68,16 @@ export function short_id(id) {
   return /^(GPU|MIG)-[0-9a-f]{8}-/i.test(id) ? id.slice(0, 12) : id.length > 24 ? `${id.slice(0, 23)}…` : id;
 }
 
+// A text of the server with its ids of devices shortened; whoever needs the whole id finds it in the title or in the panel.
+export function brief(text) {
+  return (text ?? '').replace(/\b((?:GPU|MIG)-[0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/gi, '$1');
+}
+
+// A host and a port as an address has them.
+export function host_port(host, port) {
+  return `${host.includes(':') ? `[${host}]` : host}:${port}`;
+}
+
 export function count(n, one, many = `${one}s`) {
   return `${n} ${n === 1 ? one : many}`;
 }

@@ -1,16 +1,16 @@
 // Who has the memory of a device, for the bar. The parts add up to the total.
-//   own       promised to replicas of the fleet
-//   promised  promised to jobs and leases of people
+//   replicas  promised to replicas of the fleet
+//   jobs      promised to jobs and leases of people
 //   foreign   used by processes that do not use Berth
 //   other     in use, and the driver does not say by whom
 //   unknown   whether it is in use is not known
 //   free
-export const parts = ['own', 'promised', 'foreign', 'other', 'unknown', 'free'];
+export const parts = ['replicas', 'jobs', 'foreign', 'other', 'unknown', 'free'];
 
 export const part_names = {
-  own: { short: 'own', long: 'promised to replicas' },
-  promised: { short: 'promised', long: 'promised to jobs and leases' },
-  foreign: { short: 'foreign', long: 'used by others, without Berth' },
+  replicas: { short: 'replicas', long: 'promised to replicas' },
+  jobs: { short: 'jobs and leases', long: 'promised to jobs and leases' },
+  foreign: { short: 'other processes', long: 'used by processes outside Berth' },
   other: { short: 'owner unknown', long: 'in use, owner unknown' },
   unknown: { short: 'unknown', long: 'unknown whether in use' },
   free: { short: 'free', long: 'free' },
@@ -20,23 +20,23 @@ export const part_names = {
 export function memory_of(device) {
   const total = device.memory_bytes_total;
   if (!total) return undefined;
-  let own = 0;
-  let promised = 0;
+  let replicas = 0;
+  let jobs = 0;
   for (const holder of device.holders ?? []) {
-    if (holder.kind === 'replica') own += holder.memory_bytes ?? 0;
-    else if (holder.kind !== 'foreign') promised += holder.memory_bytes ?? 0;
+    if (holder.kind === 'replica') replicas += holder.memory_bytes ?? 0;
+    else if (holder.kind !== 'foreign') jobs += holder.memory_bytes ?? 0;
   }
   const foreign = device.memory_bytes_foreign ?? 0;
   let other = device.memory_bytes_unattributed ?? 0;
   const free_known = device.memory_bytes_free !== undefined;
-  if (free_known) other += Math.max(0, total - device.memory_bytes_free - own - promised - foreign - other);
-  const rest = Math.max(0, total - own - promised - foreign - other);
-  return { total, own, promised, foreign, other, unknown: free_known ? 0 : rest, free: free_known ? rest : 0 };
+  if (free_known) other += Math.max(0, total - device.memory_bytes_free - replicas - jobs - foreign - other);
+  const rest = Math.max(0, total - replicas - jobs - foreign - other);
+  return { total, replicas, jobs, foreign, other, unknown: free_known ? 0 : rest, free: free_known ? rest : 0 };
 }
 
 // `without` counts the devices of which nothing is known.
 export function add_memory(devices) {
-  const sum = { without: 0, total: 0, own: 0, promised: 0, foreign: 0, other: 0, unknown: 0, free: 0 };
+  const sum = { without: 0, total: 0, replicas: 0, jobs: 0, foreign: 0, other: 0, unknown: 0, free: 0 };
   for (const device of devices) {
     const memory = memory_of(device);
     if (!memory) sum.without += 1;
@@ -44,3 +44,6 @@ export function add_memory(devices) {
   }
   return sum;
 }
+
+// Neither a processor nor a substitute for an accelerator: its memory is not the RAM of its node.
+export const is_accelerator = (device) => device.backend !== 'host' && !device.is_fallback;

@@ -1,5 +1,5 @@
 // Every state word of the API has a shape and a colour. The shape alone says how bad it is.
-//   ok dot, busy half dot, warn triangle, bad cross, off ring, paused bars
+//   ok dot, capped dot under a line, busy half dot, warn triangle, bad cross, off ring, paused bars
 const kinds = {
   healthy: 'ok', ready: 'ok', serving: 'ok', running: 'ok', in_service: 'ok',
   starting: 'busy', updating: 'busy', stopping: 'busy', waiting: 'busy', probation: 'busy', draining: 'busy',
@@ -33,6 +33,44 @@ export function device_state(device, node) {
   if (node.intent && node.intent !== 'in_service') return node.intent;
   if (device.intent && device.intent !== 'in_service') return device.intent;
   return device.health;
+}
+
+// From here on a GPU is hot: most slow down a few degrees later.
+export const hot_celsius = 80;
+
+// What slows a device down against its will, in the words of the API, and what the page calls it.
+const slowed = { 'hardware slowdown': 'slowed down by the hardware', temperature: 'slowed down by heat', 'temperature, by the hardware': 'slowed down by heat', 'power brake': 'slowed down by the power supply' };
+
+// What is worth a look at a device although it is healthy, the worst first: [{ kind, text }].
+export function concerns_of(device) {
+  const reasons = device.throttle_reasons ?? [];
+  const found = [...new Set(reasons.map((reason) => slowed[reason]).filter(Boolean))].map((text) => ({ kind: 'warn', text }));
+  if (device.temperature_celsius >= hot_celsius) found.push({ kind: 'warn', text: 'hot' });
+  if (device.recovery_action) found.push({ kind: 'warn', text: `needs ${words(device.recovery_action)}` });
+  if (device.ecc_uncorrected > 0) found.push({ kind: 'warn', text: 'memory errors' });
+  if (reasons.includes('power cap')) found.push({ kind: 'capped', text: 'power-capped' });
+  return found;
+}
+
+// The shape of a device: that of its state, or of the worst concern about a device that is well.
+export function device_kind(device, node) {
+  const kind = kind_of(device_state(device, node));
+  return kind === 'ok' ? (concerns_of(device)[0]?.kind ?? kind) : kind;
+}
+
+// Problems come first; what else is equal keeps its order.
+const order = { bad: 0, warn: 1 };
+export function problems_first(list, kind) {
+  const rank = (one) => order[kind(one)] ?? 2;
+  return [...list].sort((a, b) => rank(a) - rank(b));
+}
+
+// Of a node with its devices: a lost node is worse than a lost GPU. Not of heat and load, which change all the time and would make the
+// list restless.
+export function node_kind(node) {
+  const own = kind_of(node_state(node));
+  if (own === 'bad') return own;
+  return node.problem || node.devices.some((device) => ['bad', 'warn'].includes(kind_of(device.health))) ? 'warn' : own;
 }
 
 export function node_state(node) {
