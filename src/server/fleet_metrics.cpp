@@ -8,6 +8,7 @@
 #include <system_error>
 #include <vector>
 
+#include "server/history.hpp"
 #include "server/metrics_writer.hpp"
 #include "server/views.hpp"
 
@@ -16,9 +17,6 @@ namespace berth::server {
 using fleet::ReportedDevice;
 
 namespace {
-
-// Telemetry that is older says nothing about the device: a node is lost after the same time.
-constexpr Duration telemetry_age_max = controller::lost_after;
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 double seconds_of_ms(std::uint64_t ms) { return static_cast<double>(ms) / 1e3; }
@@ -34,8 +32,6 @@ struct Gpu {
   Intent intent = Intent::in_service;  // the strictest of those of its node, its machine and the operator
   bool takes_work = false;
   std::optional<Duration> sample_age;
-  // A lost device has no values, whatever was measured last.
-  bool is_measured() const { return device->health != Health::lost && sample_age && *sample_age <= telemetry_age_max; }
 };
 
 std::vector<Gpu> gpus_of(const Leader& leader) {
@@ -185,7 +181,7 @@ class FleetMetrics {
              });
     out_.metric("berth_gpu_ecc_errors_total", "counter", "Memory errors since the driver was loaded, by kind.");
     for (const Gpu& gpu : gpus_) {
-      if (!gpu.is_measured()) continue;
+      if (!is_measured(*gpu.device)) continue;
       out_.line(joined(gpu.labels, "kind", "corrected"), gpu.device->ecc_corrected);
       out_.line(joined(gpu.labels, "kind", "uncorrected"), gpu.device->ecc_uncorrected);
     }
@@ -377,7 +373,7 @@ class FleetMetrics {
   }
   void measured(const char* name, const char* help, const std::function<void(const Gpu&)>& write) {
     of_gpus(name, help, [&](const Gpu& gpu) {
-      if (gpu.is_measured()) write(gpu);
+      if (is_measured(*gpu.device)) write(gpu);
     });
   }
   template <class Value>
