@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 
+#include "cli/job_access.hpp"
 #include "machine/job_control.hpp"
 
 namespace berth::cli {
@@ -10,49 +11,93 @@ namespace berth::cli {
 using namespace machine;
 namespace {
 
-// The ids of the jobs to wait for; those that have ended well are left out.
-Result<std::vector<std::string>> ids_after(const std::vector<std::string>& lists, const std::string& jobs) {
-  std::vector<std::string> ids;
-  for (const std::string& names : lists) {
-    for (std::size_t at = 0; at <= names.size();) {
-      const std::size_t comma = std::min(names.find(',', at), names.size());
-      const Result<Job> job = find_job(jobs, names.substr(at, comma - at));
-      if (!job) return Error{ErrorCode::invalid_argument, job.error().message, job.error().advice};
-      if (job->progress.state != JobState::done) ids.push_back(job->id);
+// The ids of the jobs to wait for; those that need not be waited for any more are left out.
+Result<std::vector<std::string>> ids_after(const std::vector<std::string>& lists, bool any_end) {
+  std::vector<std::string> names, ids;
+  for (const std::string& list : lists) {
+    for (std::size_t at = 0; at <= list.size();) {
+      const std::size_t comma = std::min(list.find(',', at), list.size());
+      names.push_back(list.substr(at, comma - at));
       at = comma + 1;
     }
   }
+  if (names.empty()) return ids;
+  const std::vector<Job> jobs = BERTH_TRY(jobs_named(names, false, Matching::newest));
+  for (const Job& job : jobs)
+    if (job.progress.state != JobState::done && !(any_end && job.has_ended())) ids.push_back(job.id);
   return ids;
 }
 
-}  // namespace
-
-int run_detached(const RunArguments& arguments, const CheckedOptions& checked) {
-  const Result<std::string> jobs = jobs_folder();
-  if (!jobs) return print_error(jobs.error());
-  Result<std::vector<std::string>> after = ids_after(arguments.after, *jobs);
-  if (!after) return print_error(after.error());
+Result<JobOrder> order_of(const RunArguments& arguments, const CheckedOptions& checked) {
   JobOrder order;
   order.name = arguments.name;
   order.command = arguments.command;
   order.devices = checked.devices;
   if (arguments.wait) order.wait = checked.wait;
   order.limit = checked.limit;
-  order.after = *std::move(after);
+  order.after = BERTH_TRY(ids_after(arguments.after, false));
+  order.after_any = BERTH_TRY(ids_after(arguments.after_any, true));
+  order.begin_us = checked.begin_us;
   order.time = checked.time;
   order.retries = arguments.retries;
   order.restarts_on_fault = checked.restarts;
   order.quiet = arguments.quiet;
+  order.output = arguments.output.value_or("");
+  order.notify = arguments.notify.value_or("");
+  order.by_hand = true;
   if (!arguments.request.memory.empty()) order.options = {"--mem", arguments.request.memory};
   if (arguments.request.count > 1) {
     order.options.emplace_back("-n");
     order.options.push_back(std::to_string(arguments.request.count));
   }
-  const Result<Job> job = start_job(*jobs, order);
-  if (!job) return print_error(job.error());
-  if (arguments.json)
-    return print(boost::json::serialize(boost::json::object{{"job", job->id}, {"folder", job->folder}}) + "\n");
-  return print(job->id + "\n");
+  return order;
+}
+
+boost::json::object to_json(const Job& job) { return {{"job", job.id}, {"folder", job.folder}}; }
+
+}  // namespace
+
+std::string with_index(std::string text, std::uint32_t index) {
+  const std::string number = std::to_string(index);
+  for (std::size_t at = 0; (at = text.find("{}", at)) != std::string::npos; at += number.size())
+    text.replace(at, 2, number);
+  return text;
+}
+
+int print_started(std::span<const Job> jobs, bool json, bool is_list) {
+  std::string text;
+  boost::json::array list;
+  for (const Job& job : jobs) {
+    text += job.id + "\n";
+    list.push_back(to_json(job));
+  }
+  if (!json) return print(text);
+  if (!is_list && jobs.size() == 1) return print(boost::json::serialize(list.front()) + "\n");
+  return print(boost::json::serialize(boost::json::object{{"jobs", std::move(list)}}) + "\n");
+}
+
+int run_detached(const RunArguments& arguments, const CheckedOptions& checked) {
+  const Result<std::string> folder = jobs_folder();
+  if (!folder) return print_error(folder.error());
+  const Result<JobOrder> order = order_of(arguments, checked);
+  if (!order) return print_error(order.error());
+  std::vector<Job> jobs;
+  const auto start = [&](const JobOrder& one) -> Result<void> {
+    jobs.push_back(BERTH_TRY(start_job(*folder, one)));
+    return {};
+  };
+  Result<void> started;
+  if (checked.array.empty()) started = start(*order);
+  for (std::size_t i = 0; i < checked.array.size() && started; ++i) {
+    const std::uint32_t index = checked.array[i];
+    JobOrder member = *order;
+    member.name += "-" + std::to_string(index);
+    for (std::string& word : member.command) word = with_index(std::move(word), index);
+    member.output = with_index(std::move(member.output), index);
+    started = start(member);
+  }
+  const int printed = jobs.empty() ? 0 : print_started(jobs, arguments.json, !checked.array.empty());
+  return started ? printed : print_error(started.error());
 }
 
 }  // namespace berth::cli

@@ -1,11 +1,22 @@
-// `berth run -d`: the options as an order for a job.
+// `berth run -d`: the options as orders for jobs.
 #pragma once
 
+#include <cstdint>
+#include <span>
+#include <string>
+
 #include "cli/run_arguments.hpp"
+#include "machine/job_store.hpp"
 
 namespace berth::cli {
 
-// Starts the job and prints its id; returns the exit status.
+// Starts the job, or those of the array, and prints their ids; returns the exit status.
 int run_detached(const RunArguments& arguments, const CheckedOptions& checked);
+
+// The text with the index of a job of an array in place of each {}.
+std::string with_index(std::string text, std::uint32_t index);
+
+// The ids, or with `json` the ids and folders; `is_list`: as a list even if it is one job.
+int print_started(std::span<const machine::Job> jobs, bool json, bool is_list);
 
 }  // namespace berth::cli

@@ -1,38 +1,76 @@
 #include "cli/job_access.hpp"
 
+#include <fnmatch.h>
+
 #include <algorithm>
+#include <cstdio>
+#include <set>
+
+#include "inventory/short_id.hpp"
+#include "machine/job_outcome.hpp"
 
 namespace berth::cli {
 
 using namespace machine;
 using namespace world;
+namespace {
+
+bool is_pattern(const std::string& name) { return name.find_first_of("*?[") != std::string::npos; }
+
+// Such as 'sweep' where sweep-1 and others were started by --array.
+Error no_job_named(const Error& error, const std::string& name, std::span<const Job> jobs) {
+  const std::string pattern = name + "-*";
+  const auto is_member = [&](const Job& job) { return fnmatch(pattern.c_str(), job.request.name.c_str(), 0) == 0; };
+  const bool is_array = std::any_of(jobs.begin(), jobs.end(), is_member);
+  return {ErrorCode::invalid_argument, error.message, is_array ? "did you mean '" + pattern + "'?" : error.advice};
+}
+
+Result<std::vector<Job>> jobs_matching(const std::string& jobs, const std::string& pattern, Matching matching) {
+  std::vector<Job> found = list_jobs(jobs);
+  std::erase_if(found, [&](const Job& job) { return fnmatch(pattern.c_str(), job.request.name.c_str(), 0) != 0; });
+  if (found.empty())
+    return Error{ErrorCode::invalid_argument, "no job has a name that matches '" + printable(pattern) + "'",
+                 "berth ps -a lists them"};
+  if (matching == Matching::unfinished) std::erase_if(found, [](const Job& job) { return job.has_ended(); });
+  std::set<std::string> seen;
+  std::reverse(found.begin(), found.end());
+  if (matching == Matching::newest)
+    std::erase_if(found, [&](const Job& job) { return !seen.insert(job.request.name).second; });
+  std::reverse(found.begin(), found.end());
+  return found;
+}
+
+}  // namespace
 
 Result<Job> job_named(const std::string& name, bool unreadable) {
   const Result<std::string> jobs = jobs_folder(IfMissing::accept);
   if (!jobs) return jobs.error();
   Result<Job> job = find_job(*jobs, name);
-  if (!job && unreadable) {
-    for (Job& listed : list_jobs(*jobs))
-      if (listed.id == name) return std::move(listed);
-  }
-  if (!job && job.error().code == ErrorCode::not_found)
-    return Error{ErrorCode::invalid_argument, job.error().message, job.error().advice};
+  if (job || (job.error().code != ErrorCode::not_found && !unreadable)) return job;
+  std::vector<Job> all = list_jobs(*jobs);
+  for (Job& listed : all)
+    if (unreadable && listed.id == name) return std::move(listed);
+  if (job.error().code == ErrorCode::not_found) return no_job_named(job.error(), name, all);
   return job;
 }
 
-Result<std::vector<Job>> jobs_named(std::span<const std::string> names, bool all, bool unreadable) {
+Result<std::vector<Job>> jobs_named(std::span<const std::string> names, bool all, Matching matching, bool unreadable) {
+  const std::string folder = BERTH_TRY(jobs_folder(IfMissing::accept));
   std::vector<Job> jobs;
   if (all) {
-    const Result<std::string> folder = jobs_folder(IfMissing::accept);
-    if (!folder) return folder.error();
-    jobs = list_jobs(*folder);
+    jobs = list_jobs(folder);
     std::erase_if(jobs, [](const Job& job) { return job.is_elsewhere || job.has_ended(); });
   }
+  std::set<std::string> listed;
+  for (const Job& job : jobs) listed.insert(job.id);
   for (const std::string& name : names) {
-    Result<Job> job = job_named(name, unreadable);
-    if (!job) return std::move(job).error();
-    if (std::none_of(jobs.begin(), jobs.end(), [&](const Job& other) { return other.id == job->id; }))
-      jobs.push_back(*std::move(job));
+    std::vector<Job> found;
+    if (is_pattern(name))
+      found = BERTH_TRY(jobs_matching(folder, name, matching));
+    else
+      found.push_back(BERTH_TRY(job_named(name, unreadable)));
+    for (Job& job : found)
+      if (listed.insert(job.id).second) jobs.push_back(std::move(job));
   }
   if (names.empty() && !all)
     return Error{ErrorCode::invalid_argument, "no job was named",
@@ -48,5 +86,11 @@ int status_of(const Job& job) {
     default: return environment_error;
   }
 }
+
+std::string label(const Job& job) { return job.request.name.empty() ? job.id : job.id + " (" + job.request.name + ")"; }
+
+std::string outcome_text(const Job& job) { return label(job) + " " + inventory::with_short_ids(outcome(job)); }
+
+void print_note(const std::string& text) { std::fprintf(stderr, "berth: %s\n", printable(text).c_str()); }
 
 }  // namespace berth::cli

@@ -1,6 +1,7 @@
 // What the verbs about jobs share.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,12 +11,23 @@
 
 namespace berth::cli {
 
-// The jobs of these names; with `all`, every job of this machine that has not ended. invalid_argument: there is no such
-// job, or no name was given. `unreadable`: also those whose files cannot be read, by their ids.
-Result<std::vector<machine::Job>> jobs_named(std::span<const std::string> names, bool all, bool unreadable = false);
+// What a pattern such as 'sweep-*' means: of jobs that have the same name the newest, as the name itself does, or all,
+// or all that have not ended.
+enum class Matching : std::uint8_t { newest, all, unfinished };
+
+// The jobs of these names, ids and patterns; with `all`, every job of this machine that has not ended.
+// invalid_argument: there is no such job, or no name was given. `unreadable`: also those whose files cannot be read, by
+// their ids.
+Result<std::vector<machine::Job>> jobs_named(std::span<const std::string> names, bool all, Matching matching,
+                                             bool unreadable = false);
 Result<machine::Job> job_named(const std::string& name, bool unreadable = false);
 
 // 0 for a job that is done, the status of its command where it has one, 3 where it did not fit, else 1.
 int status_of(const machine::Job& job);
+// "j17", "j17 (train)".
+std::string label(const machine::Job& job);
+// "j17 (train) failed after 3 s: ended with status 7".
+std::string outcome_text(const machine::Job& job);
+void print_note(const std::string& text);
 
 }  // namespace berth::cli

@@ -27,6 +27,7 @@
   verb(logs)               \
   verb(wait)               \
   verb(stop)               \
+  verb(rerun)              \
   verb(rm)                 \
   verb(release)            \
   verb(cordon)             \

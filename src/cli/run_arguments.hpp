@@ -22,7 +22,11 @@ struct RunArguments {
   bool detach = false;
   bool json = false;
   std::string name;
-  std::vector<std::string> after;
+  std::vector<std::string> after, after_any;
+  std::optional<std::string> begin;
+  std::optional<std::string> array;
+  std::optional<std::string> output;
+  std::optional<std::string> notify;
   std::optional<std::string> time;
   std::size_t retries = 0;
 };
@@ -32,6 +36,8 @@ struct CheckedOptions {
   machine::DeviceRequest devices;
   Duration wait{};
   std::optional<Duration> time;
+  std::optional<std::uint64_t> begin_us;
+  std::vector<std::uint32_t> array;  // the indices of the jobs; empty: one job
   machine::Limit limit = machine::Limit::automatic;
   bool restarts = false;
 };

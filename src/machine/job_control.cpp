@@ -19,6 +19,7 @@
 #include "machine/job_output.hpp"
 #include "machine/job_processes.hpp"
 #include "machine/job_supervisor.hpp"
+#include "world/files.hpp"
 #include "world/user_name.hpp"
 #include "world/wall_time.hpp"
 
@@ -27,6 +28,8 @@ extern char** environ;
 namespace berth::machine {
 namespace {
 
+// The arguments of a command are up to 2 MiB, and each byte may be escaped.
+constexpr std::size_t order_bytes_max = std::size_t{16} << 20;
 constexpr Duration killed_within = std::chrono::seconds(10), look_again = std::chrono::milliseconds(50);
 
 using world::Descriptor;
@@ -67,8 +70,19 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   return pointers;
 }
 
+// The file that a job is to write to, made where it is missing, as a shell would for `>> FILE`.
+Result<Descriptor> open_named_output(const std::string& path) {
+  Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666));
+  if (!file)
+    return Error{ErrorCode::invalid_argument, "cannot write " + path + ": " + std::strerror(errno),
+                 "give --output a file in a folder that exists and that you may write to"};
+  fcntl(file.get(), F_SETFL, O_APPEND);
+  return file;
+}
+
 Result<void> start_supervisor(const Job& job, const JobOrder& order) {
-  const Descriptor output = BERTH_TRY(open_output(job.output()));
+  const Descriptor output =
+      BERTH_TRY(job.request.output.empty() ? open_output(job.output()) : open_named_output(job.output()));
   Descriptor text, ready, told;
   std::array<int, 2> ends{};
   if (!put_into_memory(to_text(order), text) || pipe2(ends.data(), O_CLOEXEC) != 0)
@@ -127,6 +141,17 @@ std::string random_mark() {
   return text;
 }
 
+// What berth rerun repeats: not what the job waited for, and not the environment, which may hold secrets.
+JobOrder order_to_repeat(JobOrder order, const JobRequest& request) {
+  if (order.folder.empty()) order.folder = request.folder;
+  order.environment.clear();
+  order.after.clear();
+  order.after_any.clear();
+  order.begin_us.reset();
+  order.asked.reset();
+  return order;
+}
+
 JobRequest request_of(const JobOrder& order, const std::optional<world::UserAccount>& other) {
   JobRequest request;
   request.name = order.name;
@@ -134,6 +159,8 @@ JobRequest request_of(const JobOrder& order, const std::optional<world::UserAcco
   request.options = order.options;
   request.labels = order.labels;
   request.after = order.after;
+  request.after_any = order.after_any;
+  request.begin_us = order.begin_us;
   request.time = order.time;
   request.retries = order.retries;
   request.stop_grace = order.stop_grace;
@@ -145,6 +172,11 @@ JobRequest request_of(const JobOrder& order, const std::optional<world::UserAcco
   if (other) request.user = other->user;
   std::error_code failed;
   request.folder = order.folder.empty() ? std::filesystem::current_path(failed).string() : order.folder;
+  if (!order.output.empty()) {
+    request.output = std::filesystem::path(request.folder) / order.output;
+    if (struct stat about{}; stat(request.output.c_str(), &about) == 0)
+      request.output_from = static_cast<std::uint64_t>(about.st_size);
+  }
   return request;
 }
 
@@ -164,11 +196,21 @@ Result<Job> start_job(const std::string& jobs, const JobOrder& given, const Comp
   order.asked = asked;
   Result<void> started = other ? give_to_user(*job, other->group) : Result<void>();
   if (started && order.stop_unless_renewed) started = renew_job(*job);
+  if (started && order.by_hand)
+    started = world::write_private_text(job->order(), to_text(order_to_repeat(order, job->request)));
   if (started) started = start_supervisor(*job, order);
   if (started) return find_job(jobs, job->id);
   std::error_code ignored;
   std::filesystem::remove_all(job->folder, ignored);
   return std::move(started).error();
+}
+
+Result<JobOrder> order_to_repeat(const Job& job) {
+  const Result<std::string> text = world::read_plain_text(job.order(), order_bytes_max);
+  if (text) return read_order(*text);
+  if (text.error().code != ErrorCode::not_found) return text.error();
+  return Error{ErrorCode::invalid_argument, "the options of job " + job.id + " were not kept",
+               "start it again with berth run -d"};
 }
 
 void request_stop(const Job& job) {

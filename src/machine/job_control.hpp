@@ -24,6 +24,10 @@ Result<Job> start_job(const std::string& jobs, const JobOrder& given);
 using CompleteOrder = std::function<Result<void>(JobOrder& order, const std::string& folder)>;
 Result<Job> start_job(const std::string& jobs, const JobOrder& given, const CompleteOrder& complete);
 
+// What start_job() needs to run a job again that was started by hand. invalid_argument: it was not kept, because an
+// older version or an agent started the job.
+Result<JobOrder> order_to_repeat(const Job& job);
+
 // Asks for the end of a job and returns at once. The supervisor sends SIGTERM to the command, and SIGKILL when its stop
 // grace has passed. Without a living supervisor all processes of the job get SIGTERM.
 void request_stop(const Job& job);

@@ -95,11 +95,23 @@ TEST_F(JobControl, AnOrderIsReadAsItWasWritten) {
   order.stop_grace = std::chrono::milliseconds(1500);
   order.stop_unless_renewed = std::chrono::seconds(30);
   order.quiet = true;
+  order.options = {"--mem", "20G"};
+  order.after_any = {"j2"};
+  order.begin_us = 7;
+  order.output = "/data/log";
+  order.notify = "mail \xff";
+  order.by_hand = true;
   const Result<JobOrder> same = read_order(to_text(order));
   ASSERT_TRUE(same) << same.error().to_text();
   EXPECT_EQ(to_text(*same), to_text(order));
   // What is not written at all would be missing in both texts.
   EXPECT_EQ(same->name, order.name);
+  EXPECT_EQ(same->options, order.options);
+  EXPECT_EQ(same->after_any, order.after_any);
+  EXPECT_EQ(same->begin_us, order.begin_us);
+  EXPECT_EQ(same->output, order.output);
+  EXPECT_EQ(same->notify, order.notify);
+  EXPECT_TRUE(same->by_hand);
   EXPECT_EQ(same->command, order.command);
   EXPECT_EQ(same->environment, order.environment);
   EXPECT_EQ(same->removed, order.removed);

@@ -99,20 +99,26 @@ JobOrder order_of(const json::value& value) {
   order.host.cpus_max = optional_member(object, "cpus", here, real_of);
   order.host.leaves_service = bool_of(member(object, "leaves_service", here), here);
   if (const auto asked = optional_member(object, "asked", here, duration_of)) order.asked = TimePoint(*asked);
+  order.options = optional_member(object, "options", here, texts_of).value_or(std::vector<std::string>());
   order.after = texts("after");
+  order.after_any = optional_member(object, "after_any", here, texts_of).value_or(std::vector<std::string>());
+  order.begin_us = optional_member(object, "begin_us", here, number);
   order.time = optional_member(object, "time", here, duration_of);
   order.retries = number(member(object, "retries", here), "retries");
   order.restarts_on_fault = bool_of(member(object, "restarts_on_fault", here), here);
   order.stop_grace = duration_of(member(object, "stop_grace", here), "stop_grace");
   order.stop_unless_renewed = optional_member(object, "stop_unless_renewed", here, duration_of);
   order.quiet = bool_of(member(object, "quiet", here), here);
+  order.output = optional_member(object, "output", here, text_of).value_or("");
+  order.notify = optional_member(object, "notify", here, text_of).value_or("");
+  order.by_hand = optional_member(object, "by_hand", here, bool_of).value_or(false);
   if (order.command.empty()) throw JsonError{"it has no command"};
   return order;
 }
 
 }  // namespace
 
-// Labels and options are left out: the supervisor does not need them.
+// Labels are left out: the supervisor does not need them.
 std::string to_text(const JobOrder& order) {
   json::object object{{"name", order.name},
                       {"command", to_array(order.command)},
@@ -122,14 +128,20 @@ std::string to_text(const JobOrder& order) {
                       {"user", order.user},
                       {"devices", to_json(order.devices)},
                       {"limit", static_cast<int>(order.limit)},
+                      {"options", to_array(order.options)},
                       {"after", to_array(order.after)},
+                      {"after_any", to_array(order.after_any)},
                       {"retries", order.retries},
                       {"restarts_on_fault", order.restarts_on_fault},
                       {"leaves_service", order.host.leaves_service},
-                      {"quiet", order.quiet}};
+                      {"quiet", order.quiet},
+                      {"output", order.output},
+                      {"notify", order.notify},
+                      {"by_hand", order.by_hand}};
   if (order.asked) put(object, "asked", order.asked->time_since_epoch());
   put(object, "wait", order.wait);
   put(object, "time", order.time);
+  if (order.begin_us) object["begin_us"] = *order.begin_us;
   put(object, "stop_grace", order.stop_grace);
   put(object, "stop_unless_renewed", order.stop_unless_renewed);
   if (order.host.memory_bytes_max) object["host_memory_bytes"] = *order.host.memory_bytes_max;

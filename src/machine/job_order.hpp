@@ -2,6 +2,7 @@
 // memory and is in no file; what may be shown of it is JobRequest (machine/job_store.hpp).
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
@@ -33,14 +34,20 @@ struct JobOrder {
   // Jobs wait in the order in which they were asked for, whichever supervisor is the first to run. Set by start_job().
   std::optional<TimePoint> asked;
 
-  std::vector<std::string> after;  // ids of jobs that must end well first
-  std::optional<Duration> time;    // that it may run
+  std::vector<std::string> after;         // ids of jobs that must end well first
+  std::vector<std::string> after_any;     // ids of jobs that must end first, in whatever way
+  std::optional<std::uint64_t> begin_us;  // wall time before which it does not start
+  std::optional<Duration> time;           // that it may run
   std::size_t retries = 0;
   bool restarts_on_fault = false;
   Duration stop_grace = std::chrono::seconds(10);  // from SIGTERM to SIGKILL
   // The command is ended when renew_job() was not called for this long. It then ends with its supervisor, too.
   std::optional<Duration> stop_unless_renewed;
   bool quiet = false;  // no lines of Berth about devices in its output
+  std::string output;  // the file that it writes to; empty: one in the folder of the job
+  std::string notify;  // a command for the shell, which is run when the job has ended
+  // Started by a person: its output ends with a line about its end, and the order is kept for berth rerun.
+  bool by_hand = false;
 };
 
 std::string to_text(const JobOrder& order);

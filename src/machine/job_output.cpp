@@ -48,10 +48,10 @@ void shorten_output(const std::string& path, std::uint64_t bytes_max) {
     move_to_begin(file.get(), old_bytes);
 }
 
-Result<OutputReader> OutputReader::open(const std::string& path) {
+Result<OutputReader> OutputReader::open(const std::string& path, std::uint64_t from) {
   world::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat about{};
-  if (file && fstat(file.get(), &about) == 0 && S_ISREG(about.st_mode)) return OutputReader(std::move(file));
+  if (file && fstat(file.get(), &about) == 0 && S_ISREG(about.st_mode)) return OutputReader(std::move(file), from);
   const std::string why = !file ? std::strerror(errno) : "it is not a file";
   return Error{ErrorCode::io, "cannot read " + path + ": " + why, "look at the folder of the job"};
 }
@@ -73,7 +73,7 @@ std::int64_t OutputReader::first_left(std::int64_t from) const {
 void OutputReader::skip_to_tail(std::size_t lines) {
   Part part;
   const off_t end = lseek(file_.get(), 0, SEEK_END);
-  at_ = std::max(first_left(0), end - tail_bytes_max);
+  at_ = std::max(first_left(at_), end - tail_bytes_max);
   for (off_t at = end; at > at_;) {
     const off_t from = std::max<off_t>(at_, at - static_cast<off_t>(part.size()));
     if (pread(file_.get(), part.data(), static_cast<std::size_t>(at - from), from) != at - from) return;

@@ -22,8 +22,8 @@ void shorten_output(const std::string& path, std::uint64_t bytes_max);
 class OutputReader {
  public:
   // A symbolic link and anything but a file are refused: the folder of a job that root started for another user is
-  // that user's.
-  static Result<OutputReader> open(const std::string& path);
+  // that user's. What is before `from` is not read.
+  static Result<OutputReader> open(const std::string& path, std::uint64_t from = 0);
 
   // Goes on with the last `lines` lines of what is there now.
   void skip_to_tail(std::size_t lines);
@@ -32,11 +32,12 @@ class OutputReader {
   std::string read(std::size_t bytes_max);
 
  private:
-  explicit OutputReader(world::Descriptor file) noexcept : file_(std::move(file)) {}
+  OutputReader(world::Descriptor file, std::uint64_t from) noexcept
+      : file_(std::move(file)), at_(static_cast<std::int64_t>(from)) {}
   std::int64_t first_left(std::int64_t from) const;
 
   world::Descriptor file_;
-  std::int64_t at_ = 0;
+  std::int64_t at_;
 };
 
 }  // namespace berth::machine

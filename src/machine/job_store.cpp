@@ -161,15 +161,6 @@ void remove_leftovers(const std::string& jobs) {
       std::filesystem::remove_all(entry->path(), ignored);
 }
 
-bool supervisor_ends_soon(const Job& job) {
-  const Deadline deadline = Deadline::after(real_clock(), supervisor_ends_within);
-  while (is_marked_alive(job.folder)) {
-    if (deadline.passed(real_clock().now())) return false;
-    real_clock().sleep_for(std::chrono::milliseconds(5));
-  }
-  return true;
-}
-
 Result<void> check_removable(const Job& job, bool forced) {
   const auto unavailable = [&](const std::string& what, const std::string& advice) {
     return Error{ErrorCode::unavailable, "job " + job.id + " " + what, advice};
@@ -181,7 +172,7 @@ Result<void> check_removable(const Job& job, bool forced) {
     return {};
   }
   if (!job.has_ended()) return unavailable("has not ended", "stop it first: berth stop " + job.id);
-  if (job.is_supervised && !supervisor_ends_soon(job))
+  if (job.is_supervised && !wait_for_supervisor(job.folder, Deadline::after(real_clock(), supervisor_ends_within)))
     return unavailable("has a living supervisor", "stop it first: berth stop " + job.id);
   // A file of another user need not be readable.
   if (job.progress.state == JobState::unreadable && !forced && !job.request.user)
@@ -323,9 +314,15 @@ Result<AliveMark> AliveMark::set(const std::string& folder) {
   return AliveMark(std::move(file));
 }
 
-void wait_for_supervisor(const std::string& folder) {
+bool wait_for_supervisor(const std::string& folder, Deadline deadline) {
   const world::Descriptor file(open((folder + "/alive").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (file) lock_file(file.get(), F_RDLCK, F_OFD_SETLKW);
+  if (!file) return true;
+  if (deadline.at == TimePoint::max()) return lock_file(file.get(), F_RDLCK, F_OFD_SETLKW), true;
+  while (!lock_file(file.get(), F_RDLCK, F_OFD_SETLK)) {
+    if (deadline.passed(real_clock().now())) return false;
+    real_clock().sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
 }
 
 }  // namespace berth::machine

@@ -6,6 +6,8 @@
 //   decision.json  why it got its devices or none (format/record.hpp)
 //   alive       locked as long as the supervisor of the job lives
 //   renewed     when the job was renewed last (machine/job_control.hpp); only where it asks for that
+//   order.json  all that was asked for (machine/job_order.hpp), for berth rerun; only of jobs started by hand
+//   notify      what the command of --notify has written
 // The environment of a command is in none of them.
 //
 // A job that root starts for another user: the folder and all names in it are root's, so that the user can put nothing
@@ -39,9 +41,13 @@ bool is_job_name(std::string_view name) noexcept;
 struct JobRequest {
   std::string name;  // given by the user; empty: none
   std::vector<std::string> command;
-  std::vector<std::string> options;  // of berth run, for display
-  std::string folder;                // that it was started in
-  std::vector<std::string> after;    // ids of jobs that must have ended well
+  std::vector<std::string> options;       // of berth run, for display
+  std::string folder;                     // that it was started in
+  std::string output;                     // the file that it writes to; empty: one in its own folder
+  std::uint64_t output_from = 0;          // bytes that were in that file before
+  std::vector<std::string> after;         // ids of jobs that must have ended well
+  std::vector<std::string> after_any;     // ids of jobs that must have ended
+  std::optional<std::uint64_t> begin_us;  // wall time before which it does not start
   std::map<std::string, std::string> labels;
   std::optional<Duration> time;  // that it may run
   std::size_t retries = 0;
@@ -72,6 +78,8 @@ enum class JobState : std::uint8_t {
 };
 std::string_view to_string(JobState state) noexcept;
 
+// Of a job that has just been started.
+inline constexpr const char* starting_reason = "starting";
 // What a supervisor writes down.
 struct JobProgress {
   JobState state = JobState::waiting;
@@ -101,7 +109,8 @@ struct Job {
   bool has_ended() const {
     return progress.state > JobState::running && !(progress.state == JobState::unreadable && is_supervised);
   }
-  std::string output() const { return folder + "/output"; }
+  std::string output() const { return request.output.empty() ? folder + "/output" : request.output; }
+  std::string order() const { return folder + "/order.json"; }
   std::string decision() const { return folder + "/decision.json"; }
   std::string renewed() const { return folder + "/renewed"; }
 };
@@ -141,7 +150,7 @@ class AliveMark {
   explicit AliveMark(world::Descriptor file) noexcept : file_(std::move(file)) {}
   world::Descriptor file_;
 };
-// Sleeps until the supervisor of the job has ended.
-void wait_for_supervisor(const std::string& folder);
+// Sleeps until the supervisor of the job has ended. False: it had not when the deadline passed.
+bool wait_for_supervisor(const std::string& folder, Deadline deadline = {});
 
 }  // namespace berth::machine

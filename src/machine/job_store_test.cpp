@@ -32,6 +32,8 @@ class JobStore : public testing::Test {
     request.options = {"--mem", "20G"};
     request.folder = "/data";
     request.after = {"j1"};
+    request.after_any = {"j2"};
+    request.begin_us = 1'763'300'000'000'001;
     request.time = std::chrono::hours(8);
     request.retries = 2;
     request.created_us = 1'763'300'000'000'000;
@@ -54,7 +56,10 @@ class JobStore : public testing::Test {
 };
 
 TEST_F(JobStore, WhatIsWrittenIsRead) {
-  const Job job = made("train");
+  JobRequest asked = request("train");
+  asked.output = "/data/log";
+  asked.output_from = 7;
+  const Job job = create_job(jobs(), asked).value();
   EXPECT_EQ(job.id, "j1");
   JobProgress progress;
   progress.state = JobState::failed;
@@ -77,6 +82,10 @@ TEST_F(JobStore, WhatIsWrittenIsRead) {
     EXPECT_EQ(read.id, "j1");
     EXPECT_EQ(read.request.command, request().command);
     EXPECT_EQ(read.request.after, request().after);
+    EXPECT_EQ(read.request.after_any, request().after_any);
+    EXPECT_EQ(read.request.begin_us, request().begin_us);
+    EXPECT_EQ(read.request.output_from, 7U);
+    EXPECT_EQ(read.output(), "/data/log");
     EXPECT_EQ(read.request.time, request().time);
     EXPECT_EQ(read.request.retries, 2U);
     EXPECT_EQ(read.progress.state, JobState::failed);

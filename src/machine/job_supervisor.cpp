@@ -23,7 +23,10 @@
 #include "inventory/short_id.hpp"
 #include "ledger/usage.hpp"
 #include "machine/inherited.hpp"
+#include "machine/job_conditions.hpp"
+#include "machine/job_notify.hpp"
 #include "machine/job_order.hpp"
+#include "machine/job_outcome.hpp"
 #include "machine/job_output.hpp"
 #include "machine/job_processes.hpp"
 #include "machine/job_store.hpp"
@@ -46,7 +49,6 @@ using inventory::with_short_ids;
 using world::duration_text;
 using world::wall_time_us;
 
-constexpr Duration look_again = std::chrono::milliseconds(200);
 constexpr Duration memory_grace = std::chrono::seconds(10);
 constexpr int end_written_tries = 600;  // one a second
 
@@ -71,12 +73,12 @@ class JobSupervisor final : public RunLoop {
     stop_ = &stop;
     const Result<void> written = write([&](JobProgress& now) {
       now.supervisor = this_process();
-      now.reason = "starting";
+      now.reason = starting_reason;
     });
     if (!written) _exit(1);  // start_job says that it did not start
     tell_ready(std::move(ready));
     during([&] {
-      wait_for_other_jobs();
+      wait_for_start_conditions();
       find_program_and_devices();
     });
     const RunEnd over = RunLoop::run(settings_);
@@ -97,18 +99,38 @@ class JobSupervisor final : public RunLoop {
   // was removed, it ends, because it could be neither seen nor stopped.
   template <class Change>
   void update(Change change) {
+    const std::lock_guard ending(end_mutex_);  // nothing is written over the end
     if (const Result<void> written = write(change); !written && written.error().code == ErrorCode::not_found) _exit(0);
   }
+  static void print_last_line(const Job& ended) {
+    const std::string peak = peak_memory_text(ended.progress);
+    const std::string text = "the job " + outcome(ended) + (peak.empty() ? "" : "; it " + peak);
+    std::fprintf(stderr, "berth: %s\n", world::printable(text).c_str());
+  }
+  // "stopped by alice"
+  std::string stopped() const {
+    const std::optional<std::uint32_t> sender = stop_->sender();
+    return sender ? "stopped by " + world::user_name(*sender) : "stopped";
+  }
   [[noreturn]] void end(JobState state, const std::string& reason, std::optional<int> status = std::nullopt) {
+    end_mutex_.lock();  // for good: a job ends once
+    Job ended = job_;
+    {
+      const std::lock_guard lock(mutex_);
+      ended.progress = progress_;
+    }
+    ended.progress.state = state;
+    ended.progress.reason = reason;
+    if (status) ended.progress.status = status;
+    ended.progress.ended_us = wall_time_us();
+    // Before the state, so that a reader who follows the output sees it.
+    if (order_.by_hand && !(order_.quiet && state == JobState::done)) print_last_line(ended);
     std::fflush(nullptr);
-    const Result<void> written = write([&](JobProgress& now) {
-      now.state = state;
-      now.reason = reason;
-      if (status) now.status = status;
-      now.ended_us = wall_time_us();
-    });
+    const Result<void> written = write([&](JobProgress& now) { now = ended.progress; });
     // not_found: berth rm has removed the job.
-    if (!written && written.error().code != ErrorCode::not_found) end_without_room();
+    if (!written && written.error().code == ErrorCode::not_found) _exit(0);
+    if (!order_.notify.empty()) notify(ended, order_.notify);
+    if (!written) end_without_room();
     _exit(0);
   }
   // The disk is full, and may have room again soon. Another process waits for that: this one is the holder of the lease
@@ -127,42 +149,13 @@ class JobSupervisor final : public RunLoop {
       real_clock().sleep_for(std::chrono::seconds(1));
     }
   }
-  // Each is watched on a thread of its own: one that has ended well may be removed while others still run.
-  void wait_for_other_jobs() {
-    std::vector<std::string> left = job_.request.after;  // guarded by mutex_
-    const auto write_left = [&](JobProgress& now) {
-      now.reason.clear();
-      for (const std::string& id : left) now.reason += (now.reason.empty() ? "waits for " : ", ") + id;
-    };
-    if (left.empty()) return;
-    update(write_left);
-    std::vector<std::jthread> watchers;
-    for (const std::string& id : job_.request.after) {
-      watchers.emplace_back([&, id] {
-        wait_for_other_job(id);
-        update([&](JobProgress& now) {
-          std::erase(left, id);
-          write_left(now);
-        });
-      });
-    }
-  }
-
-  // Returns when it has ended well.
-  void wait_for_other_job(const std::string& id) {
-    const std::string jobs = std::filesystem::path(job_.folder).parent_path();
-    for (;;) {
-      const Result<Job> other = find_job(jobs, id);
-      if (!other && other.error().code != ErrorCode::not_found) end(JobState::skipped, other.error().to_text());
-      if (!other) end(JobState::skipped, id + " was removed");
-      if (other->progress.state == JobState::done) return;
-      if (other->has_ended())
-        end(JobState::skipped, id + " did not end well: " + std::string(to_string(other->progress.state)));
-      if (other->is_supervised)
-        wait_for_supervisor(other->folder);
-      else
-        real_clock().sleep_for(look_again);
-    }
+  void wait_for_start_conditions() {
+    const JobRequest& request = job_.request;
+    if (request.after.empty() && request.after_any.empty() && !request.begin_us) return;
+    wait_for_conditions(job_,
+                        {[this](const std::string& reason) { update([&](JobProgress& now) { now.reason = reason; }); },
+                         [this](const std::string& reason) { end(JobState::skipped, reason); }});
+    update([](JobProgress& now) { now.reason = starting_reason; });
   }
 
   [[noreturn]] void fail(const Error& error, int status) {
@@ -188,13 +181,13 @@ class JobSupervisor final : public RunLoop {
     Result<RunContext> opened = open_run_context(order_.devices, say);
     if (!opened) fail(opened.error(), world::exit_status(opened.error()));
     opened->wanted.name = settings_.program.path.substr(settings_.program.path.rfind('/') + 1);
-    // One that waits for other jobs joins the queue when they have ended.
-    if (order_.after.empty()) opened->wanted.since = order_.asked;
+    // One that waits for other jobs or for a time joins the queue after that.
+    if (order_.after.empty() && order_.after_any.empty() && !order_.begin_us) opened->wanted.since = order_.asked;
     settings_.context.emplace(*std::move(opened));
   }
 
   void during(const std::function<void()>& step) override {
-    stop_->during(step, [this] { end(JobState::stopped, "stopped while it waited"); });
+    stop_->during(step, [this] { end(JobState::stopped, stopped() + " while it was waiting"); });
   }
   Deadline reserve_until() override { return order_.wait ? Deadline::after(real_clock(), *order_.wait) : Deadline{}; }
   std::function<void(const Progress&)> on_waiting() override {
@@ -251,17 +244,21 @@ class JobSupervisor final : public RunLoop {
     supervision.ends_with_supervisor = order_.stop_unless_renewed.has_value();
     supervision.started = [&](pid_t pid) { write_started(attempt.granted, lease, pid); };
     supervision.look = [&]() -> std::optional<std::string> {
-      shorten_output(job_.output(), output_bytes_max);
+      bound_output();
       if (auto reason = not_renewed()) return reason;
       return lease ? look(attempt.granted, *lease, above_since) : std::nullopt;
     };
     const TimePoint began = real_clock().now();
     Result<SupervisedExit> over = supervise(attempt.command, supervision, *stop_);
     took_ = real_clock().now() - began;
-    shorten_output(job_.output(), output_bytes_max);
+    bound_output();
     if (!over) return std::move(over).error();
     over_ = *std::move(over);
     return over_.ended;
+  }
+
+  void bound_output() const {
+    if (job_.request.output.empty()) shorten_output(job_.output(), output_bytes_max);  // not a file of the user
   }
 
   void write_started(std::span<const Granted> granted, const std::optional<LeaseReference>& lease, pid_t pid) {
@@ -287,7 +284,7 @@ class JobSupervisor final : public RunLoop {
           static_cast<double>(attempt.granted.size()) * std::chrono::duration<double>(took_).count();
     });
     switch (over_.cause) {
-      case SupervisedExit::Cause::stop_request: end(JobState::stopped, "stopped while it ran");
+      case SupervisedExit::Cause::stop_request: end(JobState::stopped, stopped() + " after " + duration_text(took_));
       case SupervisedExit::Cause::time: end(JobState::timed_out, "ran longer than " + duration_text(*order_.time));
       case SupervisedExit::Cause::look: end(lost_ ? JobState::stopped : JobState::failed, over_.reason);
       case SupervisedExit::Cause::itself: break;
@@ -360,7 +357,8 @@ class JobSupervisor final : public RunLoop {
   StopRequests* stop_ = nullptr;
   SupervisedExit over_;  // of the last attempt
   Duration took_{};
-  std::mutex mutex_;  // guards progress_
+  std::mutex end_mutex_;  // kept by the thread that ends the job
+  std::mutex mutex_;      // guards progress_
   JobProgress progress_;
 };
 

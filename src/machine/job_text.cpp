@@ -52,7 +52,13 @@ json::object to_json(const JobRequest& request) {
                       {"stop_grace_ms", request.stop_grace / std::chrono::milliseconds(1)},
                       {"created_us", request.created_us}};
   if (!request.name.empty()) object["name"] = request.name;
+  if (!request.output.empty()) {
+    object["output"] = world::printable(request.output);
+    object["output_from"] = request.output_from;
+  }
   if (!request.after.empty()) object["after"] = to_array(request.after);
+  if (!request.after_any.empty()) object["after_any"] = to_array(request.after_any);
+  if (request.begin_us) object["begin_us"] = *request.begin_us;
   json::object labels;
   for (const auto& [name, value] : request.labels) labels[world::printable(name)] = world::printable(value);
   if (!labels.empty()) object["labels"] = std::move(labels);
@@ -105,6 +111,10 @@ JobRequest request_of(const json::value& value) {
   request.machine = text_of(member(object, "machine", "job"), "machine");
   request.boot = text_of(member(object, "boot", "job"), "boot");
   request.after = optional_member(object, "after", "job", texts_of).value_or(std::vector<std::string>());
+  request.after_any = optional_member(object, "after_any", "job", texts_of).value_or(std::vector<std::string>());
+  request.begin_us = optional_member(object, "begin_us", "job", any_number);
+  request.output = optional_member(object, "output", "job", text_of).value_or("");
+  request.output_from = optional_member(object, "output_from", "job", any_number).value_or(0);
   request.labels = optional_member(object, "labels", "job", labels_of).value_or(std::map<std::string, std::string>());
   const auto milliseconds = [](const json::value& number, const std::string& where) {
     constexpr auto longest = std::chrono::duration_cast<std::chrono::milliseconds>(Duration::max());

@@ -9,9 +9,11 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -232,8 +234,37 @@ void stop_by_terminal(pid_t whom) {
   sigaction(SIGTSTP, &before, nullptr);
 }
 
+// Ends a process group that runs for too long.
+class TimeLimit {
+ public:
+  TimeLimit(pid_t group, std::optional<Duration> time)
+      : group_(group), next_(time ? Deadline::after(real_clock(), *time) : Deadline()) {}
+  bool passed() const { return sent_ > 0; }
+  // Sends the signal that is due now. Returns how long to wait for the next one, at most `milliseconds_max`.
+  int enforce(int milliseconds_max) {
+    const TimePoint now = real_clock().now();
+    if (next_.passed(now)) {
+      kill(-group_, sent_++ == 0 ? SIGTERM : SIGKILL);
+      kill(-group_, SIGCONT);
+      next_ = Deadline::after(real_clock(), grace);
+    }
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(next_.at - now).count();
+    return static_cast<int>(std::min<std::int64_t>(left, milliseconds_max));
+  }
+  // The command has ended: what is left of its group does not outlive it.
+  void end_group() {
+    while (sent_ == 1 && kill(-group_, 0) == 0) real_clock().sleep_for(std::chrono::milliseconds(enforce(20)));
+  }
+
+ private:
+  static constexpr Duration grace = std::chrono::seconds(10);
+  const pid_t group_;
+  int sent_ = 0;  // signals
+  Deadline next_;
+};
+
 // Passes signals and the terminal on until the command ends; returns its wait status.
-int wait_for_exit(pid_t child, const SignalPipe& signals, Terminal& terminal, CommandExit& ended) {
+int wait_for_exit(pid_t child, const SignalPipe& signals, Terminal& terminal, TimeLimit& limit, CommandExit& ended) {
   constexpr int until_continued_ms = 200, until_next_check_ms = 1000;
   bool shares_terminal = is_in_pipeline();
   bool stopping = false;  // this process stopped itself and was not continued yet
@@ -260,7 +291,7 @@ int wait_for_exit(pid_t child, const SignalPipe& signals, Terminal& terminal, Co
         stop_by_terminal(had_terminal ? 0 : getpid());
       }
     }
-    const std::optional<int> signal = signals.wait(stopping ? until_continued_ms : until_next_check_ms);
+    const std::optional<int> signal = signals.wait(limit.enforce(stopping ? until_continued_ms : until_next_check_ms));
     if (signal == SIGCONT || (!signal && stopping)) {
       stopping = false;
       if (!shares_terminal) hand_over();
@@ -351,7 +382,7 @@ Result<pid_t> start_command(const Launch& command, const std::function<void()>& 
   return std::move(ready).error();
 }
 
-Result<CommandExit> launch(const Launch& command) {
+Result<CommandExit> launch(const Launch& command, std::optional<Duration> time) {
   const SignalPipe signals;
   if (!signals.works()) return failed("cannot start a command", errno);
   Terminal terminal;
@@ -365,7 +396,10 @@ Result<CommandExit> launch(const Launch& command) {
   if (!child) return child.error();
   CommandExit ended;
   ended.had_terminal = terminal_handed_over;
-  set_exit(ended, wait_for_exit(*child, signals, terminal, ended));
+  TimeLimit limit(*child, time);
+  set_exit(ended, wait_for_exit(*child, signals, terminal, limit, ended));
+  limit.end_group();
+  ended.timed_out = limit.passed();
   return ended;
 }
 

@@ -9,10 +9,12 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "berth/clock.hpp"
 #include "berth/result.hpp"
 
 namespace berth::machine {
@@ -38,11 +40,15 @@ struct Launch {
 // other threads end with the exec.
 Error exec_command(const Launch& command);
 
+// Of `berth run --time`, as of timeout(1).
+inline constexpr int timed_out_status = 124;
+
 struct CommandExit {
   int status = 0;              // as a shell reports it: 128 plus the signal's number for a signal
   int signal = 0;              // the signal that ended it; 0: it exited
   bool was_signalled = false;  // a signal from outside was passed on to it
   bool had_terminal = false;   // Ctrl-C and similar keys reached only the command
+  bool timed_out = false;      // it ran longer than it may
 };
 
 // Starts it as a child process. `in_child` is called in it before anything else, and may do no more than a
@@ -52,8 +58,9 @@ Result<pid_t> start_command(const Launch& command, const std::function<void()>& 
 // From what waitpid() gave.
 void set_exit(CommandExit& ended, int wait_status) noexcept;
 
-// Runs it as a child process and waits for its end.
-Result<CommandExit> launch(const Launch& command);
+// Runs it as a child process and waits for its end. After `time` its process group gets SIGTERM, and SIGKILL ten
+// seconds later.
+Result<CommandExit> launch(const Launch& command, std::optional<Duration> time = std::nullopt);
 
 // Ends this process as the command ended: with its status or by its signal, so that
 // a shell loop around it ends on Ctrl-C.

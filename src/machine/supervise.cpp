@@ -122,6 +122,12 @@ bool StopRequests::requested() const noexcept {
   return poll(&pending, 1, 0) == 1;
 }
 
+std::optional<std::uint32_t> StopRequests::sender() const noexcept {
+  signalfd_siginfo request{};
+  if (read(signals_.get(), &request, sizeof request) != sizeof request) return std::nullopt;
+  return request.ssi_uid;
+}
+
 void StopRequests::receive() {
   pollfd watched[2] = {{signals_.get(), POLLIN, 0}, {over_.get(), POLLIN, 0}};
   while (poll(watched, 2, -1) < 0) {

@@ -29,6 +29,8 @@ class StopRequests {
   // Readable after the first request.
   int descriptor() const noexcept { return signals_.get(); }
   bool requested() const noexcept;
+  // The user who sent the first request. Takes the request: call it once, at the end.
+  std::optional<std::uint32_t> sender() const noexcept;
   // While `step` runs, a request calls `end`, on another thread; it must not return.
   void during(const std::function<void()>& step, const std::function<void()>& end);
 

@@ -1,8 +1,9 @@
 // `berth logs`: what a job of this machine or a replica of the fleet has written, and what it goes on to write.
 
 #include <boost/json.hpp>
-#include <cstdio>
 #include <optional>
+#include <span>
+#include <utility>
 
 #include "cli/command_line.hpp"
 #include "cli/job_access.hpp"
@@ -37,47 +38,98 @@ class OutputPrinter {
   }
   // On a terminal, what is said next begins a line.
   bool end() { return is_printed(shown_.end() + (is_terminal_ && !ends_line_ ? "\n" : "")); }
+  // Above the output of another command.
+  bool put_heading(const std::string& text) {
+    const std::string before = std::exchange(has_heading_, true) ? (ends_line_ ? "\n" : "\n\n") : "";
+    ends_line_ = true;
+    return is_printed(shown_.end() + before + printable(text) + "\n");
+  }
 
  private:
   static bool is_printed(const std::string& text) { return text.empty() || print(text) == done; }
   const bool is_terminal_ = stdout_is_terminal();
   PrintableOutput shown_;
-  bool ends_line_ = true;
+  bool ends_line_ = true, has_heading_ = false;
 };
 
-void print_note(const std::string& text) { std::fprintf(stderr, "berth: %s\n", printable(text).c_str()); }
-
-// Why a job that has written nothing has not; absent: it runs, or ran.
-std::optional<std::string> reason_for_silence(const Job& job) {
-  if (job.progress.attempts > 0) return std::nullopt;
-  const std::string about = job.id + " has written nothing: " + std::string(to_string(job.progress.state));
-  return job.progress.reason.empty() ? about : about + ", " + job.progress.reason;
-}
-
-int run_logs_of_job(const LogsArguments& arguments) {
-  Result<Job> job = job_named(arguments.name);
-  if (!job && job.error().code == ErrorCode::invalid_argument)
-    return print_error(
-        {job.error().code, job.error().message, job.error().advice + "; for a replica write " + arguments.name + "/0"});
-  if (!job) return print_error(job.error());
-  Result<OutputReader> output = OutputReader::open(job->output());
-  if (!output) return print_error(output.error());
-  if (arguments.tail > 0) output->skip_to_tail(arguments.tail);
-  OutputPrinter printer;
+// The output of one job, as far as it has been printed.
+struct JobLog {
+  Job job;
+  std::optional<OutputReader> output;  // while it is read
+  bool has_ended = false;              // and all of it is printed
   bool has_written = false;
-  while (true) {
-    // Looked at before the output is read, which is whole then.
-    const bool has_ended_now = !job || job->has_ended();
-    for (std::string piece; !(piece = output->read(piece_bytes)).empty(); has_written = true)
-      if (!printer.put(piece)) return environment_error;
-    if (has_ended_now || !arguments.follow) break;
-    real_clock().sleep_for(read_again);
-    job = job_named(job->id);
+  std::string waits_for;  // as it was printed last
+};
+
+class JobLogs {
+ public:
+  JobLogs(const LogsArguments& arguments, std::vector<JobLog> logs) : arguments_(arguments), logs_(std::move(logs)) {}
+
+  int print_all() {
+    for (bool more = true; more;) {
+      more = false;
+      for (JobLog& log : logs_) {
+        if (log.has_ended) continue;
+        if (!print_next(log)) return environment_error;
+        more = more || !log.has_ended;
+      }
+      if (more) real_clock().sleep_for(read_again);
+    }
+    return printer_.end() ? done : environment_error;
   }
-  if (!printer.end()) return environment_error;
-  const std::optional<std::string> reason = job && !has_written ? reason_for_silence(*job) : std::nullopt;
-  if (reason) print_note(*reason);
-  return done;
+
+ private:
+  // False: it cannot be printed.
+  bool print_next(JobLog& log) {
+    // Looked at before the output is read, which is whole then.
+    if (!log.output && !open(log)) return false;
+    const Result<Job> now = job_named(log.job.id);
+    if (now) log.job = *now;
+    for (std::string piece; !(piece = log.output->read(piece_bytes)).empty(); log.has_written = true)
+      if (!print_heading(log) || !printer_.put(piece)) return false;
+    log.has_ended = !arguments_.follow || !now || now->has_ended();
+    if (log.has_ended) log.output.reset();
+    const JobProgress& progress = log.job.progress;
+    // What ran has written why it ended, unless its supervisor was killed.
+    const bool is_silent = progress.attempts == 0 && !log.has_written;
+    if (log.has_ended && now && (is_silent || progress.state == JobState::unknown)) {
+      if (!printer_.end()) return false;
+      print_note(outcome_text(log.job));
+    } else if (arguments_.follow && progress.state == JobState::waiting && progress.reason != log.waits_for) {
+      log.waits_for = progress.reason;
+      if (progress.reason != starting_reason) print_note(outcome_text(log.job));
+    }
+    return true;
+  }
+  bool open(JobLog& log) const {
+    Result<OutputReader> output = OutputReader::open(log.job.output(), log.job.request.output_from);
+    if (!output) return print_error(output.error()), false;
+    if (arguments_.tail > 0) output->skip_to_tail(arguments_.tail);
+    log.output = *std::move(output);
+    return true;
+  }
+  // Of several jobs, as tail(1) prints it of several files.
+  bool print_heading(const JobLog& log) {
+    if (logs_.size() == 1 || shown_ == &log) return true;
+    shown_ = &log;
+    return printer_.put_heading("==> " + label(log.job) + " <==");
+  }
+
+  const LogsArguments& arguments_;
+  std::vector<JobLog> logs_;
+  OutputPrinter printer_;
+  const JobLog* shown_ = nullptr;
+};
+
+int run_logs_of_jobs(const LogsArguments& arguments) {
+  Result<std::vector<Job>> jobs = jobs_named(std::span(&arguments.name, 1), false, Matching::newest);
+  if (!jobs && jobs.error().code == ErrorCode::invalid_argument)
+    return print_error({jobs.error().code, jobs.error().message,
+                        jobs.error().advice + "; for a replica write " + arguments.name + "/0"});
+  if (!jobs) return print_error(jobs.error());
+  std::vector<JobLog> logs;
+  for (Job& job : *jobs) logs.emplace_back().job = std::move(job);
+  return JobLogs(arguments, std::move(logs)).print_all();
 }
 
 // Why the output of a replica that was followed has ended. The server is asked after that, and may know of the next
@@ -121,12 +173,13 @@ void add_logs(const Verb& command) {
   OptionRules rules;
   rules.range = {1, 1'000'000};
   verb.option("--tail", "N", &arguments->tail, "begin with the last N lines", rules);
-  verb.argument("NAME", &arguments->name,
-                "the id or name of a job of this machine, or a replica of the fleet as chat/0");
+  verb.argument(
+      "NAME", &arguments->name,
+      "the id or name of a job of this machine, a pattern such as 'sweep-*', or a replica of the fleet such as chat/0");
   add_address_options(verb, arguments->server);
   verb.run([arguments] {
     const bool is_replica = arguments->name.find('/') != std::string::npos;
-    return is_replica ? run_logs_of_replica(*arguments) : run_logs_of_job(*arguments);
+    return is_replica ? run_logs_of_replica(*arguments) : run_logs_of_jobs(*arguments);
   });
 }
 

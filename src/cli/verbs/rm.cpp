@@ -31,7 +31,7 @@ int run_rm(const RmArguments& arguments) {
     });
   }
   if (!arguments.names.empty()) {
-    Result<std::vector<Job>> named = jobs_named(arguments.names, false, arguments.force);
+    Result<std::vector<Job>> named = jobs_named(arguments.names, false, Matching::all, arguments.force);
     if (!named) return print_error(named.error());
     jobs.insert(jobs.end(), named->begin(), named->end());
   }
@@ -49,7 +49,7 @@ void add_rm(const Verb& command) {
   Verb verb = command.add("rm", "remove finished jobs and their output");
   verb.flag("--ended", arguments->ended, "remove all finished jobs");
   verb.flag("--force", arguments->force, "also remove jobs of machines that are gone, and jobs with unreadable files");
-  verb.argument("JOB", &arguments->names, "ids or names of jobs", false);
+  verb.argument("JOB", &arguments->names, "ids or names of jobs, or a pattern such as 'sweep-*'", false);
   verb.run([arguments] { return run_rm(*arguments); });
 }
 

@@ -70,11 +70,18 @@ class ForegroundRun final : public RunLoop {
                    printable(with_short_ids(progress.reason, ids)).c_str());
     };
   }
-  // Executes the command in place of this process, so it returns only on failure. With --on-fault
+  // Executes the command in place of this process, so it returns only on failure. With --time and --on-fault
   // restart it stays. The command inherits the descriptor of the lease either way.
   Result<CommandExit> start(RunAttempt& attempt) override {
-    if (!checked_.restarts && !is_stuck_in_a_driver()) return exec_command(attempt.command);
-    return launch(attempt.command);
+    if (!checked_.restarts && !checked_.time && !is_stuck_in_a_driver()) return exec_command(attempt.command);
+    return launch(attempt.command, checked_.time);
+  }
+  void ended(const RunAttempt&, const CommandExit& last) override {
+    if (!last.timed_out) return;
+    std::fprintf(stderr, "berth: the command timed out after %s\n", duration_text(*checked_.time).c_str());
+    CommandExit late;
+    late.status = timed_out_status;
+    exit_like(late);
   }
   void print_refusal(const Reservation& refused) const {
     const std::string advice =
@@ -93,7 +100,9 @@ class ForegroundRun final : public RunLoop {
 int run_command(const RunArguments& arguments) {
   const Result<CheckedOptions> checked = check(arguments);
   if (!checked) return print_error(checked.error());
-  const Result<std::string> program = find_command(arguments.command.front());
+  const Result<std::string> program =
+      find_command(checked->array.empty() ? arguments.command.front()
+                                          : with_index(arguments.command.front(), checked->array.front()));
   if (!program) return print_start_error(program.error());
   if (arguments.detach) return run_detached(arguments, *checked);
   return ForegroundRun(arguments, *checked).run(*program);
@@ -119,25 +128,42 @@ void add_run(const Verb& command) {
   verb.option("--on-fault", "WHAT", &arguments->on_fault,
               "when the command crashes, or fails while its device reports an error: stop, or restart it, on another "
               "device where one has room, at most 3 times in a minute");
-  verb.flag("-q,--quiet", arguments->quiet, "print nothing on success");
-  verb.flag(
-      "-d,--detach", arguments->detach,
-      "as a job: it waits for devices as long as it must (or --wait), runs on without a terminal, and prints its id");
+  verb.flag("-q,--quiet", arguments->quiet, "do not print which devices the command gets, nor that a job is done");
+  verb.option("--time", "TIME", &arguments->time, "end the command when it has run this long (90s, 8h)");
+  verb.flag("-d,--detach", arguments->detach,
+            "run it as a job: print its id, wait for devices as long as necessary (or --wait), and run on without a "
+            "terminal");
   verb.option("--name", "NAME", &arguments->name, "give the job a name in addition to its id");
-  verb.option("--after", "JOB", &arguments->after, "start when these jobs have ended well; several with commas");
-  verb.option("--time", "TIME", &arguments->time, "end the job when it has run this long (90s, 8h)");
+  verb.option(
+      "--array", "INDICES", &arguments->array,
+      "start a job for each index (1-8, or 0-3,7), at most 1000: NAME-1, NAME-2 and so on; {} in the command and "
+      "in --output is the index");
+  verb.option("--after", "JOB", &arguments->after,
+              "start the job when these jobs are done, and skip it if one of them is not; several with commas, or a "
+              "pattern such as 'sweep-*'");
+  verb.option("--after-any", "JOB", &arguments->after_any,
+              "start the job when these jobs have ended, however they ended");
+  verb.option("--begin", "TIME", &arguments->begin,
+              "do not start the job before this time: 20:00, 2026-11-20T08:00, or 2h from now");
+  verb.option("--output", "FILE", &arguments->output,
+              "append the output of the job to this file; without it, it is kept with the job");
+  verb.option("--notify", "COMMAND", &arguments->notify,
+              "run this shell command when the job has ended, with BERTH_JOB, BERTH_JOB_NAME, BERTH_JOB_STATE, "
+              "BERTH_JOB_STATUS and BERTH_JOB_REASON");
   OptionRules few;
   few.range = {0, 1000};
-  verb.option("--retries", "N", &arguments->retries, "start a job that fails again, this many times", few);
-  verb.flag("--json", arguments->json, "of a job: print one JSON object");
+  verb.option("--retries", "N", &arguments->retries, "start the job again when it fails, up to this many times", few);
+  verb.flag("--json", arguments->json, "print the id and folder of the job as one JSON object");
   verb.argument("COMMAND", &arguments->command, "the command and its arguments, after --", false);
   verb.footer({"The command replaces berth: it has the same process id, and signals and exit status are its own. With "
-               "--on-fault restart it is a child of berth, which forwards signals and ends as the command ended.",
+               "--on-fault restart or --time it is a child of berth, which forwards signals and ends as the command "
+               "ended.",
                "Environment of the command: CUDA_VISIBLE_DEVICES and NVIDIA_VISIBLE_DEVICES (UUIDs), "
                "BERTH_VISIBLE_DEVICES, BERTH_MEMORY_BYTES and BERTH_MEMORY_FRACTION (of each device), BERTH_LEASE. "
                "Unless they are set already: XLA_PYTHON_CLIENT_MEM_FRACTION, CUPY_GPU_MEMORY_LIMIT; with --limit "
                "framework PYTORCH_CUDA_ALLOC_CONF and PYTORCH_ALLOC_CONF; with MPS CUDA_MPS_PINNED_DEVICE_MEM_LIMIT.",
-               "Exit status: that of the command; 127 command not found; 126 it cannot be executed; before it starts: "
+               "Exit status: that of the command; 124 it ran longer than --time; 127 command not found; 126 it cannot "
+               "be executed; before it starts: "
                "1 environment error; 2 wrong input or usage; 3 it does not fit."},
               false);
   verb.run([arguments] { return run_command(*arguments); });

@@ -1,7 +1,5 @@
 // `berth stop`: ends jobs, those that wait and those that run.
 
-#include <cstdio>
-
 #include "cli/command_line.hpp"
 #include "cli/job_access.hpp"
 #include "machine/job_control.hpp"
@@ -13,8 +11,9 @@ using namespace world;
 namespace {
 
 int run_stop(const std::vector<std::string>& names, bool all) {
-  const Result<std::vector<Job>> jobs = jobs_named(names, all);
+  const Result<std::vector<Job>> jobs = jobs_named(names, all, Matching::unfinished);
   if (!jobs) return print_error(jobs.error());
+  if (jobs->empty() && !all) print_note("all of these jobs have ended already");
   int status = done;
   // Those that wait first: they would take the devices of those that end.
   for (const bool waits : {true, false})
@@ -22,7 +21,7 @@ int run_stop(const std::vector<std::string>& names, bool all) {
       if (!job.has_ended() && (job.progress.state == JobState::waiting) == waits) request_stop(job);
   for (const Job& job : *jobs) {
     if (job.has_ended())
-      std::fprintf(stderr, "berth: job %s has ended already\n", job.id.c_str());
+      print_note(label(job) + " has ended already");
     else if (const Result<void> stopped = wait_for_stop(job); !stopped)
       status = print_error(stopped.error());
   }
@@ -36,7 +35,7 @@ void add_stop(const Verb& command) {
   const auto all = std::make_shared<bool>(false);
   Verb verb = command.add("stop", "stop waiting and running jobs");
   verb.flag("--all", *all, "stop all unfinished jobs on this machine");
-  verb.argument("JOB", names.get(), "ids or names of jobs", false);
+  verb.argument("JOB", names.get(), "ids or names of jobs, or a pattern such as 'sweep-*'", false);
   verb.footer({"The command gets SIGTERM, and SIGKILL ten seconds later. Returns when it has ended."});
   verb.run([names, all] { return run_stop(*names, *all); });
 }

@@ -4,6 +4,9 @@
 
 #include "cli/command_line.hpp"
 #include "cli/job_access.hpp"
+#include "machine/job_outcome.hpp"
+#include "machine/launch.hpp"
+#include "world/duration.hpp"
 
 namespace berth::cli {
 
@@ -13,10 +16,17 @@ namespace {
 
 constexpr Duration look_again = std::chrono::milliseconds(200);
 
-Result<Job> wait_for(Job job) {
-  while (!job.has_ended()) {
+struct WaitArguments {
+  std::vector<std::string> names;
+  bool all = false;
+  std::optional<std::string> timeout;
+};
+
+// The job as it is when it has ended, or when the deadline has passed.
+Result<Job> wait_for(Job job, Deadline deadline) {
+  while (!job.has_ended() && !deadline.passed(real_clock().now())) {
     if (job.is_supervised)
-      wait_for_supervisor(job.folder);
+      wait_for_supervisor(job.folder, deadline);
     else
       real_clock().sleep_for(look_again);
     Result<Job> again = job_named(job.id);
@@ -26,36 +36,54 @@ Result<Job> wait_for(Job job) {
   return job;
 }
 
-int run_wait(const std::vector<std::string>& names, bool all) {
-  Result<std::vector<Job>> jobs = jobs_named(names, all);
+int print_timeout(Duration timeout, const std::vector<Job>& unfinished) {
+  std::string text =
+      "gave up after waiting " + duration_text(timeout) + ": " + label(unfinished.front()) + " has not finished";
+  if (const std::size_t others = unfinished.size() - 1; others > 0)
+    text += ", nor " + (others == 1 ? "has 1 other job" : "have " + std::to_string(others) + " other jobs");
+  print_note(text);
+  return timed_out_status;
+}
+
+int run_wait(const WaitArguments& arguments) {
+  Result<Duration> timeout = parse_duration(arguments.timeout.value_or("0"));
+  if (!timeout) return print_error(timeout.error());
+  const Deadline deadline = arguments.timeout ? Deadline::after(real_clock(), *timeout) : Deadline();
+  Result<std::vector<Job>> jobs = jobs_named(arguments.names, arguments.all, Matching::newest);
   if (!jobs) return print_error(jobs.error());
   int status = done;
+  std::vector<Job> unfinished;
   for (Job& job : *jobs) {
-    const Result<Job> ended = wait_for(std::move(job));
+    Result<Job> ended = wait_for(std::move(job), deadline);
     if (!ended) return print_error(ended.error());
+    if (!ended->has_ended()) {
+      unfinished.push_back(*std::move(ended));
+      continue;
+    }
     if (const int of_job = status_of(*ended); of_job != 0) {
-      std::fprintf(stderr, "berth: %s: %s%s\n", ended->id.c_str(),
-                   std::string(to_string(ended->progress.state)).c_str(),
-                   ended->progress.reason.empty() ? "" : (", " + printable(ended->progress.reason)).c_str());
+      print_note(outcome_text(*ended));
       status = std::max(status, of_job);
+    } else if (used_little_memory(ended->progress)) {
+      print_note(label(*ended) + " " + peak_memory_text(ended->progress));
     }
   }
-  return status;
+  return unfinished.empty() ? status : print_timeout(*timeout, unfinished);
 }
 
 }  // namespace
 
 void add_wait(const Verb& command) {
-  const auto names = std::make_shared<std::vector<std::string>>();
-  const auto all = std::make_shared<bool>(false);
+  const auto arguments = std::make_shared<WaitArguments>();
   Verb verb = command.add("wait", "wait for jobs to finish");
-  verb.flag("--all", *all, "wait for all unfinished jobs on this machine, but not for jobs that start later");
-  verb.argument("JOB", names.get(), "ids or names of jobs", false);
+  verb.flag("--all", arguments->all, "wait for all unfinished jobs on this machine, but not for jobs that start later");
+  verb.option("--timeout", "TIME", &arguments->timeout, "give up after this time (90s, 5m), with exit status 124");
+  verb.argument("JOB", &arguments->names, "ids or names of jobs, or a pattern such as 'sweep-*'", false);
   verb.footer(
       {"Exit status: 0 when all of them are done; else the largest of theirs: that of the command, 3 for a job that "
-       "did not fit, 1 for one that was stopped, timed out, skipped or lost its supervisor."},
+       "did not fit, 1 for one that was stopped, timed out, skipped or lost its supervisor; 124 if some have not "
+       "finished within --timeout."},
       false);
-  verb.run([names, all] { return run_wait(*names, *all); });
+  verb.run([arguments] { return run_wait(*arguments); });
 }
 
 }  // namespace berth::cli
