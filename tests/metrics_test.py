@@ -88,9 +88,12 @@ class Live(Gateway):
         self.add_nodes("a")
         self.apply(self.app(serving={"open": False}))
         self.forge()
-        self.apply(self.app(serving={"open": False}), self.web("odd", replicas=1, node_selector={"kind": "forged"}), wait=False)
+        self.others = (self.web("odd", replicas=1, node_selector={"kind": "forged"}),
+                       self.app("far", node_selector={"kind": "moon"}, serving={"queue_timeout": "100ms"}))
+        self.apply(self.app(serving={"open": False}), *self.others, wait=False, status=None)
         self.until(lambda: self.replicas("odd"), self.situation)
         self.report_replica(failures=0)
+        self.until(lambda: self.ask_for("/far/x")[0] == 503, "no replica is ready")
         token = json.loads(self.command("token", "add", "call", "--deployment", "app", "--per-second", "1", "--json").stdout)
         key, caller = {"authorization": f"Bearer {token['token']}"}, token["id"]
         self.until(lambda: self.ask_for("/app/x", headers=key)[0] == 200, self.situation)
@@ -105,7 +108,7 @@ class Live(Gateway):
 
     def test_the_page_lists_what_a_fleet_exports(self):
         self.fill()
-        self.apply(self.app(), self.web("odd", replicas=1, node_selector={"kind": "forged"}), wait=False)
+        self.apply(self.app(), *self.others, wait=False, status=None)
         self.until(lambda: self.is_answered("/app/x"), "open to everybody")
         finish = self.stream(100)
         self.replace_gateway()
