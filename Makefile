@@ -94,7 +94,7 @@ fresh-test: ## the two commands in a clean Debian 12 made with debootstrap (root
 	@scripts/fresh-test
 
 .PHONY: lint
-lint: ## run clang-tidy on the folders that decide, charge, share, or read untrusted input
+lint: ## run clang-tidy on the folders that decide, charge, share, or read untrusted input; check and lint the page
 	@scripts/lint
 
 .PHONY: format

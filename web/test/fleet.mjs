@@ -278,12 +278,12 @@ export function history_of(device) {
   let load = device.utilization ?? 0;
   for (let i = 0; i < count; i += 1) {
     load = Math.min(1, Math.max(0, load + (random() - 0.5) * 0.12 + ((device.utilization ?? 0) - load) * 0.02));
-    const gap = i > 300 && i < 330;
+    const gap = (i > 300 && i < 330) || (device.health === 'lost' && i > 600);
     result.t_ms.push(Math.round(end_ms - (count - 1 - i) * 5000));
-    result.memory_bytes_used.push(gap ? null : Math.round((device.memory_bytes_total - device.memory_bytes_free) * (i < 180 ? 0.25 : 1) * (0.97 + 0.03 * random())));
+    result.memory_bytes_used.push(gap ? null : Math.round((device.memory_bytes_total - (device.memory_bytes_free ?? 0)) * (i < 180 ? 0.25 : 1) * (0.97 + 0.03 * random())));
     result.utilization.push(gap ? null : Number(load.toFixed(3)));
     result.temperature_celsius.push(gap ? null : Math.round(36 + 38 * load + random() * 2));
   }
-  if (device.temperature_celsius === undefined) delete result.temperature_celsius;
+  if (device.temperature_celsius === undefined && device.health !== 'lost') delete result.temperature_celsius;
   return result;
 }

@@ -69,7 +69,7 @@ with_page('a hot or slowed-down GPU does not look well', {}, async (page) => {
   await page.locator('aside .concern', { hasText: 'slowed down by heat' }).waitFor();
 });
 
-with_page('a grid tells GPU memory and RAM apart', {}, async (page, server) => {
+with_page('a grid does not add RAM to GPU memory', {}, async (page, server) => {
   await page.getByText('grid', { exact: true }).click();
   const free = (name) => page.locator('[data-group]', { hasText: name }).locator('.free').innerText();
   await page.locator('[data-group]').first().waitFor();
@@ -77,7 +77,7 @@ with_page('a grid tells GPU memory and RAM apart', {}, async (page, server) => {
   server.changed(() => gpus.devices.push({ id: 'host', backend: 'host', health: 'healthy', intent: 'in_service', memory_bytes_total: 500 * gib, memory_bytes_free: 400 * gib, holders: [] }));
   await page.locator('a[href$="gpu-1/host"]').waitFor();
   const expected = gpus.devices.filter((one) => one.backend === 'cuda').reduce((sum, one) => sum + (one.memory_bytes_total - Math.max(one.memory_bytes_total - one.memory_bytes_free, one.holders.reduce((held, { memory_bytes }) => held + memory_bytes, 0.5 * gib))), 0);
-  assert.equal(await free('gpu-1'), `${(expected / gib).toFixed(1)} GiB GPU memory free`);
+  assert.equal(await free('gpu-1'), `${(expected / gib).toFixed(1)} GiB free`);
   await page.evaluate(() => localStorage.clear());
 });
 

@@ -176,6 +176,26 @@ step('a change of the project is shown without a reload', async () => {
   assert.equal(await page.evaluate(() => globalThis.mark), 'same page');
 });
 
+step('changes the fleet after its plan was shown, and only then', async () => {
+  const dialog = page.locator('dialog[open]');
+  const button = (name) => page.getByRole('button', { name, exact: true });
+  const intent = async () => (await fleet.get('nodes')).nodes.find((one) => one.name === 'gpu-2').intent;
+  await go(page, fleet.url, 'fleet/gpu-2');
+  await button('Drain …').click();
+  await dialog.getByText(/chat\/\d (moves from|stops on) gpu-2/).first().waitFor();
+  await page.keyboard.press('Escape');
+  assert.equal(await intent(), 'in_service');
+  await button('Cordon …').click();
+  await dialog.getByText('No replica starts, stops or moves.').waitFor();
+  await button('Cordon').click();
+  await page.locator('aside .tag', { hasText: 'cordoned' }).waitFor();
+  assert.equal(await intent(), 'cordoned');
+  await button('Uncordon …').click();
+  await dialog.getByRole('button', { name: 'Uncordon', exact: true }).click();
+  await button('Cordon …').waitFor();
+  assert.equal(await intent(), 'in_service');
+});
+
 step('a GPU that falls off the bus is shown, and its replica moves', async () => {
   const hit = (await fleet.get('replicas')).replicas.find((one) => one.deployment === 'chat' && one.node === 'gpu-2');
   fleet.lose_gpu(hit.devices[0]);
@@ -223,4 +243,13 @@ step('a server that is gone is told, and after its return the page is right agai
   for (const one of ready) await page.locator('[data-item]', { hasText: one.name }).first().waitFor();
   await page.waitForFunction(() => (document.querySelector('main').innerText.match(/\bready\b/g) ?? []).length >= 5);
   innocent();
+});
+
+step('a log-out ends the session at the server', async () => {
+  await page.locator('details summary').click();
+  await page.getByRole('button', { name: 'Log out' }).click();
+  await page.getByLabel('Token').waitFor();
+  assert.equal(await page.evaluate(() => fetch('api/v1/status').then(({ status }) => status)), 401);
+  await page.reload();
+  await page.getByLabel('Token').waitFor();
 });

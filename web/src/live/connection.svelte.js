@@ -62,11 +62,11 @@ class Resource {
 /** @type {Map<string, Resource>} */
 // eslint-disable-next-line svelte/prefer-svelte-reactivity -- what is shown is in the resources
 const resources = new Map();
-/** @type {Resource & { value: import('./answers').Status | undefined }} */
+/** @type {Omit<Resource, 'value'> & { value: import('./answers').Status | undefined }} */
 export const status = resource('status');
 status.watchers = 1;
 // Who is logged in, and what requests of this page may do. It changes with a login only.
-/** @type {Resource & { value: import('./answers').AnswerOf<'session'> | undefined }} */
+/** @type {Omit<Resource, 'value'> & { value: import('./answers').AnswerOf<'session'> | undefined }} */
 export const session = resource('session');
 
 /** @param {string} path */
@@ -114,6 +114,7 @@ function poll_due_ms() {
 /** @type {EventSource | undefined} */
 let stream;
 let attempt = 0; // tells a late answer of an earlier connection from the current one
+/** @type {number | undefined} */
 let session_of; // the attempt that has asked who is logged in
 let failures = 0;
 /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -123,6 +124,7 @@ let refresh_timer;
 let refreshing = false;
 let refreshed_at = 0;
 let refresh_took_ms = 0;
+/** @type {string | undefined} */
 let server_version;
 
 // At most one refresh at a time and a pause between two of them that grows with their cost, so that a large fleet

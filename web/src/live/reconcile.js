@@ -12,11 +12,17 @@ const same_moment_ms = 2000;
 
 const age_key = /^(?:(.*)_)?age_(m?s)$/;
 
-/** @returns `fresh` with the parts of `old` that did not change; `old` itself where nothing did. */
+/**
+ * @param {any} old
+ * @param {any} fresh
+ * @param {number} received_ms
+ * @returns {any} `fresh` with the parts of `old` that did not change; `old` itself where nothing did
+ */
 export function reconcile(old, fresh, received_ms) {
   if (Array.isArray(fresh)) return reconcile_array(old, fresh, received_ms);
   if (fresh === null || typeof fresh !== 'object') return fresh;
   const before = is_object(old) ? old : undefined;
+  /** @type {Record<string, any>} */
   const result = {};
   let changed = before === undefined;
   let count = 0;
@@ -37,6 +43,7 @@ export function reconcile(old, fresh, received_ms) {
   return changed || Object.keys(before).length !== count ? result : before;
 }
 
+/** @type {(old: any, fresh: any[], received_ms: number) => any} */
 function reconcile_array(old, fresh, received_ms) {
   const before = Array.isArray(old) ? old : [];
   const by_key = new Map();
@@ -53,6 +60,7 @@ function reconcile_array(old, fresh, received_ms) {
 }
 
 // What tells the elements of a list apart, so that one more at the front does not change all the others.
+/** @type {(item: any) => string | undefined} */
 function key_of(item) {
   if (!is_object(item)) return undefined;
   if (item.generation !== undefined) return `${item.name}#${item.generation}`;
@@ -60,6 +68,7 @@ function key_of(item) {
   return key === undefined ? undefined : `${item.node ?? ''}/${item.kind ?? ''}/${key}`;
 }
 
+/** @param {unknown} value */
 function is_object(value) {
   return value !== null && typeof value === 'object' && !Array.isArray(value);
 }

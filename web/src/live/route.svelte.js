@@ -13,6 +13,7 @@ function read() {
   route.filter = new URLSearchParams(query).get('q') ?? '';
 }
 
+/** @param {string} part */
 function decode(part) {
   try {
     return decodeURIComponent(part);
@@ -22,15 +23,18 @@ function decode(part) {
 }
 
 // The address of something; keeps the filter while the view stays.
+/** @type {(view: string, ...open: string[]) => string} */
 export function link(view, ...open) {
   return address(view, open, view === route.view ? route.filter : '');
 }
 
+/** @type {(view: string, open: string[], filter: string) => string} */
 export function address(view, open, filter) {
   const path = [view, ...open].map(encodeURIComponent).join('/');
   return `#/${path}${filter ? `?q=${encodeURIComponent(filter)}` : ''}`;
 }
 
+/** @param {string} text */
 export function set_filter(text) {
   route.filter = text;
   history.replaceState(null, '', address(route.view, route.open, text));

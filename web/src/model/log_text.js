@@ -8,6 +8,7 @@ const sequences = /\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1
 // One that has not come to its end.
 const begun = /\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b]{0,200}|[ -/]*)$/;
 
+/** @type {(text: string) => string} */
 export function plain(text) {
   return text.replace(sequences, '');
 }
@@ -15,7 +16,7 @@ export function plain(text) {
 // Makes plain text of pieces as they come: what begins in one piece may end in the next.
 export function plain_pieces() {
   let rest = '';
-  return (piece) => {
+  return (/** @type {string} */ piece) => {
     const all = rest + piece;
     const from = begun.exec(all)?.index ?? all.length;
     rest = all.slice(from);
@@ -24,6 +25,7 @@ export function plain_pieces() {
 }
 
 // The end of `text` that is kept; begins with a whole line where something was left out.
+/** @type {(text: string) => string} */
 export function newest(text) {
   let from = Math.max(0, text.length - bytes_max);
   let lines = 0;

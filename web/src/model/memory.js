@@ -7,6 +7,7 @@
 //   free
 export const parts = ['replicas', 'jobs', 'foreign', 'other', 'unknown', 'free'];
 
+/** @type {Record<string, { short: string, long: string }>} */
 export const part_names = {
   replicas: { short: 'replicas', long: 'promised to replicas' },
   jobs: { short: 'jobs and leases', long: 'promised to jobs and leases' },
@@ -16,7 +17,12 @@ export const part_names = {
   free: { short: 'free', long: 'free' },
 };
 
-/** @returns bytes by part, or undefined where not even the size is known. */
+/** @typedef {Record<string, number> & { total: number, unknown: number, free: number, replicas: number, jobs: number, foreign: number, other: number }} Memory */
+
+/**
+ * @param {import('../live/answers').Device} device
+ * @returns {Memory | undefined} bytes by part, or undefined where not even the size is known
+ */
 export function memory_of(device) {
   const total = device.memory_bytes_total;
   if (!total) return undefined;
@@ -29,13 +35,15 @@ export function memory_of(device) {
   const foreign = device.memory_bytes_foreign ?? 0;
   let other = device.memory_bytes_unattributed ?? 0;
   const free_known = device.memory_bytes_free !== undefined;
-  if (free_known) other += Math.max(0, total - device.memory_bytes_free - replicas - jobs - foreign - other);
+  if (device.memory_bytes_free !== undefined) other += Math.max(0, total - device.memory_bytes_free - replicas - jobs - foreign - other);
   const rest = Math.max(0, total - replicas - jobs - foreign - other);
   return { total, replicas, jobs, foreign, other, unknown: free_known ? 0 : rest, free: free_known ? rest : 0 };
 }
 
 // `without` counts the devices of which nothing is known.
+/** @param {import('../live/answers').Device[]} devices */
 export function add_memory(devices) {
+  /** @type {Memory & { without: number }} */
   const sum = { without: 0, total: 0, replicas: 0, jobs: 0, foreign: 0, other: 0, unknown: 0, free: 0 };
   for (const device of devices) {
     const memory = memory_of(device);
@@ -46,4 +54,5 @@ export function add_memory(devices) {
 }
 
 // Neither a processor nor a substitute for an accelerator: its memory is not the RAM of its node.
+/** @type {(device: import('../live/answers').Device) => boolean} */
 export const is_accelerator = (device) => device.backend !== 'host' && !device.is_fallback;

@@ -1,8 +1,11 @@
 // What a change would lead to, as lines: [{ sign, text }]. "+" begins, "-" ends, "~" changes, "!" finds no place.
 import { count, short_id } from './format.js';
 
-const place = ({ node, devices }) => `${node}${devices?.length ? ` (${devices.map(short_id).join(', ')})` : ''}`;
+/** @typedef {import('../live/answers').Plan['actions'][number]} Step */
+/** @type {(of: Step['after']) => string} */
+const place = (of) => `${of?.node ?? 'nowhere'}${of?.devices.length ? ` (${of.devices.map(short_id).join(', ')})` : ''}`;
 
+/** @type {(step: Step) => { sign: string, text: string }} */
 function line_of({ action, deployment, replica, before, after }) {
   const name = `${deployment}/${replica}`;
   if (action === 'start') return { sign: '+', text: `${name} starts on ${place(after)}` };
@@ -11,13 +14,15 @@ function line_of({ action, deployment, replica, before, after }) {
 }
 
 // `pending_now`: what has no place already, which is no consequence of the change.
+/** @type {(answer: { plan: import('../live/answers').Plan, changes?: import('../live/answers').Applied['changes'], restarts?: string[] }, pending_now?: import('../live/answers').Pending[]) => { sign: string, text: string }[]} */
 export function lines_of({ plan, changes = [], restarts = [] }, pending_now = []) {
-  const known = new Set(pending_now.flatMap((one) => (one.replicas.length ? one.replicas : ['all']).map((index) => `${one.deployment}/${index}`)));
+  const names_of = (/** @type {{ deployment: string, replicas: number[] }} */ one) => (one.replicas.length ? one.replicas : ['all']).map((index) => `${one.deployment}/${index}`);
+  const known = new Set(pending_now.flatMap(names_of));
   const moved = new Set(plan.actions.map((one) => `${one.deployment}/${one.replica}`));
-  const fields = changes.filter((one) => one.fields?.length).map((one) => ({ sign: '~', text: `${one.deployment} changes: ${one.fields.join(', ')}` }));
+  const fields = changes.filter((one) => one.fields?.length).map((one) => ({ sign: '~', text: `${one.deployment} changes: ${one.fields?.join(', ')}` }));
   const again = restarts.filter((name) => !moved.has(name)).map((name) => ({ sign: '~', text: `${name} is replaced by a new one` }));
   const without = plan.pending.flatMap((one) => {
-    const names = (one.replicas.length ? one.replicas : ['all']).map((index) => `${one.deployment}/${index}`).filter((name) => !known.has(name));
+    const names = names_of(one).filter((name) => !known.has(name));
     return names.length ? [{ sign: '!', text: `${names.length > 3 ? count(names.length, `replica of ${one.deployment} has`, `replicas of ${one.deployment} have`) : `${names.join(', ')} ${names.length === 1 ? 'has' : 'have'}`} no place: ${one.text}` }] : [];
   });
   return [...fields, ...plan.actions.map(line_of), ...again, ...without];

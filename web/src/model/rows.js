@@ -1,9 +1,10 @@
 // Answers that the views can rely on: invalid rows are left out, so that one bad row of one node does not blank the
 // page. The server checks what nodes report; this protects against a server that does not.
 
-const is_object = (value) => typeof value === 'object' && value !== null && !Array.isArray(value);
-const list = (value, is_valid) => (Array.isArray(value) ? value.filter(is_valid) : []);
+const is_object = (/** @type {any} */ value) => typeof value === 'object' && value !== null && !Array.isArray(value);
+const list = (/** @type {any} */ value, /** @type {(one: any) => unknown} */ is_valid) => (Array.isArray(value) ? value.filter(is_valid) : []);
 
+/** @param {any} rows */
 function devices_of(rows) {
   const known = new Set();
   return list(rows, (row) => is_object(row) && typeof row.id === 'string' && !known.has(row.id) && known.add(row.id)).map((row) =>
@@ -11,8 +12,9 @@ function devices_of(rows) {
   );
 }
 
-const node_of = (node) => ({ ...node, devices: devices_of(node.devices) });
+const node_of = (/** @type {any} */ node) => ({ ...node, devices: devices_of(node.devices) });
 
+/** @type {(answer: any) => any} */
 export function valid_rows(answer) {
   if (!is_object(answer)) return answer;
   const valid = { ...answer };

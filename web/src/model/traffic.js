@@ -1,19 +1,23 @@
 // What passes through the gateways, from the answer of /api/v1/endpoints. Rates and times are of the last ten to twenty seconds.
 
 // Whether there was nothing to count. Requests that still run, such as streams, are requests; and what is not known is not nothing.
+/** @typedef {import('../live/answers').Endpoint} Endpoint */
+/** @type {(traffic: import('../live/answers').Traffic | undefined) => boolean} */
 export function is_quiet(traffic) {
   return traffic?.requests_per_s === 0 && !traffic.waiting && !traffic.in_flight;
 }
 
 // Which part of a deployment's requests each of its replicas computes, by the name of the endpoint. Without those of which it is not known;
 // empty where there were no requests.
+/** @type {(endpoints: Endpoint[]) => Map<string, number>} */
 export function shares_of(endpoints) {
   const known = endpoints.filter((one) => one.traffic?.requests_per_s !== undefined);
-  const sum = known.reduce((total, one) => total + one.traffic.requests_per_s, 0);
-  return new Map(sum > 0 ? known.map((one) => [one.name, one.traffic.requests_per_s / sum]) : []);
+  const sum = known.reduce((total, one) => total + (one.traffic?.requests_per_s ?? 0), 0);
+  return new Map(sum > 0 ? known.map((one) => [one.name, (one.traffic?.requests_per_s ?? 0) / sum]) : []);
 }
 
 // Those with the most requests first. Empty where there are no keys: what passes without one is in the figures of the deployments.
+/** @type {(answer: import('../live/answers').Endpoints | undefined) => import('../live/answers').Endpoints['callers']} */
 export function callers_of(answer) {
   const callers = answer?.callers ?? [];
   if (callers.every((one) => one.id === 'local')) return [];
@@ -21,11 +25,13 @@ export function callers_of(answer) {
 }
 
 // "chat/0#17" is the incarnation 17 of replica 0 of chat.
+/** @type {(endpoint: Endpoint) => string[]} */
 export function replica_of(endpoint) {
   return endpoint.name.replace(/#.*/, '').split('/');
 }
 
 // A replica that takes requests may be left out by gateways for a while.
+/** @type {(endpoint: Endpoint) => string} */
 export function endpoint_state(endpoint) {
   return endpoint.traffic?.ejected_by?.length ? 'ejected' : endpoint.state;
 }

@@ -4,17 +4,20 @@
 
 const item = '[data-item]';
 
+/** @param {HTMLElement} list */
 export function roving(list) {
-  const items = () => [...list.querySelectorAll(item)];
+  const items = () => /** @type {HTMLElement[]} */ ([...list.querySelectorAll(item)]);
   function keep_one_stop() {
     if (!list.querySelector(`${item}[tabindex="0"]`)) list.querySelector(item)?.setAttribute('tabindex', '0');
   }
+  /** @param {any} event */
   function focused(event) {
     const target = event.target.closest?.(item);
     if (!target) return;
     for (const other of list.querySelectorAll(`${item}[tabindex="0"]`)) if (other !== target) other.setAttribute('tabindex', '-1');
     target.setAttribute('tabindex', '0');
   }
+  /** @param {any} event */
   function pressed(event) {
     const target = event.target.closest?.(item);
     if (!target || event.altKey || event.ctrlKey || event.metaKey) return;
@@ -24,6 +27,7 @@ export function roving(list) {
     next.focus();
     next.scrollIntoView({ block: 'nearest' });
   }
+  /** @type {(target: HTMLElement, key: string) => HTMLElement | undefined} */
   function neighbour(target, key) {
     const all = items();
     const at = all.indexOf(target);
@@ -42,11 +46,11 @@ export function roving(list) {
         const step = key === 'ArrowDown' ? 1 : -1;
         if (!grid) return all[at + step];
         const groups = [...grid.querySelectorAll('[data-group]')];
-        const group = target.closest('[data-group]');
+        const group = /** @type {Element} */ (target.closest('[data-group]'));
         const columns = getComputedStyle(grid).gridTemplateColumns.split(' ').length;
         const other = groups[groups.indexOf(group) + step * columns];
         const place = [...group.querySelectorAll(item)].indexOf(target);
-        const there = other ? [...other.querySelectorAll(item)] : [];
+        const there = other ? /** @type {HTMLElement[]} */ ([...other.querySelectorAll(item)]) : [];
         return there[Math.min(place, there.length - 1)];
       }
     }
