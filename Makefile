@@ -43,6 +43,10 @@ quick: ## two minutes: formatting, tidy, and the tests of the folders that diffe
 test-matrix: ## after make test: run tests in simulated environments: other names, languages, users, no OpenCL, eight GPUs, busy (ALL=1: every test)
 	@scripts/test-matrix $(if $(ALL),--all)
 
+.PHONY: reference
+reference: ## build the reference of the library's API into build/reference/html; a warning is an error
+	@scripts/reference
+
 .PHONY: install
 install: build ## install the library and the command under PREFIX (default /usr/local)
 	@cmake --install $(release) --prefix $(or $(PREFIX),/usr/local)

@@ -208,7 +208,7 @@ class TheDocument(unittest.TestCase):
         for path, variable, words in (
             ("src/fleet/fleet.cpp", "states", schemas["Replica"]["properties"]["state"]["enum"]),
             ("src/fleet/fleet.cpp", "kinds", schemas["Event"]["properties"]["kind"]["enum"]),
-            ("src/fleet/fleet.cpp", "roles", schemas["LoggedIn"]["properties"]["role"]["enum"]),
+            ("src/fleet/fleet.cpp", "roles", schemas["Certificate"]["properties"]["role"]["enum"]),
         ):
             table = re.search(rf"> {variable}\{{\{{(.*?)\}}\}};", (SOURCE / path).read_text(), re.S)[1]
             self.assertEqual(sorted(re.findall(r'"(\w+)"', table)), sorted(words))

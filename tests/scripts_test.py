@@ -112,6 +112,14 @@ class Documentation(ScriptCase):
         self.assertRed(self.run_script("scripts/readme-check"), "has no ways.1.n", '"1.26 times" is only in the comment')
 
 
+    def test_the_blocks_of_the_page_about_pools_are_parts_of_its_program(self):
+        self.write("examples/pool.cpp", "void use();\nint main() { use(); }\n")
+        self.write("docs/pool.md", "# Pool\n```cpp\nint main() { use(); }\n```\n")
+        self.assertGreen(self.run_script("scripts/readme-check"))
+        self.change("docs/pool.md", "use()", "use_all()")
+        self.assertRed(self.run_script("scripts/readme-check"), "is not a part of examples/pool.cpp")
+
+
 class GpuResults(ScriptCase):
     def setUp(self):
         super().setUp()

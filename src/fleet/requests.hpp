@@ -128,6 +128,8 @@ struct GatewayReport {
   // It takes no connections and finishes its requests, which another gateway of the same name does not count.
   bool is_leaving = false;
   std::uint64_t silent_s = 0;  // since the last report that the server took, where it was out of reach for a while
+  // Open now, those of relays included. Absent: the gateway is older and does not say it.
+  std::optional<std::uint64_t> connections = {}, relay_connections = {};
   friend bool operator==(const GatewayReport&, const GatewayReport&) = default;
 };
 

@@ -87,7 +87,9 @@ inline constexpr auto fields<fleet::GatewayReport> =
                Field{"callers", &fleet::GatewayReport::callers}.required(),
                Field{"requests", &fleet::GatewayReport::requests}.required(),
                Field{"leaving", &fleet::GatewayReport::is_leaving},
-               Field{"silent_s", &fleet::GatewayReport::silent_s}};
+               Field{"silent_s", &fleet::GatewayReport::silent_s},
+               Field{"connections", &fleet::GatewayReport::connections},
+               Field{"relay_connections", &fleet::GatewayReport::relay_connections}};
 
 template <>
 inline constexpr auto fields<fleet::RouteAnswer> =

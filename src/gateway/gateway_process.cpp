@@ -258,7 +258,12 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
   std::optional<ServerFeed> feed;
   std::optional<ReportSender> sender;
   const auto report = [&](const ReportSender::Promised& promised) {
-    server.post([&, promised] { promised->set_value(gateway->report()); });
+    server.post([&, promised] {
+      fleet::GatewayReport made = gateway->report();
+      made.connections = server.connections();
+      made.relay_connections = gateway->relays();
+      promised->set_value(std::move(made));
+    });
   };
   std::unique_ptr<TakeOverOffer> offer;
   std::optional<Error> failure;

@@ -275,6 +275,28 @@ TEST_F(JobControl, ASingleJobOfAnotherUserIsRenewed) {
   EXPECT_TRUE(stop_job(read(job)));
 }
 
+TEST_F(JobControl, WhatIsKeptToRunAJobAgainHasNoEnvironmentAndWaitsForNothing) {
+  JobOrder given = order("true");
+  given.name = "again";
+  given.environment = {{"TOKEN", "planted secret"}};
+  given.begin_us = 1;
+  given.retries = 2;
+  EXPECT_EQ(order_to_repeat(started(given)).error().code, ErrorCode::invalid_argument) << "not started by hand";
+  given.by_hand = true;
+  const Job first = started(given);
+  given.after = {first.id};
+  given.after_any = {first.id};
+  const Job job = started(given);
+  const Result<JobOrder> kept = order_to_repeat(ended(job));
+  ASSERT_TRUE(kept) << kept.error().to_text();
+  EXPECT_EQ(text_of(job.order()).find("planted secret"), std::string::npos);
+  EXPECT_TRUE(kept->after.empty() && kept->after_any.empty() && !kept->begin_us);
+  EXPECT_EQ(kept->command, given.command);
+  EXPECT_EQ(kept->name, "again");
+  EXPECT_EQ(kept->retries, 2U);
+  EXPECT_EQ(kept->folder, job.request.folder);
+}
+
 TEST_F(JobControl, RootStartsAJobOfAnotherUser) {
   if (geteuid() != 0) GTEST_SKIP() << "not root";
   std::filesystem::permissions(jobs(), std::filesystem::perms(0711));

@@ -104,7 +104,10 @@ bool Api::answer_outside_api(const http::Request& request, const http::Responder
     if (request.peer.is_loopback || admit(request, Role::read, responder))
       responder.send({200,
                       {{"content-type", "text/plain; version=0.0.4; charset=utf-8"}},
-                      metrics_text(leader_, hooks_.connections()) + request_metrics_text(reports_, leader_.now())});
+                      fleet_metrics_text(leader_, counts_, reports_,
+                                         {version_, started_ms_, hooks_.connections(), hooks_.connections_max,
+                                          hooks_.store_space ? hooks_.store_space() : std::nullopt}) +
+                          request_metrics_text(reports_, leader_.now())});
   } else if (auto file = page_.answer(request)) {
     responder.send(*std::move(file));
   } else {
@@ -386,6 +389,7 @@ void Api::tick() {
     if (!is_valid_now(listener.credential)) listener.stream.close();
   end_readers(now, is_valid_now);
   look_at_gateways();
+  counts_.keep_only(leader_.state());
   hooks_.after(api_tick_every, [this] { tick(); });
 }
 

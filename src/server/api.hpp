@@ -21,6 +21,8 @@
 #include "http/server_sent_events.hpp"
 #include "http/static_files.hpp"
 #include "server/access.hpp"
+#include "server/fleet_counts.hpp"
+#include "server/fleet_metrics.hpp"
 #include "server/gateway_events.hpp"
 #include "server/gateway_reports.hpp"
 #include "server/history.hpp"
@@ -43,6 +45,8 @@ class Api {
     std::function<void()> wake;
     std::function<void(std::chrono::milliseconds, std::function<void()>)> after;
     std::function<std::size_t()> connections;
+    std::size_t connections_max = 0;
+    std::function<std::optional<StoreSpace>()> store_space = nullptr;
   };
   // `leader` and `signing` outlive it; the leader tells it of changes from now on.
   Api(std::string version, Access access, http::StaticFiles page, Leader& leader, const Signing& signing, Hooks hooks);
@@ -188,6 +192,7 @@ class Api {
   Leader& leader_;
   const Signing& signing_;
   History history_;
+  FleetCounts counts_;
   std::uint64_t started_ms_;
   std::uint64_t next_number_ = 1;
   std::multimap<NodeId, Poll> polls_;

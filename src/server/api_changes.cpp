@@ -127,8 +127,12 @@ void Api::post_report(const Call& call) {
   }
   heard->address = came_from(call.request.peer);
   if (const auto taken = leader_.take_report(*std::move(heard)); !taken) return send(call.responder, taken.error());
-  if (const Heard* const last = leader_.heard(node))
+  if (const Heard* const last = leader_.heard(node)) {
     history_.add(last->report.node, last->report.devices, world::wall_time_ms());
+    const auto list = leader_.state().assignments.find(node);
+    static const std::vector<fleet::Assigned> none;
+    counts_.take(last->report, list == leader_.state().assignments.end() ? none : list->second.assigned, last->at);
+  }
   hooks_.wake();
   send(call.responder, json::object{{"epoch", leader_.epoch()},
                                     {"revision", leader_.orders_number(node)},

@@ -187,7 +187,7 @@ TEST(GatewayReports, MetricsAreHistogramsOfPrometheusPerGateway) {
            "berth_request_first_byte_seconds_bucket{gateway=\"head\",deployment=\"a\",le=\"+Inf\"} 4\n",
            "berth_request_first_byte_seconds_count{gateway=\"head\",deployment=\"a\"} 4\n",
            "berth_request_seconds_sum{gateway=\"head\",deployment=\"a\"} 0.009\n",
-           "berth_replica_ejected{gateway=\"head\",replica=\"a/0#1\"} 0\n",
+           "berth_replica_ejected{gateway=\"head\",deployment=\"a\",replica=\"a/0\",incarnation=\"1\"} 0\n",
            "berth_caller_requests_total{gateway=\"head\",caller=\"a\\\"b\",outcome=\"failed\"} 1\n",
        })
     EXPECT_NE(text.find(line), std::string::npos) << line << text;

@@ -179,7 +179,11 @@ Result<void> Leader::commit(store::Change change, std::vector<fleet::Event> even
     return Error{ErrorCode::stale_handle, "the fleet may have changed meanwhile", "try again"};
   }
   change.events = std::move(events);
+  const TimePoint began = clock_->now();
   const Result<store::Committed> committed = store_->commit(change);
+  ++store_counts_.commits;
+  store_counts_.commit_time += clock_->now() - began;
+  store_counts_.errors += !committed;
   // Also after an error: whether the last part was committed is not known.
   BERTH_TRY(load());
   if (!committed) return committed.error();
@@ -203,6 +207,7 @@ Result<void> Leader::load() {
   is_current_ = false;
   is_settled_ = false;
   Result<store::State> now = read();
+  store_counts_.errors += !now;
   if (!now) return std::move(now).error();
   is_current_ = true;
   for (const auto& [node, list] : now->assignments) {
@@ -460,6 +465,7 @@ Result<void> Leader::renew() {
   const TimePoint until = clock_->now() + leads_for;
   Result<void> renewed = store_->renew();
   if (renewed) leads_until_ = until;
+  store_counts_.errors += !renewed;
   if (!renewed && (renewed.error().code == ErrorCode::unavailable || clock_->now() >= leads_until_)) return renewed;
   set_problem(renewal_problem_, renewed ? "" : "it cannot renew its leadership: " + renewed.error().to_text());
   return {};

@@ -31,6 +31,12 @@ struct Heard {
 
 enum class RolloutAction : std::uint8_t { pause, resume, undo };
 
+// Since this server leads.
+struct StoreCounts {
+  std::uint64_t commits = 0, errors = 0;  // errors: a commit, renewal or read that failed
+  Duration commit_time{};                 // of all commits
+};
+
 class Leader {
  public:
   // Begins to lead. `told` is called with every event, once it is committed; null: nothing is.
@@ -121,6 +127,8 @@ class Leader {
   // is wanted.
   const std::string& problem() const { return step_problem_.empty() ? renewal_problem_ : step_problem_; }
 
+  const StoreCounts& store_counts() const { return store_counts_; }
+
   // Whether the node reports to this server and ignores it. A lost node does not count.
   bool is_ignored_by(const NodeId& node) const;
   // Why the node ignores this server, why its last report was refused, or what was left out of it; empty: none of
@@ -188,6 +196,7 @@ class Leader {
   bool is_settled_ = false;  // until `look_again_`, another step would find what the last one found: nothing to do
   std::optional<TimePoint> look_again_;
   std::string step_problem_, renewal_problem_;
+  StoreCounts store_counts_;
   std::map<DeploymentId, std::string> blocked_;    // what the last step wanted of it cannot be written
   std::map<NodeId, std::string> refused_reports_;  // why its last report was refused
   EventLimit event_limit_;

@@ -208,6 +208,7 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
   server_options.on_accept_problem = [&](const std::string& problem) {
     options.log({LogLevel::warning, "the server cannot accept connections now; new ones wait", {{"reason", problem}}});
   };
+  const std::size_t connections_max = server_options.limits.connections + server_options.limits.connections_of_unix;
   http::Server server(std::move(server_options),
                       [&](http::Request request, http::Responder responder) { api->handle(request, responder); });
   Serving serving;
@@ -225,7 +226,9 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
     server.after(delay, std::move(function));
   };
   api.emplace(options.version, Access(world::user_name(geteuid()), token, folder), http::StaticFiles(options.page),
-              leader, signing, Api::Hooks{[&] { loop.wake(); }, after, [&] { return server.connections(); }});
+              leader, signing,
+              Api::Hooks{[&] { loop.wake(); }, after, [&] { return server.connections(); }, connections_max,
+                         [&] { return store_space(options.store); }});
 
   BERTH_TRY(world::write_private_text(token_file, token + "\n"));
   BERTH_TRY(server.on_signal({SIGINT, SIGTERM}, [&](int) {

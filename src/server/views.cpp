@@ -115,11 +115,19 @@ bool begins_replica(const std::vector<const fleet::Assigned*>& all, std::size_t 
          all[i - 1]->place.replica != all[i]->place.replica;
 }
 
-// The operator's word about a device; null: there is none, or the ledger of the machine has one that is as strict.
+}  // namespace
+
 const fleet::DeviceIntent* operators_intent(const fleet::ReportedDevice& device, const fleet::NodeRecord& record) {
   const auto said = record.devices.find(device.info.id);
   return said != record.devices.end() && device.intent < said->second.intent ? &said->second : nullptr;
 }
+
+bool takes_work(const fleet::ReportedDevice& device, const fleet::NodeRecord& record) {
+  return device.health == Health::healthy && device.error.empty() && device.intent == Intent::in_service &&
+         !operators_intent(device, record) && record.intent == Intent::in_service;
+}
+
+namespace {
 
 json::object device_view(const fleet::ReportedDevice& device, const fleet::NodeRecord& record) {
   json::object out = format::to_json(device);
@@ -150,18 +158,15 @@ DeviceCounts count_devices(const Leader& leader) {
     const Heard* const known = leader.known(id);
     if (!known || leader.health(id) == controller::NodeHealth::lost) continue;
     for (const fleet::ReportedDevice& device : known->report.devices) {
-      const bool is_in_service = device.intent == Intent::in_service && !operators_intent(device, record) &&
-                                 record.intent == Intent::in_service;
-      const bool is_healthy = device.health == Health::healthy;
-      const bool takes_work = is_healthy && device.error.empty() && is_in_service;
+      const bool is_usable = takes_work(device, record);
       ++counts.total;
-      ++(!takes_work ? counts.unavailable : !device.holders.empty() ? counts.in_use : counts.free);
+      ++(!is_usable ? counts.unavailable : !device.holders.empty() ? counts.in_use : counts.free);
       if (device.is_accelerator()) {
         const std::uint64_t total = device.info.memory_bytes_total.value_or(0);
         const std::uint64_t free = std::min(device.memory_bytes_free.value_or(0), total);
         ++counts.gpus;
         counts.bytes_total += total;
-        if (takes_work) counts.bytes_free += free - std::min(free, device.memory_bytes_promised.value_or(0));
+        if (is_usable) counts.bytes_free += free - std::min(free, device.memory_bytes_promised.value_or(0));
       }
       // By a user of that machine: what operators of the fleet have set is shown with its nodes.
       if (device.intent > Intent::in_service) {
@@ -172,7 +177,7 @@ DeviceCounts count_devices(const Leader& leader) {
                 .as_object();
         if (!device.intent_by.empty()) out["intent_by"] = device.intent_by;
       }
-      if (!is_healthy)
+      if (device.health != Health::healthy)
         counts.unhealthy.push_back(
             json::object{{"node", id.text()}, {"device", device.info.id.text()}, {"health", to_string(device.health)}});
     }
@@ -435,52 +440,6 @@ json::array credentials_view(const Leader& leader) {
     if (credential.expires_ms) one["expires_at_ms"] = *credential.expires_ms;
     out.push_back(std::move(one));
   }
-  return out;
-}
-
-std::string metrics_text(const Leader& leader, std::size_t connections) {
-  std::string out;
-  const auto head = [&](const char* name, const char* help) {
-    out += "# HELP " + std::string(name) + " " + help + "\n# TYPE " + name + " gauge\n";
-  };
-  const auto line = [&](std::string_view name, std::uint64_t value, std::string_view deployment = {}) {
-    out += name;
-    if (!deployment.empty()) (out += "{deployment=\"") += deployment, out += "\"}";
-    out += ' ' + std::to_string(value) + '\n';
-  };
-  std::uint64_t counts[3] = {};
-  for (const auto& [id, record] : leader.state().nodes) ++counts[static_cast<std::size_t>(leader.health(id))];
-  head("berth_nodes", "Nodes of the fleet, by health.");
-  line("berth_nodes{health=\"healthy\"}", counts[0]);
-  line("berth_nodes{health=\"suspect\"}", counts[1]);
-  line("berth_nodes{health=\"lost\"}", counts[2]);
-  const auto of_deployments = [&](const char* name, const char* help, auto value) {
-    head(name, help);
-    for (const controller::DeploymentStatus& status : leader.deployments())
-      line(name, value(status), status.deployment.text());
-  };
-  of_deployments("berth_replicas_wanted", "Replicas that a deployment asks for.",
-                 [](const controller::DeploymentStatus& status) { return status.replicas; });
-  of_deployments("berth_replicas_ready", "Replicas that serve.",
-                 [](const controller::DeploymentStatus& status) { return status.ready; });
-  std::uint64_t pending = 0;
-  for (const Pending& one : leader.pending()) pending += std::max<std::size_t>(1, one.replicas.size());
-  head("berth_replicas_pending", "Replicas that fit nowhere now.");
-  line("berth_replicas_pending", pending);
-  const DeviceCounts devices = count_devices(leader);
-  head("berth_devices", "Devices of the nodes that are heard, by use.");
-  line("berth_devices{use=\"free\"}", devices.free);
-  line("berth_devices{use=\"in_use\"}", devices.in_use);
-  line("berth_devices{use=\"unavailable\"}", devices.unavailable);
-  head("berth_device_memory_bytes", "Memory of the accelerators.");
-  line("berth_device_memory_bytes{kind=\"total\"}", devices.bytes_total);
-  line("berth_device_memory_bytes{kind=\"free\"}", devices.bytes_free);
-  head("berth_controller_stuck", "1 while the controller cannot decide; the status says why.");
-  line("berth_controller_stuck", leader.problem().empty() ? 0 : 1);
-  head("berth_server_epoch", "Grows with every server that begins to lead.");
-  line("berth_server_epoch", leader.epoch());
-  head("berth_server_connections", "Open connections.");
-  line("berth_server_connections", connections);
   return out;
 }
 

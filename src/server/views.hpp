@@ -29,7 +29,10 @@ boost::json::value plan_view(const Leader& leader, const Plan& plan, const deplo
 boost::json::object applied_view(const Leader& leader, const Leader::Applied& applied,
                                  const controller::Preview& preview, bool dry_run);
 boost::json::array credentials_view(const Leader& leader);
-// Prometheus text.
-std::string metrics_text(const Leader& leader, std::size_t connections);
+
+// What the operator has set for a device; null: nothing, or the ledger of the machine has something as strict.
+const fleet::DeviceIntent* operators_intent(const fleet::ReportedDevice& device, const fleet::NodeRecord& record);
+// It is healthy and in service.
+bool takes_work(const fleet::ReportedDevice& device, const fleet::NodeRecord& record);
 
 }  // namespace berth::server

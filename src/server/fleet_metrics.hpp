@@ -1,0 +1,34 @@
+// Metrics of the fleet as this server knows it: nodes, GPUs, deployments, replicas, jobs, the store, and the server
+// itself. Those of requests are in request_metrics.hpp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "server/fleet_counts.hpp"
+#include "server/gateway_reports.hpp"
+#include "server/leader.hpp"
+
+namespace berth::server {
+
+struct StoreSpace {
+  std::uint64_t bytes = 0;       // of the files of the store
+  std::uint64_t bytes_free = 0;  // on their file system, for users who are not root
+};
+// Absent: the store is in memory, or its files cannot be looked at.
+std::optional<StoreSpace> store_space(const std::string& store);
+
+// What the leader does not know.
+struct ServerFacts {
+  std::string version;
+  std::uint64_t started_ms = 0;
+  std::size_t connections = 0, connections_max = 0;
+  std::optional<StoreSpace> store;
+};
+
+std::string fleet_metrics_text(const Leader& leader, const FleetCounts& counts, const GatewayReports& gateways,
+                               const ServerFacts& server);
+
+}  // namespace berth::server
