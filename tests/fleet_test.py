@@ -391,7 +391,7 @@ class Api(Fleet):
         rich = self.web("rich", replicas=0, model="llama", runtime="vllm", memory="1GiB", capability="8.0", node_selector={"a": "b"}, device_labels={"c": "d"},
                         tolerates=["e"], sharing="memory", spread="pack", policy="best_fit", priority="high", on_shortage="best_effort", idempotent=True,
                         serving={"max_concurrent": 2, "host": "rich.example.org", "path": "/rich", "open": True, "queue_timeout": "1s", "queue_max": 2, "first_byte_timeout": "5s", "idle_timeout": "1m", "policy": "spread", "key": "json:user", "affinity": "strict", "on_capacity_exhausted": "fallback", "fallback": "web"}, environment={"A": "b"}, secrets={"B": "env:B"}, user="nobody", folder="/", host_memory="1GiB",
-                        cpus=0.5, rollout={"surge": 2}, single=True, stop_after="20s", replace_after="60s", ready_within="1m",
+                        cpus=0.5, rollout={"surge": 2}, single=True, stop_after="20s", replace_after="60s", ready_within="1m", unready_within="2m",
                         liveness={"tcp": True, "port": 9, "timeout": "1s", "failures": 9})
         plain = {"name": "plain", "cpu": True, "replicas": 0, "command": ["true"], "readiness": {"command": ["true"]}}
         outside = {"name": "outside", "model": "gpt-4o", "key": "env:KEY", "node_selector": {"a": "b"}}

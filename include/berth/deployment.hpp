@@ -207,9 +207,12 @@ struct DeploymentSpec {
   std::optional<Probe> readiness;         // absent: ready when it has run for 2 s
   std::optional<Probe> liveness;
   Duration ready_within = std::chrono::minutes(10);  // with a readiness probe; later it has failed
-  Duration stop_grace = std::chrono::seconds(10);    // from SIGTERM to SIGKILL
-  std::optional<std::uint64_t> host_memory_bytes;    // of the node, where control groups allow a limit
-  std::optional<double> cpus;                        // processors, likewise
+  // A replica that was ready and whose readiness probe has failed since then for this long has failed. Absent: never.
+  // A project file has a default of its own (unready_within_in_files).
+  std::optional<Duration> unready_within = {};
+  Duration stop_grace = std::chrono::seconds(10);  // from SIGTERM to SIGKILL
+  std::optional<std::uint64_t> host_memory_bytes;  // of the node, where control groups allow a limit
+  std::optional<double> cpus;                      // processors, likewise
   Rollout rollout;
   // It never runs twice: the old incarnation ends before the new one starts, and a node that hears no server for
   // `stop_after` stops it.
@@ -232,6 +235,10 @@ bool same_but_replicas(const DeploymentSpec& a, const DeploymentSpec& b);
 // nor by `gpus` or `cpu` what runs it. An unknown runtime is one only where it looks
 // like a misspelt one: otherwise it is a reason in a plan.
 Result<void> validate(const DeploymentSpec& spec);
+
+// Of a deployment with a readiness probe in a project file. JSON without `unready_within_s` means never: a version that
+// did not know the field wrote it.
+inline constexpr Duration unready_within_in_files = std::chrono::minutes(5);
 
 // More replicas of one deployment than this are a mistake in the file.
 inline constexpr std::uint32_t replicas_max = 10'000;

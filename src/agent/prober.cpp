@@ -183,6 +183,8 @@ struct Prober::Watch {
       const bool was_good = answers.was_good && answers.failures == 0;
       answers.was_good = answers.was_good || !problem;
       answers.failures = !problem ? 0 : answers.failures + (was_asked ? 1 : 0);
+      if (answers.failures == 0) answers.failing_since.reset();
+      if (answers.failures > 0 && !answers.failing_since) answers.failing_since = real_clock().now();
       answers.problem = problem.value_or("");
       if (was_asked && was_good == problem.has_value()) {
         lock.unlock();

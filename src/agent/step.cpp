@@ -208,40 +208,42 @@ class Stepper {
       report(key, ReplicaState::waiting, job.reason, &job);
       return;
     }
-    if (job.is_leftover) {
-      attempts.reason = "its command has ended and has left other processes behind";
-      stop(job, attempts.reason);
-      report(key, ReplicaState::unready, attempts.reason, &job);
-      return;
-    }
+    const auto fail = [&](const std::string& reason) {
+      attempts.reason = reason;
+      stop(job, reason);
+      report(key, ReplicaState::unready, reason, &job);
+    };
+    const auto is_over = [&](TimePoint deadline) {
+      look_again(deadline);
+      return input_.now >= deadline;
+    };
+    if (job.is_leftover) return fail("its command has ended and has left other processes behind");
     static const Probed none;
     const auto found = input_.probed.find(job.id);
     const Probed& probed = found == input_.probed.end() ? none : found->second;
     // A server that still loads its model answers no probe: liveness counts once anything was good.
     if (spec.liveness && probed.liveness.failures >= spec.liveness->failures &&
         (probed.liveness.was_good || probed.readiness.was_good)) {
-      attempts.reason = "its liveness probe failed " + std::to_string(probed.liveness.failures) +
-                        " times in a row: " + probed.liveness.problem;
-      stop(job, attempts.reason);
-      report(key, ReplicaState::unready, attempts.reason, &job);
-      return;
+      return fail("its liveness probe failed " + std::to_string(probed.liveness.failures) +
+                  " times in a row: " + probed.liveness.problem);
     }
     if (spec.readiness && !probed.readiness.was_good) {
       if (attempts.watched_job != job.id) {
         attempts.watched_job = job.id;
         attempts.watched_since = input_.now;
       }
-      const TimePoint deadline = attempts.watched_since + spec.ready_within;
-      if (input_.now >= deadline) {
-        attempts.reason = "it was not ready within " + world::duration_text(spec.ready_within) +
-                          (probed.readiness.problem.empty() ? "" : ": " + probed.readiness.problem);
-        stop(job, attempts.reason);
-        report(key, ReplicaState::unready, attempts.reason, &job);
-        return;
+      if (is_over(attempts.watched_since + spec.ready_within)) {
+        return fail("it was not ready within " + world::duration_text(spec.ready_within) +
+                    (probed.readiness.problem.empty() ? "" : ": " + probed.readiness.problem));
       }
-      look_again(deadline);
       report(key, ReplicaState::starting, probed.readiness.problem, &job);
     } else if (spec.readiness && probed.readiness.failures >= spec.readiness->failures) {
+      // A process whose CUDA context is poisoned answers, and never well again.
+      if (spec.unready_within && probed.readiness.failing_since &&
+          is_over(*probed.readiness.failing_since + *spec.unready_within)) {
+        return fail("it was ready, and then its readiness probe failed for " +
+                    world::duration_text(*spec.unready_within) + ": " + probed.readiness.problem);
+      }
       report(key, ReplicaState::unready, probed.readiness.problem, &job);
     } else if (!spec.readiness && input_.now < job.since + settled_after) {
       look_again(job.since + settled_after);

@@ -53,9 +53,10 @@ struct FoundJob {
 // What the probes of a job said since it started.
 struct Probed {
   struct Answers {
-    bool was_good = false;       // at least once
-    std::uint32_t failures = 0;  // in a row, up to now
-    std::string problem;         // of the last failure
+    bool was_good = false;                        // at least once
+    std::uint32_t failures = 0;                   // in a row, up to now
+    std::string problem;                          // of the last failure
+    std::optional<TimePoint> failing_since = {};  // the first failure of those in a row
   };
   Answers readiness, liveness;
 };

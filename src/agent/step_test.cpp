@@ -306,9 +306,42 @@ TEST_F(AgentStepTest, WhatIsNotReadyInTimeHasFailed) {
   EXPECT_TRUE(step_at(305s).stop.empty());
   memory.clear();
   EXPECT_TRUE(step_at(2h).stop.empty());
-  // Once it was ready it may be unready as long as it likes.
-  probed["j2"].readiness = {true, 99, "status 503"};
+  // Once it was ready, ready_within no longer counts.
+  probed["j2"].readiness = {true, 99, "status 503", at(2h)};
   EXPECT_TRUE(step_at(4h).stop.empty());
+}
+
+TEST_F(AgentStepTest, WhatWasReadyAndStaysUnreadyHasFailed) {
+  auto& chat = add(order("chat", 0, 7));
+  chat.spec.readiness = Probe{};
+  chat.spec.readiness->http = "/health";
+  chat.spec.unready_within = 5min;
+  jobs = {job_of(chat, "j1", FoundState::running, 1s)};
+  probed["j1"].readiness = {true, 1, "status 500", at(100s)};
+  EXPECT_EQ(state_of(step_at(101s)), ReplicaState::ready) << "one failure does not count yet";
+  probed["j1"].readiness.failures = 3;
+  Step step = step_at(399s);
+  EXPECT_EQ(state_of(step), ReplicaState::unready);
+  EXPECT_EQ(step.look_again, at(400s));
+  EXPECT_TRUE(step.stop.empty());
+  // One good answer begins the time anew.
+  probed["j1"].readiness = {true, 3, "status 500", at(390s)};
+  EXPECT_TRUE(step_at(400s).stop.empty());
+  EXPECT_TRUE(step_at(689s).stop.empty());
+  EXPECT_EQ(stops(step_at(690s)), Words{"j1"});
+  jobs[0].state = FoundState::ended;
+  jobs[0].is_stopping = true;
+  jobs[0].reason = "signal 15";
+  step = step_at(691s);
+  EXPECT_EQ(state_of(step), ReplicaState::backing_off);
+  EXPECT_EQ(step.reports[0].failures, 1u);
+  EXPECT_EQ(step.reports[0].reason, "it was ready, and then its readiness probe failed for 5 min: status 500");
+  EXPECT_EQ(starts(step_at(692s)), Words{"chat/0#7"});
+  // Without it a replica may be unready as long as it likes.
+  orders->orders[0].spec.unready_within.reset();
+  jobs = {job_of(orders->orders[0], "j2", FoundState::running, 692s)};
+  probed["j2"].readiness = {true, 99, "status 500", at(700s)};
+  EXPECT_TRUE(step_at(100h).stop.empty());
 }
 
 TEST_F(AgentStepTest, WhatTheMachineRefusesIsReportedAndNotTriedAgain) {

@@ -64,7 +64,7 @@ std::optional<Value> read_value(const Table& table, const world::FieldRules& fie
   } else if constexpr (std::same_as<Value, KeyRef>) {
     return table.key_reference(field.key);
   } else if constexpr (std::same_as<Value, Duration>) {
-    return table.duration(field.key);
+    return field.may_be_never && table.is_text(field.key, "never") ? std::nullopt : table.duration(field.key);
   } else if constexpr (std::same_as<Value, bool>) {
     return table.boolean(field.key);
   } else if constexpr (std::same_as<Value, double>) {

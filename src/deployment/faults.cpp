@@ -177,6 +177,12 @@ std::optional<Fault> fault_in_limits(const DeploymentSpec& spec, const std::stri
                  "set one of them to at least 1");
   if (spec.ready_within <= Duration::zero())
     return fault("ready_within", "ready_within" + of + " is not positive", "give a length of time, such as \"10m\"");
+  if (spec.unready_within && !spec.readiness)
+    return fault("unready_within", "unready_within" + of + " is for a readiness probe, and there is none",
+                 "add [deployment.readiness], or remove unready_within");
+  if (spec.unready_within && *spec.unready_within <= Duration::zero())
+    return fault("unready_within", "unready_within" + of + " is not positive",
+                 "give a length of time, such as \"5m\", or \"never\"");
   const auto is_short = [&](const char* key, Duration given, Duration least) -> std::optional<Fault> {
     if (given >= least) return std::nullopt;
     return fault(

@@ -95,7 +95,9 @@ Result<Project> read_project(std::string_view text, std::string_view filename) {
   std::vector<Table> tables;
   for (const toml::table* source : top.tables("deployment")) {
     tables.push_back(deployment::table_of<DeploymentSpec>(reading, *source, "[[deployment]]"));
-    project.deployments.push_back(deployment::read_noun<DeploymentSpec>(tables.back(), "deployment"));
+    DeploymentSpec& spec =
+        project.deployments.emplace_back(deployment::read_noun<DeploymentSpec>(tables.back(), "deployment"));
+    if (spec.readiness && !tables.back().has("unready_within")) spec.unready_within = unready_within_in_files;
   }
   if (!reading.failed()) {
     if (const auto fault = deployment::find_fault(project.deployments))

@@ -120,6 +120,10 @@ class Table {
     }
     return string->get();
   }
+  bool is_text(std::string_view key, std::string_view text) const {
+    const auto* string = table_.get(key) ? table_.get(key)->as_string() : nullptr;
+    return string && string->get() == text;
+  }
   void require(std::string_view key) const {
     if (!has(key)) fail({}, title_ + " has no " + std::string(key), "add " + std::string(key) + " = \"...\"");
   }

@@ -97,6 +97,7 @@ inline constexpr auto fields<DeploymentSpec> = std::tuple{
     Field{"readiness", &DeploymentSpec::readiness},
     Field{"liveness", &DeploymentSpec::liveness},
     Field{"ready_within_s", &DeploymentSpec::ready_within}.in_files("ready_within"),
+    Field{"unready_within_s", &DeploymentSpec::unready_within}.in_files("unready_within").or_never(),
     Field{"stop_grace_s", &DeploymentSpec::stop_grace}.in_files("stop_grace"),
     Field{"host_memory_bytes", &DeploymentSpec::host_memory_bytes}.in_files("host_memory"),
     Field{"cpus", &DeploymentSpec::cpus}.between(0, 1'000'000),

@@ -28,6 +28,7 @@ single = true
 stop_after = "10s"
 replace_after = "1.5m"
 ready_within = "20m"
+unready_within = "never"
 [deployment.readiness]
 http = "/health"
 every = "500ms"
@@ -64,6 +65,7 @@ liveness = { tcp = true, port = 9000 }
   EXPECT_EQ(d.stop_after, 10s);
   EXPECT_EQ(d.replace_after, 90s);
   EXPECT_EQ(d.ready_within, 20min);
+  EXPECT_EQ(d.unready_within, std::nullopt);
   const DeploymentSpec& e = project->deployments.at(1);
   EXPECT_EQ(e.model, "") << "a program of one's own needs no model";
   EXPECT_EQ(e.cpus, 2);
@@ -78,6 +80,25 @@ TEST(WhatRuns, DefaultsAreThoseOfTheSpec) {
   spec.cpu = true;
   spec.command = {"serve", "{port}"};
   EXPECT_EQ(project->deployments.at(0), spec);
+}
+
+TEST(WhatRuns, AFileWithAReadinessProbeEndsWhatStaysUnready) {
+  const auto unready_within = [](const std::string& more) {
+    const auto project = read_project(served + more, "berth.toml");
+    EXPECT_TRUE(project) << project.error().to_text();
+    return project->deployments.at(0).unready_within;
+  };
+  const std::string probe = "[deployment.readiness]\ntcp = true\n";
+  EXPECT_EQ(unready_within(probe), 5min);
+  EXPECT_EQ(unready_within("unready_within = \"90s\"\n" + probe), 90s);
+  EXPECT_EQ(unready_within("unready_within = \"never\"\n" + probe), std::nullopt);
+  EXPECT_EQ(unready_within(""), std::nullopt) << "there is no probe";
+  EXPECT_EQ(project_error(served + "unready_within = \"5m\"\n"),
+            "berth.toml:7:1: unready_within of deployment \"d\" is for a readiness probe, and there is none | add "
+            "[deployment.readiness], or remove unready_within");
+  EXPECT_EQ(project_error(served + "unready_within = \"0s\"\n" + probe),
+            "berth.toml:7:1: unready_within of deployment \"d\" is not positive | give a length of time, such as "
+            "\"5m\", or \"never\"");
 }
 
 TEST(WhatRuns, WrongTypesAndKeysAreErrorsAtTheirPlace) {

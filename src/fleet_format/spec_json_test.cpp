@@ -36,7 +36,7 @@ TEST(SpecJson, HasTheKeysAndUnitsThatTheApiDocuments) {
       R"("command":["python3","serve.py","--port","{port}"],"environment":{"A":"b"},)"
       R"("secrets":{"HF_TOKEN":"file:/etc/berth/hf-token"},"user":"svc","folder":"/srv",)"
       R"("readiness":{"http":"/health","every_s":0.5,"failures":2},"liveness":{"tcp":true,"port":9000,"timeout_s":1},)"
-      R"("ready_within_s":1200,"stop_grace_s":60,"host_memory_bytes":2048,"cpus":2.5,"rollout":{"surge":0,"unavailable":2},"single":true,)"
+      R"("ready_within_s":1200,"unready_within_s":300,"stop_grace_s":60,"host_memory_bytes":2048,"cpus":2.5,"rollout":{"surge":0,"unavailable":2},"single":true,)"
       R"("stop_after_s":10,"replace_after_s":90})";
   const auto spec = read_document(text, "spec", spec_of);
   ASSERT_TRUE(spec) << spec.error().to_text();
@@ -46,6 +46,14 @@ TEST(SpecJson, HasTheKeysAndUnitsThatTheApiDocuments) {
   EXPECT_EQ(spec->secrets.at("HF_TOKEN").text(), "file:/etc/berth/hf-token");
   EXPECT_EQ(spec->rollout, (Rollout{0, 2}));
   EXPECT_EQ(document(spec_to_json(*spec)), text);
+}
+
+// Such a record is that of a version that did not know the field.
+TEST(SpecJson, WithoutUnreadyWithinAReplicaMayStayUnready) {
+  const auto spec = read_document(R"({"schema":1,"name":"a","cpu":true,"command":["a"],"readiness":{"tcp":true}})",
+                                  "spec", spec_in_record);
+  ASSERT_TRUE(spec) << spec.error().to_text();
+  EXPECT_EQ(spec->unready_within, std::nullopt);
 }
 
 TEST(SpecJson, WhatHasItsDefaultIsNotWritten) {

@@ -18,6 +18,8 @@ std::string at(TimePoint now) {
 constexpr Duration fresh_for = 6s;
 // A replica without a readiness probe is ready when it has run for this long.
 constexpr Duration settled_after = 2s;
+// Agents ask every 2 s and look twice a second; a process that was killed is gone soon.
+constexpr Duration asked_apart = 4s;
 // A report is sent every 2 s and takes at most 8 s.
 constexpr Duration oldest_report = 12s;
 
@@ -154,7 +156,9 @@ void FleetChecker::check_start(TimePoint now, TimePoint call_began, const fleet:
   const DeploymentSpec* spec = spec_of(one);
   expect(now, spec != nullptr, name + " runs a revision that is not known");
   if (!spec || !is_in_service) return;
-  facts_[one.generation] = {spec->single, spec->readiness.has_value()};
+  facts_[one.generation] = {spec->single, spec->readiness.has_value(), {}};
+  if (spec->readiness && spec->unready_within)
+    facts_[one.generation].unready_max = *spec->unready_within + spec->stop_grace + asked_apart;
   const std::string place = name + " on " + one.place.node.text() + " ";
   const bool is_remote = std::holds_alternative<Remote>(spec->transport());
   expect(now, one.place.devices.size() == spec->gpus_per_replica(), place + "has another number of devices than asked");
@@ -342,6 +346,23 @@ void FleetChecker::began(TimePoint now, const NodeId& node, const fleet::Replica
   running.push_back({node, key, now});
   began_[key] = now;
   answered_.erase(key);
+  probes_.erase(key);
+}
+
+void FleetChecker::probed(TimePoint now, const fleet::ReplicaKey& key, std::uint64_t agent, bool is_good,
+                          bool is_ordered) {
+  if (is_good) answered_.insert(key);
+  Probes& probes = probes_[key];
+  if (probes.agent != agent) probes = {agent, false, {}};
+  probes.was_good = probes.was_good || is_good;
+  if (is_good || !probes.was_good || !is_ordered) {
+    probes.failing_since.reset();
+    return;
+  }
+  if (!probes.failing_since) probes.failing_since = now;
+  const std::optional<Duration> unready_max = facts_[key.generation].unready_max;
+  expect(now, !unready_max || now - *probes.failing_since <= *unready_max,
+         to_string(key) + " was ready, fails its readiness probe and is not started again");
 }
 
 void FleetChecker::ended(TimePoint now, const NodeId& node, const fleet::ReplicaKey& key) {

@@ -34,10 +34,12 @@ class FleetChecker {
   // The state after a change by a call that began at `call_began`. Cut off: its server failed between two of its
   // transactions.
   void committed(TimePoint now, TimePoint call_began, store::State state, bool is_cut_off = false);
-  // A process of a replica began, answered a probe for the first time, or its last one is gone.
+  // A process of a replica began, or its last one is gone.
   void began(TimePoint now, const NodeId& node, const fleet::ReplicaKey& key);
-  void answered_probe(const fleet::ReplicaKey& key) { answered_.insert(key); }
   void ended(TimePoint now, const NodeId& node, const fleet::ReplicaKey& key);
+  // It answered a probe, or not. `agent`: which start of its node's agent asked; `is_ordered`: that agent knows that it
+  // is to run, and how.
+  void probed(TimePoint now, const fleet::ReplicaKey& key, std::uint64_t agent, bool is_good, bool is_ordered);
   void refused(TimePoint now, const NodeId& node, const fleet::ReplicaKey& key);
   // A server that leads in this epoch took a report.
   void heard(TimePoint now, std::uint64_t epoch, const fleet::NodeReport& report);
@@ -81,6 +83,7 @@ class FleetChecker {
   // Of one incarnation, for ever.
   struct Facts {
     bool is_single = false, has_readiness = false;
+    std::optional<Duration> unready_max = {};  // once it was ready, and until its process is gone
   };
   using ByReplica = std::map<ReplicaName, std::vector<const fleet::Assigned*>>;
 
@@ -133,6 +136,13 @@ class FleetChecker {
   std::set<NodeId> silent_;
 
   std::set<fleet::ReplicaKey> answered_;
+  // What one start of an agent saw of a process.
+  struct Probes {
+    std::uint64_t agent = 0;
+    bool was_good = false;
+    std::optional<TimePoint> failing_since;
+  };
+  std::map<fleet::ReplicaKey, Probes> probes_;
   std::map<fleet::ReplicaKey, TimePoint> began_, ended_;
   std::map<ReplicaName, std::vector<Process>> processes_;
   std::map<std::pair<NodeId, ReplicaName>, std::vector<TimePoint>> refusals_;

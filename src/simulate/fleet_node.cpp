@@ -20,7 +20,7 @@ std::string Machine::start(const agent::Start& start) {
   job.place = start.order.assigned.place;
   job.stop_grace = start.order.spec.stop_grace;
   job.is_bad = start.order.spec.command.front() == bad_command;
-  job.has_liveness = start.order.spec.liveness.has_value();
+  job.is_ended_when_sick = start.order.spec.liveness || start.order.spec.unready_within;
   job.user = start.order.spec.user;
   return id;
 }
@@ -110,7 +110,7 @@ void Machine::crash_some_job() {
   if (!running.empty()) end(*running[random_.below(running.size())], "signal 11");
 }
 
-// Without a liveness probe only time makes it well again.
+// Where neither a liveness probe nor `unready_within` ends it, only time makes it well again.
 void Machine::make_some_job_sick(TimePoint until) {
   std::vector<Job*> running;
   for (auto& [id, job] : jobs_) {
@@ -119,7 +119,7 @@ void Machine::make_some_job_sick(TimePoint until) {
   if (running.empty()) return;
   Job& job = *running[random_.below(running.size())];
   const bool was_well = timeline_.now >= job.serves_from;
-  job.serves_from = job.has_liveness && was_well ? TimePoint::max() : std::max(job.serves_from, until);
+  job.serves_from = job.is_ended_when_sick && was_well ? TimePoint::max() : std::max(job.serves_from, until);
 }
 
 bool Machine::answers_probe(const std::string& id) const {
@@ -145,6 +145,12 @@ void Machine::power_off() {
   }
 }
 
+bool SimulatedAgent::has_orders_for(const fleet::ReplicaKey& key) const {
+  return orders_ && std::any_of(orders_->orders.begin(), orders_->orders.end(), [&](const fleet::ReplicaOrder& order) {
+           return order.assigned.key() == key && !order.assigned.stopping && !order.spec.command.empty();
+         });
+}
+
 // Every 2 s; the step asks only for the probes that the spec has.
 void SimulatedAgent::probe(const std::vector<agent::FoundJob>& jobs) {
   std::map<std::string, agent::Probed> probed;
@@ -159,8 +165,10 @@ void SimulatedAgent::probe(const std::vector<agent::FoundJob>& jobs) {
       one->was_good = one->was_good || is_good;
       one->failures = is_good ? 0 : one->failures + 1;
       one->problem = is_good ? "" : "no answer";
+      if (is_good) one->failing_since.reset();
+      if (!is_good && !one->failing_since) one->failing_since = timeline_.now;
     }
-    if (is_good) checker_.answered_probe(job.key);
+    checker_.probed(timeline_.now, job.key, start_, is_good, has_orders_for(job.key));
   }
   probed_ = std::move(probed);
 }

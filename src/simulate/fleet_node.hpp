@@ -62,7 +62,7 @@ class Machine {
     Duration stop_grace{};
     TimePoint serves_from{};  // a probe is answered from then on
     bool is_bad = false;
-    bool has_liveness = false;
+    bool is_ended_when_sick = false;
     std::optional<std::string> user;
     std::optional<TimePoint> ends;
   };
@@ -110,6 +110,8 @@ class SimulatedAgent {
   std::set<fleet::ReplicaKey> refused_;
   // What the probes of each job said since this agent started, and when it was asked last.
   void probe(const std::vector<agent::FoundJob>& jobs);
+  // With what it is to run, and not to stop it.
+  bool has_orders_for(const fleet::ReplicaKey& key) const;
   std::map<std::string, agent::Probed> probed_;
   std::map<std::string, TimePoint> asked_;
 };

@@ -45,6 +45,7 @@ DeploymentSpec FleetOperators::some_spec(std::uint32_t number) {
   probe.port = 8000;
   if (chance(30) && !spec.command.empty()) spec.readiness = probe;
   if (chance(20) && !spec.command.empty()) spec.liveness = probe;
+  if (spec.readiness && chance(60)) spec.unready_within = 8s + 1s * random_.below(20);
   spec.on_shortage = chance(85) ? OnShortage::best_effort : OnShortage::all;
   spec.rollout.surge = static_cast<std::uint32_t>(random_.below(3));
   spec.rollout.unavailable = static_cast<std::uint32_t>(random_.below(3)) + (spec.rollout.surge == 0 ? 1 : 0);

@@ -48,6 +48,7 @@ struct FieldRules {
   bool is_required = false;
   bool is_always_written = false;  // even where it has its default; see is_sparse
   bool has_sign = false;           // a fraction that may be below 0
+  bool may_be_never = false;       // of an optional duration: "never" in TOML, absent in JSON
   bool skips_invalid = false;      // a list whose invalid entries are left out and named in the noun's `problem`
 };
 
@@ -70,6 +71,7 @@ struct Field : FieldRules {
   constexpr Field as(Text given) const { return with(&FieldRules::text, given); }
   constexpr Field required() const { return with(&FieldRules::is_required, true); }
   constexpr Field always() const { return with(&FieldRules::is_always_written, true); }
+  constexpr Field or_never() const { return with(&FieldRules::may_be_never, true); }
   constexpr Field either_sign() const { return with(&FieldRules::has_sign, true); }
   constexpr Field skip_invalid() const { return with(&FieldRules::skips_invalid, true); }
 

@@ -44,6 +44,7 @@ every = "2s"
 # sharing = "exclusive"          # or "memory": several replicas on a GPU
 # spread = "spread"              # or "pack", "one_per_node"
 # on_shortage = "all"            # or "best_effort"
+# unready_within = "5m"          # was ready and then is not for this long: started again; or "never"
 #
 # [deployment.readiness]
 # http = "/health"
