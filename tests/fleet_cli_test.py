@@ -51,6 +51,13 @@ class Verbs(Fleet):
         self.until_ready("web", 1)
         self.assertIn("is not paused", self.text("rollout", "resume", "web", status=1))
 
+    def test_a_wait_ends_when_no_other_replica_can_become_ready(self):
+        self.add_nodes("a")
+        half = self.write_project(self.web(replicas=2, command=["sh", "-c", "[ {replica} = 1 ] && exit 3; exec sleep 1000"], readiness={"command": ["true"]}))
+        error = self.text("apply", half, "--wait", status=1)
+        self.assertRegex(error, "^berth: 1 of 2 ready, and no other replica can become ready; see berth logs NAME/N and berth why replica NAME/N\n"
+                                "  web/1 on a (backing off|starting|waiting): [^\n]*3[^\n]*\n$")
+
     def test_a_wait_on_a_terminal_is_one_line_that_says_what_is_waited_for(self):
         self.add_nodes("a")
         slow = self.write_project(self.web(replicas=1, command=["sh", "-c", "exec sleep 1000", "{port}"], readiness={"http": "/"}))

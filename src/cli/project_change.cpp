@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 
+#include "cli/ready_wait.hpp"
 #include "cli/text/answer_fields.hpp"
 #include "cli/verbs/plan.hpp"
 #include "fleet_format/plan_json.hpp"
@@ -24,11 +25,6 @@ using namespace world;
 namespace {
 
 namespace json = boost::json;
-
-// The controller needs a moment for a new project: what looks final must stay so for this many looks. What the plan has
-// a place for is pending while its predecessor ends, or a node reports late.
-constexpr int looks_until_final = 5;
-constexpr int looks_until_unplaced = 60;
 
 std::string deployment_changes_text(const json::object& answer, const Style& style) {
   std::string text;
@@ -153,35 +149,54 @@ Error stopped_error(ServerAccess& server, const Progress& progress) {
           advice_when_stopped(deployment ? deployment->json : none, replicas ? replicas->json : none)};
 }
 
+// What to show of those in one line: one with a reason.
+std::string most_telling(const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) {
+    if (line.find(": ") != std::string::npos) return line;
+  }
+  return lines.empty() ? "" : lines.front();
+}
+
+// Returns the exit status.
+int print_end(ServerAccess& server, const Progress& progress, const std::vector<std::string>& unready, bool is_silent) {
+  if (progress.state == Progress::State::ready) return is_silent ? done : print(progress.text + "\n");
+  const bool is_stuck = progress.state == Progress::State::stuck;
+  int status = environment_error;
+  if (progress.state == Progress::State::does_not_fit)
+    status = print_error({ErrorCode::no_eligible_device, progress.text, "see berth status"});
+  else if (is_stuck)
+    status = print_error({ErrorCode::work_failed, progress.text, "see berth logs NAME/N and berth why replica NAME/N"});
+  else
+    status = print_error(stopped_error(server, progress));
+  // The sentence above has told of one.
+  if (is_stuck || unready.size() > 1) {
+    for (const std::string& line : unready) std::fprintf(stderr, "  %s\n", line.c_str());
+  }
+  return status;
+}
+
 // `fits`: according to the plan.
 int wait_until_ready(ServerAccess& server, const Project& project, const std::string& in_force, bool fits,
                      bool is_silent) {
   const ProgressLine line(!is_silent);
   const LastLine last_line((line.is_shown() ? "\r\033[K" : "") + std::string("berth: ") + in_force +
                            " stays applied; berth status shows the progress\n");
-  Progress before;
-  for (int looks = 0;; real_clock().sleep_for(ask_again)) {
-    const Result<Answer> answer = server.call({"/api/v1/status"});
-    if (!answer) {
+  const json::object unknown;
+  for (ReadyWait wait(project, fits);; real_clock().sleep_for(ask_again)) {
+    const Result<Answer> status = server.call({"/api/v1/status"});
+    if (!status) {
       line.show("");
-      return print_error(answer.error());
+      return print_error(status.error());
     }
-    const Progress now = progress_of(project, answer->json);
-    looks = now.state == before.state ? looks + 1 : 1;
-    before = now;
-    if (line.is_shown()) {
-      const Result<Answer> replicas = server.call({"/api/v1/replicas"});
-      const std::string unready = replicas ? unready_text(project, replicas->json) : "";
-      line.show(now.text + (unready.empty() ? "" : "; " + unready));
+    const Result<Answer> replicas = server.call({"/api/v1/replicas"});
+    const json::object& all = replicas ? replicas->json : unknown;
+    const ReadyWait::Look look = wait.look(status->json, all, real_clock().now());
+    const std::vector<std::string> unready = unready_lines(project, all);
+    if (look.is_final) {
+      line.show("");
+      return print_end(server, look.progress, unready, is_silent);
     }
-    if (now.state == Progress::State::goes_on) continue;
-    const bool is_unplaced = now.state == Progress::State::does_not_fit;
-    const int looks_needed = is_unplaced && fits ? looks_until_unplaced : looks_until_final;
-    if (now.state != Progress::State::ready && looks < looks_needed) continue;
-    line.show("");
-    if (now.state == Progress::State::ready) return is_silent ? done : print(now.text + "\n");
-    if (is_unplaced) return print_error({ErrorCode::no_eligible_device, now.text, "see berth status"});
-    return print_error(stopped_error(server, now));
+    line.show(look.progress.text + (unready.empty() ? "" : "; " + most_telling(unready)));
   }
 }
 
@@ -315,22 +330,6 @@ Progress progress_of(const Project& project, const json::object& status) {
   if (complete + out == project.deployments.size()) return {Progress::State::does_not_fit, why};
   return {Progress::State::goes_on,
           share(ready) + " ready" + (updated < ready ? ", " + share(updated) + " updated" : "")};
-}
-
-std::string unready_text(const Project& project, const json::object& replicas) {
-  std::string text;
-  const Fields all(replicas);
-  for (const json::value& value : all.list("replicas")) {
-    const Fields replica(value);
-    const auto is_its = [&](const DeploymentSpec& spec) { return spec.name.text() == replica.raw("deployment"); };
-    if (!replica.is("current") || replica.raw("state") == "ready" ||
-        std::none_of(project.deployments.begin(), project.deployments.end(), is_its))
-      continue;
-    if (!text.empty() && !replica.has("reason")) continue;
-    text = replica.text("name") + " on " + replica.text("node") + " " + replica.word("state");
-    if (replica.has("reason")) return text + ": " + replica.text("reason");
-  }
-  return text;
 }
 
 std::string advice_when_stopped(const json::object& answer, const json::object& replicas) {

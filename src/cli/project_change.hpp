@@ -31,16 +31,12 @@ std::string change_text(const boost::json::object& answer, const Style& style);
 
 // How far an applied project is, from /status.
 struct Progress {
-  enum class State : std::uint8_t { goes_on, ready, does_not_fit, stopped };
+  enum class State : std::uint8_t { goes_on, ready, does_not_fit, stopped, stuck };
   State state = State::goes_on;
   std::string text;             // "3 of 4 ready, 1 of 4 updated"; where it is stopped or does not fit, why
   std::string deployment = {};  // that is stopped
 };
 Progress progress_of(const Project& project, const boost::json::object& status);
-
-// "chat/0 on gpu-1 starting: GET /: connection refused" for a replica of the project that is not ready, from /replicas;
-// one with a reason is preferred. Empty: there is none.
-std::string unready_text(const Project& project, const boost::json::object& replicas);
 
 // What to do about a deployment that is stopped, from /deployments/NAME and /replicas?deployment=NAME.
 std::string advice_when_stopped(const boost::json::object& deployment, const boost::json::object& replicas);

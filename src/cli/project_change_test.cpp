@@ -150,7 +150,7 @@ TEST_F(ProjectChange, WaitingEndsWhenAllAreReady) {
   const Outcome waited = apply(server, {"--wait"});
   EXPECT_EQ(waited.status, done) << waited.err;
   EXPECT_TRUE(waited.out.ends_with("2 of 2 replicas are ready\n")) << waited.out;
-  EXPECT_EQ(server.requests().size(), 4u);
+  EXPECT_EQ(server.requests().size(), 7u);
   EXPECT_EQ(waited.err, "") << "no progress where no terminal is";
 }
 
@@ -189,22 +189,6 @@ TEST_F(ProjectChange, AdviceIsWhatTheDeploymentAllows) {
   EXPECT_EQ(advice(R"({"paused":false,"undo_revisions":0})"), "see berth logs chat/1");
   EXPECT_EQ(advice(R"({"paused":true,"undo_revisions":2})"),
             "see berth logs chat/1; berth rollout undo chat goes back; berth rollout resume chat tries again");
-}
-
-TEST_F(ProjectChange, AReplicaThatIsNotReadyIsNamedWithItsReason) {
-  const Project project = *read_project(project_text, "project");
-  const auto of = [&](const std::string& replicas) {
-    return unready_text(project, json::parse(R"({"replicas":[)" + replicas + "]}").get_object());
-  };
-  const std::string ready = R"({"name":"chat/0","deployment":"chat","current":true,"state":"ready","node":"a"})";
-  const std::string waits = R"({"name":"chat/1","deployment":"chat","current":true,"state":"waiting","node":"a"})";
-  const std::string ends = R"({"name":"chat/1","deployment":"chat","current":false,"state":"stopping","node":"a"})";
-  const std::string starts =
-      R"({"name":"chat/2","deployment":"chat","current":true,"state":"starting","node":"b","reason":"GET /: refused"})";
-  const std::string other = R"({"name":"x/0","deployment":"x","current":true,"state":"failed","node":"a"})";
-  EXPECT_EQ(of(ready + "," + ends + "," + other), "");
-  EXPECT_EQ(of(ready + "," + waits), "chat/1 on a waiting");
-  EXPECT_EQ(of(waits + "," + starts), "chat/2 on b starting: GET /: refused");
 }
 
 TEST_F(ProjectChange, ProgressTellsWhatWillNotBeReady) {

@@ -18,7 +18,8 @@ void add_apply(const Verb& command) {
               "as berth plan --server -o wrote it; refused if the project has changed since");
   verb.flag(
       "--wait", arguments->wait,
-      "until all replicas are ready; ends earlier with status 1 when one keeps failing, and 3 when one fits nowhere");
+      "wait until all replicas are ready; if one cannot become ready, list those that are not and exit with status 1, "
+      "or 3 if they fit nowhere");
   add_server_options(verb, arguments->server);
   verb.footer(
       {"It does not ask: berth plan FILE --server shows what it will do. Deployments that FILE does not name are "

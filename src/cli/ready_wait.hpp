@@ -1,0 +1,45 @@
+// How long `berth apply --wait` waits: until all replicas of an applied project are ready, or until none of those that
+// are not can become ready. It knows what the API answers, and is told the time.
+#pragma once
+
+#include <boost/json/object.hpp>
+#include <string>
+#include <vector>
+
+#include "berth/clock.hpp"
+#include "berth/deployment.hpp"
+#include "cli/project_change.hpp"
+
+namespace berth::cli {
+
+// "chat/0 on gpu-1 starting: GET /: connection refused" for each replica of the project that is not ready, and
+// "chat/2-3 pending: no node has 8 GPUs" for those without a place, from /replicas.
+std::vector<std::string> unready_lines(const Project& project, const boost::json::object& replicas);
+
+class ReadyWait {
+ public:
+  // `fits`: according to the plan.
+  ReadyWait(const Project& project, bool fits);
+
+  // What /status and /replicas answer now. Where the state is final, waiting is over. An empty `replicas`: not known.
+  struct Look {
+    Progress progress;
+    bool is_final = false;
+  };
+  Look look(const boost::json::object& status, const boost::json::object& replicas, TimePoint now);
+
+ private:
+  enum class Hope : std::uint8_t { some, little, none };
+  Hope hope(const boost::json::object& replicas) const;
+  int looks_needed(const Progress& progress, Hope hope) const;
+
+  const Project& project_;
+  const bool fits_;
+  Duration stalled_after_{};
+  Progress::State state_ = Progress::State::goes_on;
+  int looks_ = 0;  // that found this state, one after the other
+  std::string seen_;
+  TimePoint seen_since_{};  // nothing has changed since then
+};
+
+}  // namespace berth::cli
