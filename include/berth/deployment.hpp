@@ -258,6 +258,7 @@ struct NodeDevice {
   bool answers = true;  // false: its driver was asked and did not answer
   Intent intent = Intent::in_service;
   Health health = Health::healthy;
+  std::string intent_reason = {};  // as the operator said it; for people
   // An accelerator; the processor and what stands in for one is not.
   bool is_gpu() const { return !info.is_fallback && info.backend != "host"; }
   friend bool operator==(const NodeDevice&, const NodeDevice&) = default;
@@ -274,6 +275,7 @@ struct NodeView {
   Health health = Health::healthy;
   std::vector<NodeDevice> devices;
   std::vector<Link> links;  // between devices, as far as known; a replica gets GPUs that are joined best
+  std::string intent_reason = {};
   friend bool operator==(const NodeView&, const NodeView&) = default;
 };
 

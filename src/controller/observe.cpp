@@ -97,6 +97,7 @@ class Observer {
     tell_pending();
     clean_memory();
     find_look_again();
+    find_awaited();
     out_.memory.has_looked = true;
   }
 
@@ -104,6 +105,20 @@ class Observer {
   void say(EventKind kind, std::string subject, std::string text) {
     if (input_.memory.has_looked)
       out_.events.push_back({0, input_.now_ms, kind, "controller", std::move(subject), std::move(text)});
+  }
+
+  // Whether what the node says now may be told: it is not its first word to this server.
+  bool is_new(const NodeId& node) const { return !input_.memory.awaited.contains(node); }
+
+  void find_awaited() {
+    std::set<NodeId>& awaited = out_.memory.awaited;
+    if (!input_.memory.has_looked) {
+      for (const auto& [id, state] : input_.nodes) awaited.insert(id);
+    }
+    std::erase_if(awaited, [&](const NodeId& id) {
+      const auto node = input_.nodes.find(id);
+      return node == input_.nodes.end() || node->second.report;
+    });
   }
 
   const Pending* pending_of(const DeploymentId& id) const {
@@ -157,14 +172,15 @@ class Observer {
       }
       if (!one.report || one.assigned.stopping) continue;
       const std::string place = " on " + one.assigned.place.node.text();
-      if (one.report->failures > now.failures)
+      const bool is_told = is_new(one.assigned.place.node);
+      if (is_told && one.report->failures > now.failures)
         say(EventKind::failed, name_of(key),
             "failed" + place +
                 (one.report->failures > 1 ? ", " + std::to_string(one.report->failures) + " times in a row: " : ": ") +
                 one.report->reason);
       now.failures = one.report->failures;
       const bool is_ready = one.is_in(ReplicaState::ready);
-      if (is_ready && !now.was_ready) say(EventKind::ready, name_of(key), "serves" + place);
+      if (is_told && is_ready && !now.was_ready) say(EventKind::ready, name_of(key), "serves" + place);
       if (now.was_ready && one.is_in(ReplicaState::unready))
         say(EventKind::failed, name_of(key), "is not ready" + place + ": " + one.report->reason);
       now.was_ready = is_ready;
@@ -189,7 +205,7 @@ class Observer {
         if (device.health != Health::healthy) devices.emplace(std::pair(id, device.info.id), device.health);
         const auto known = out_.memory.devices.find({id, device.info.id});
         const Health was = known == out_.memory.devices.end() ? Health::healthy : known->second;
-        if (was != device.health)
+        if (was != device.health && is_new(id))
           say(EventKind::device, "node/" + id.text(),
               "device " + device.info.id.text() + " is " + std::string(to_string(device.health)));
       }
@@ -199,11 +215,18 @@ class Observer {
   }
 
   void tell_pending() {
+    // Until all nodes that are there have reported, what is missing is not known.
+    const bool is_awaiting =
+        std::any_of(input_.memory.awaited.begin(), input_.memory.awaited.end(), [&](const NodeId& id) {
+          const auto node = input_.nodes.find(id);
+          return node != input_.nodes.end() && health_of(node->second, input_.now) == NodeHealth::healthy;
+        });
     std::map<DeploymentId, ReasonKind> kinds;
     for (const Pending& pending : out_.pending) {
       if (!kinds.emplace(pending.deployment, pending.reason.kind).second) continue;
       const auto before = out_.memory.pending.find(pending.deployment);
       if (before != out_.memory.pending.end() && before->second == pending.reason.kind) continue;
+      if (is_awaiting) continue;
       say(EventKind::pending, pending.deployment.text(), pending.reason.text);
     }
     out_.memory.pending = std::move(kinds);

@@ -44,7 +44,8 @@ struct NodeState {
   const fleet::NodeReport* report = nullptr;  // the last one; null: none so far
   TimePoint heard{};                          // when it came; at the earliest when this server began to lead
   Intent intent = Intent::in_service;         // the operator's
-  std::map<DeviceId, Intent> devices = {};    // the operator's, of single devices
+  std::string intent_reason = {};
+  std::map<DeviceId, fleet::DeviceIntent> devices = {};  // the operator's, of single devices
 };
 NodeHealth health_of(const NodeState& node, TimePoint now) noexcept;
 
@@ -72,8 +73,10 @@ struct Memory {
   std::map<std::pair<DeploymentId, NodeId>, Avoided> avoided;
   // Replicas that were stopped so that their successors have room: placed before all others.
   std::set<ReplicaName> returning;
-  // What was seen, so that events tell of changes. The first step tells only of what it does itself.
+  // What was seen, so that events tell of changes. The first step tells only of what it does itself, and what a node
+  // says first was told by the server before, unless the node has joined since.
   bool has_looked = false;
+  std::set<NodeId> awaited;  // nodes that had not reported at the first step, and have not since
   struct Seen {
     bool was_ready = false;
     std::uint32_t failures = 0;

@@ -127,6 +127,27 @@ TEST(ControllerStep, ASuspectNodeKeepsItsReplicasAndGetsNothingNew) {
   EXPECT_EQ(events_of(step, EventKind::node), Words{"node/a: is suspect: it has not reported for 6 s"});
 }
 
+TEST(ControllerStep, AServerThatIsStartedAgainTellsNoEventASecondTime) {
+  World world({gpu_node("a", 2), gpu_node("b", 1)});
+  world.reports[NodeId("a")].node.devices[1].health = Health::suspect;
+  world.want(gpu_spec("d", 2));
+  world.want(gpu_spec("e", 1, 4));
+  world.settle();
+  world.memory = {};
+  for (const std::set<NodeId>& unheard : {std::set{NodeId("a"), NodeId("b")}, {NodeId("b")}, {}}) {
+    world.unheard = unheard;
+    EXPECT_EQ(world.step().events.size(), 0u);
+  }
+  // What happens from now on is told, and so is what a node that joins says first.
+  world.say(world.find("d/0"), ReplicaState::unready, 0, "status 500");
+  EXPECT_EQ(events_of(world.step(), EventKind::failed).size(), 1u);
+  NodeView joining = gpu_node("c", 1);
+  joining.devices[0].health = Health::lost;
+  world.reports[joining.id].node = joining;
+  world.heard[joining.id] = world.now;
+  EXPECT_EQ(events_of(world.step(), EventKind::device), Words{"node/c: device c/gpu0 is lost"});
+}
+
 TEST(ControllerStep, TheReplicasOfALostNodeArePlacedAnewAfterReplaceAfterAndNoOthers) {
   World world({gpu_node("a", 2), gpu_node("b", 2), gpu_node("c", 2)});
   world.want(gpu_spec("d", 3));

@@ -49,10 +49,13 @@ Survey::Survey(const Input& given, const fleet::Desired& wanted_now) : input(giv
     NodeView view = state.report->node;
     view.id = id;
     view.intent = std::max(view.intent, state.intent);
+    view.intent_reason = state.intent_reason;
     if (health_of(state, input.now) != NodeHealth::healthy) view.health = Health::lost;
     for (NodeDevice& device : view.devices) {
-      if (const auto said = state.devices.find(device.info.id); said != state.devices.end())
-        device.intent = std::max(device.intent, said->second);
+      const auto said = state.devices.find(device.info.id);
+      if (said == state.devices.end()) continue;
+      device.intent = std::max(device.intent, said->second.intent);
+      device.intent_reason = said->second.reason;
     }
     fleet.nodes.push_back(std::move(view));
   }

@@ -70,9 +70,11 @@ struct World {
     input.assigned = assigned;
     for (const auto& [id, report] : reports) {
       const auto intent = intents.find(id);
-      input.nodes[id] = {&report, heard.at(id), intent == intents.end() ? Intent::in_service : intent->second};
-      if (const auto devices = device_intents.find(id); devices != device_intents.end())
-        input.nodes[id].devices = devices->second;
+      input.nodes[id] = {unheard.contains(id) ? nullptr : &report, heard.at(id),
+                         intent == intents.end() ? Intent::in_service : intent->second};
+      if (const auto devices = device_intents.find(id); devices != device_intents.end()) {
+        for (const auto& [device, intent] : devices->second) input.nodes[id].devices[device].intent = intent;
+      }
     }
     input.memory = memory;
     input.next_generation = next_generation;
@@ -102,6 +104,7 @@ struct World {
     }
   }
   std::set<NodeId> silent;
+  std::set<NodeId> unheard;  // they have not reported to this server
   void silence(const std::string& node) { silent.insert(NodeId(node)); }
 
   // What the node of this incarnation says about it from now on.

@@ -108,13 +108,13 @@ class Trials {
     }
     for (const auto& [name, value] : spec_.node_selector)
       try_spec([&](DeploymentSpec& spec) { spec.node_selector.erase(name); },
-               "do not ask for nodes with " + name + "=" + value);
+               "remove " + name + "=" + value + " from node_selector");
     for (const auto& [name, value] : spec_.device_labels)
       try_spec([&](DeploymentSpec& spec) { spec.device_labels.erase(name); },
-               "do not ask for GPUs labelled " + name + "=" + value);
+               "remove " + name + "=" + value + " from device_labels");
     if (spec_.capability_min)
       try_spec([](DeploymentSpec& spec) { spec.capability_min.reset(); },
-               "do not ask for capability " + to_string(*spec_.capability_min));
+               "remove capability = \"" + to_string(*spec_.capability_min) + "\"");
     if (spec_.spread == Spread::one_per_node)
       try_spec([](DeploymentSpec& spec) { spec.spread = Spread::spread; },
                "let replicas share a node: spread = \"spread\"");

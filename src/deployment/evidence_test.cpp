@@ -59,14 +59,14 @@ TEST(Evidence, EveryChangeLetsItFit) {
   labelled.labels = {{"zone", "b"}};
   DeploymentSpec spec = gpu_spec("chat", 1, 1);
   spec.node_selector = {{"zone", "a"}};
-  EXPECT_EQ(changes_of(why_pending(spec, {{tainted, labelled}}, {}, {})), Lines{"do not ask for nodes with zone=a"});
+  EXPECT_EQ(changes_of(why_pending(spec, {{tainted, labelled}}, {}, {})), Lines{"remove zone=a from node_selector"});
   spec.node_selector.clear();
   spec.gpus = 2;
   EXPECT_EQ(changes_of(why_pending(spec, {{tainted, labelled}}, {}, {})),
             (Lines{"tolerate lab", "ask for 1 GPU instead of 2"}));
   spec.gpus = 1;
   spec.capability_min = Capability{10, 0};
-  EXPECT_EQ(changes_of(why_pending(spec, {{tainted, labelled}}, {}, {})), Lines{"do not ask for capability 10.0"});
+  EXPECT_EQ(changes_of(why_pending(spec, {{tainted, labelled}}, {}, {})), Lines{"remove capability = \"10.0\""});
 }
 
 TEST(Evidence, ReplicasThatFillTheFleetAskForANodeOrForFewerOfThem) {

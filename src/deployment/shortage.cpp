@@ -48,8 +48,18 @@ std::size_t stopped_at(const PlanJob& job, const PlannedNode& node, bool is_will
   return is_apart ? stages : apart;
 }
 
-// What keeps the first GPU of the node out at this stage: "a/gpu2: cordoned".
+// Why the node, or one of its GPUs, is out of service, as the operator said it: ": its fan is loud".
+std::string intent_reason(const NodeView& node, const DeviceId& gpu) {
+  const auto device =
+      std::find_if(node.devices.begin(), node.devices.end(), [&](const NodeDevice& one) { return one.info.id == gpu; });
+  const bool is_of_device = device != node.devices.end() && device->intent >= node.intent;
+  const std::string& reason = is_of_device ? device->intent_reason : node.intent_reason;
+  return reason.empty() ? "" : ": " + reason;
+}
+
+// What keeps the first GPU of the node out at this stage: "a/gpu2: cordoned". Labels and taints are those of the node.
 std::string example(const PlanJob& job, const PlannedNode& node, std::size_t stage) {
+  if (stage < serving) return {};
   for (std::size_t gpu = 0; gpu < node.gpus.size(); ++gpu) {
     if (stopped_at(job, node, gpu, true, true) != stage) continue;
     const std::string name = node.gpus[gpu].info->id.text() + ": ";
@@ -59,8 +69,10 @@ std::string example(const PlanJob& job, const PlannedNode& node, std::size_t sta
                                                   : node.gpus[gpu];
     Explanation explanation;
     choose(*job.policy, job.requirements, std::span(&view, 1), 0, &explanation);
-    const std::string& detail = explanation.candidates.front().detail;
-    if (!detail.empty()) return name + detail;
+    const Explanation::Candidate& candidate = explanation.candidates.front();
+    const bool is_intent = candidate.rejection == Rejection::not_in_service;
+    if (!candidate.detail.empty())
+      return name + candidate.detail + (is_intent ? intent_reason(*node.node, view.info->id) : "");
   }
   return {};
 }
@@ -81,17 +93,61 @@ Offers offers_of(const PlanJob& job, const PlannedFleet& planned, std::size_t po
   return offers;
 }
 
+std::string labels_text(const std::map<std::string, std::string>& labels) {
+  std::string text;
+  for (const auto& [name, value] : labels) text += (text.empty() ? "" : ", ") + name + "=" + value;
+  return text;
+}
+
+// Those of `wanted` that none of `all` has: there the obstacle is not who else uses them.
+template <class All, class LabelsOf>
+std::map<std::string, std::string> labels_of_none(const std::map<std::string, std::string>& wanted, const All& all,
+                                                  const LabelsOf& labels_of) {
+  std::map<std::string, std::string> none = wanted;
+  for (const auto& one : all) {
+    for (const auto& [name, value] : labels_of(one)) {
+      if (const auto found = none.find(name); found != none.end() && found->second == value) none.erase(found);
+    }
+  }
+  return none;
+}
+
+// "no node has the label zone=a"; empty: each label is there somewhere.
+std::string missing_label(const PlanJob& job, const PlannedFleet& planned) {
+  const auto none =
+      labels_of_none(job.spec->node_selector, planned.nodes, [](const PlannedNode& node) { return node.node->labels; });
+  if (none.empty()) return {};
+  return std::string("no node has the ") + (none.size() == 1 ? "label " : "labels ") + labels_text(none);
+}
+std::string missing_device_label(const PlanJob& job, const PlannedFleet& planned) {
+  std::map<std::string, std::string> none = job.spec->device_labels;
+  for (const PlannedNode& node : planned.nodes)
+    none = labels_of_none(none, node.gpus, [](const DeviceView& gpu) { return gpu.info->labels; });
+  if (none.empty()) return {};
+  return std::string("no GPU has the ") + (none.size() == 1 ? "label " : "labels ") + labels_text(none);
+}
+
+// The taints that keep the deployment off nodes with its labels.
+std::string taints_text(const PlanJob& job, const PlannedFleet& planned) {
+  std::set<std::string> taints;
+  for (const PlannedNode& node : planned.nodes) {
+    if (has_labels(*node.node, job.spec->node_selector))
+      taints.insert(node.node->taints.begin(), node.node->taints.end());
+  }
+  std::string text;
+  for (const std::string& taint : taints) {
+    if (!job.spec->tolerates.contains(taint)) text += (text.empty() ? "" : ", ") + taint;
+  }
+  return text;
+}
+
 // What a limit lets through, after "8 GPUs" or "3 nodes".
 std::string name_of(const PlanJob& job, std::size_t stage) {
   const DeploymentSpec& spec = *job.spec;
   const std::string bytes = spec.memory_bytes > 0 && !job.remote() ? bytes_text(spec.memory_bytes) : "";
   switch (stage) {
     case there: return job.on_gpus() ? "GPUs" : job.remote() ? "nodes that may call outside" : "nodes";
-    case labelled: {
-      std::string labels;
-      for (const auto& [name, value] : spec.node_selector) labels += (labels.empty() ? "" : ", ") + name + "=" + value;
-      return "on nodes with " + labels;
-    }
+    case labelled: return "on nodes with " + labels_text(spec.node_selector);
     case untainted: return "without a taint that is not tolerated";
     case serving: return "in service and healthy";
     case fit: {
@@ -122,6 +178,8 @@ std::string node_text(const PlanJob& job, const PlannedNode& node, const Offers&
     case apart: return "has a replica of it";
     default: break;
   }
+  if (!job.on_gpus() && stage == serving && node.node->intent != Intent::in_service)
+    return "is " + std::string(to_string(node.node->intent)) + intent_reason(*node.node, {});
   if (!job.on_gpus())
     return stage == serving ? "is not in service and healthy" : "has less than " + bytes_text(job.spec->memory_bytes);
   const std::string why = example(job, node, stage);
@@ -176,17 +234,20 @@ Reason shortage(const PlanJob& job, const PlannedFleet& planned) {
   const std::string bytes = spec.memory_bytes > 0 && !job.remote() ? bytes_text(spec.memory_bytes) : "";
   const std::string with_bytes = bytes.empty() ? needs : needs + " with " + bytes;
   const std::string memory = "no node has " + bytes + " of memory";
-  std::string labels;
-  for (const auto& [name, value] : spec.node_selector) labels += (labels.empty() ? "" : ", ") + name + "=" + value;
+  if (const std::string missing = stage == labelled ? missing_label(job, planned) : ""; !missing.empty())
+    return reason_of(ReasonKind::node_selector, missing);
 
   Reason reason;
   switch (stage) {
     case there: reason = reason_of(ReasonKind::not_enough_gpus, "no node has " + thing); break;
     case labelled:
-      reason = reason_of(ReasonKind::node_selector, "no node with the labels " + labels + " has " + thing);
+      reason = reason_of(ReasonKind::node_selector,
+                         "no node with the labels " + labels_text(spec.node_selector) + " has " + thing);
       break;
     case untainted:
-      reason = reason_of(ReasonKind::taint, "no node without a taint that is not tolerated has " + thing);
+      reason = reason_of(
+          ReasonKind::taint,
+          "no node has " + thing + " and only taints that are tolerated; not tolerated: " + taints_text(job, planned));
       break;
     case serving:
       reason =
@@ -194,6 +255,8 @@ Reason shortage(const PlanJob& job, const PlannedFleet& planned) {
                                                               : "no node with " + thing + " is in service and healthy");
       break;
     case fit:
+      if (const std::string missing = missing_device_label(job, planned); !missing.empty())
+        return reason_of(ReasonKind::unfit_gpus, missing);
       reason = job.on_gpus() ? reason_of(ReasonKind::unfit_gpus, "no node has " + thing + with_bytes)
                              : reason_of(ReasonKind::not_enough_memory, memory);
       break;

@@ -51,6 +51,44 @@ TEST(Shortage, TheNearestNodeIsNamedThoughItHasNone) {
             "no node has 1 GPU in service and healthy; the nearest, n, has 0 (n/gpu0: cordoned)");
 }
 
+TEST(Shortage, ALabelThatNothingHasIsTheObstacle) {
+  Fleet fleet{{gpu_node("a", 2), gpu_node("b", 1)}};
+  fleet.nodes[0].labels = {{"zone", "b"}, {"rack", "1"}};
+  fleet.nodes[0].taints = {"lab"};
+  device(fleet, 0).memory_bytes_used = 70 * gib;
+  DeploymentSpec spec = gpu_spec("d", 1);
+  spec.node_selector = {{"zone", "a"}};
+  EXPECT_EQ(reason_of(spec, fleet), "no node has the label zone=a");
+  spec.node_selector = {{"zone", "a"}, {"disk", "fast"}, {"rack", "1"}};
+  EXPECT_EQ(reason_of(spec, fleet), "no node has the labels disk=fast, zone=a");
+  // Each is there, and not with GPUs enough.
+  fleet.nodes[1].labels = {{"disk", "fast"}};
+  spec.node_selector = {{"rack", "1"}, {"disk", "fast"}};
+  EXPECT_EQ(reason_of(spec, fleet), "no node with the labels disk=fast, rack=1 has 1 GPU; the nearest, a, has 0");
+  spec.node_selector = {{"rack", "1"}};
+  EXPECT_EQ(reason_of(spec, fleet),
+            "no node has 1 GPU and only taints that are tolerated; not tolerated: lab; the nearest, a, has 0");
+  spec.tolerates = {"lab"};
+  spec.device_labels = {{"tier", "gold"}};
+  EXPECT_EQ(reason_of(spec, fleet), "no GPU has the label tier=gold");
+  device(fleet, 0).info.labels = {{"tier", "gold"}};
+  spec.gpus = 2;
+  EXPECT_EQ(reason_of(spec, fleet).find("no node has 2 GPUs labelled tier=gold; the nearest, a, has 1"), 0u)
+      << reason_of(spec, fleet);
+}
+
+TEST(Shortage, TheReasonOfACordonIsPartOfTheSentence) {
+  Fleet fleet{{gpu_node("n", 1)}};
+  device(fleet, 0).intent = Intent::cordoned;
+  device(fleet, 0).intent_reason = "its fan is loud";
+  EXPECT_EQ(reason_of(gpu_spec("d", 1), fleet),
+            "no node has 1 GPU in service and healthy; the nearest, n, has 0 (n/gpu0: cordoned: its fan is loud)");
+  fleet.nodes[0].intent = Intent::draining;
+  fleet.nodes[0].intent_reason = "new power supply";
+  EXPECT_EQ(reason_of(gpu_spec("d", 1), fleet),
+            "no node has 1 GPU in service and healthy; the nearest, n, has 0 (n/gpu0: draining: new power supply)");
+}
+
 TEST(Shortage, MemoryOfANodeIsSaidInOneSentence) {
   EXPECT_EQ(reason_of(cpu_spec("d", 1, 4096), {{gpu_node("a", 0)}}), "no node has 4.0 TiB of memory");
   const Plan made = plan(std::vector{cpu_spec("d", 1, 200), cpu_spec("e", 1, 100)}, {{gpu_node("a", 0)}});

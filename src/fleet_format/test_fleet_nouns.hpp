@@ -283,6 +283,7 @@ inline fleet::NodeRecord some_record(Random& random) {
                            some_word<Intent>(random, 3),
                            some_text(random),
                            some_text(random),
+                           some_text(random),
                            some_number(random),
                            {}};
   for (std::uint64_t left = random.below(3); left > 0; --left)

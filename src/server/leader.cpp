@@ -123,8 +123,8 @@ controller::Input Leader::input() const {
   for (const auto& [id, record] : state_.nodes) {
     const Heard* const last = heard(id);
     controller::NodeState& node = input.nodes[id];
-    node = {last ? &last->report : nullptr, last ? std::max(last->at, began_) : began_, record.intent};
-    for (const auto& [device, said] : record.devices) node.devices[device] = said.intent;
+    node = {last ? &last->report : nullptr, last ? std::max(last->at, began_) : began_, record.intent,
+            record.intent_reason, record.devices};
   }
   input.unreadable = state_.unreadable;
   input.memory = memory_;

@@ -87,7 +87,7 @@ class Leader {
   Result<void> remove(const DeploymentId& name, const std::string& actor);
   Result<void> rollout(const DeploymentId& name, RolloutAction action, const std::string& reason,
                        const std::string& actor);
-  Result<void> set_intent(const NodeId& node, Intent intent, const std::string& actor);
+  Result<void> set_intent(const NodeId& node, Intent intent, const std::string& actor, const std::string& reason = {});
   // The id of the device that has this id, or had it in earlier versions. Absent: as far as is known, the node has
   // none.
   std::optional<DeviceId> find_device(const NodeId& node, const DeviceId& name) const;

@@ -163,16 +163,19 @@ Result<void> Leader::rollout(const DeploymentId& name, RolloutAction action, con
   return commit(std::move(change), {event(EventKind::rollout, actor, name.text(), std::move(text))});
 }
 
-Result<void> Leader::set_intent(const NodeId& node, Intent intent, const std::string& actor) {
+Result<void> Leader::set_intent(const NodeId& node, Intent intent, const std::string& actor,
+                                const std::string& reason) {
   const auto found = state_.nodes.find(node);
   if (found == state_.nodes.end()) return no_node(node);
   store::Change change = change_of(state_);
   fleet::NodeRecord record = found->second;
   record.intent = intent;
   record.intent_by = actor;
+  record.intent_reason = intent == Intent::in_service ? "" : reason;
   change.nodes[node] = std::move(record);
   return commit(std::move(change),
-                {event(EventKind::intent, actor, "node/" + node.text(), node.text() + " is " + intent_words(intent))});
+                {event(EventKind::intent, actor, "node/" + node.text(),
+                       node.text() + " is " + intent_words(intent) + (reason.empty() ? "" : ": " + reason))});
 }
 
 std::optional<DeviceId> Leader::find_device(const NodeId& node, const DeviceId& name) const {

@@ -129,6 +129,22 @@ bool takes_work(const fleet::ReportedDevice& device, const fleet::NodeRecord& re
 
 namespace {
 
+void put_intent(json::object& out, const fleet::DeviceIntent& intent) {
+  out["intent"] = to_string(intent.intent);
+  if (!intent.by.empty()) out["intent_by"] = intent.by;
+  if (!intent.reason.empty()) out["intent_reason"] = intent.reason;
+}
+
+// What to do about a device that is lost; empty: nothing is known. The driver takes a PCI address as well as the UUID,
+// which displays shorten.
+std::string advice_for(const fleet::ReportedDevice& device) {
+  if (device.health != Health::lost) return {};
+  if (device.info.backend != "cuda") return "see the kernel log of its node: sudo dmesg | tail";
+  return "stop what uses it and run nvidia-smi --gpu-reset" +
+         (device.info.pci_address ? " -i " + *device.info.pci_address : std::string()) +
+         " on its node, or reboot the node; it is used again once it is healthy";
+}
+
 json::object device_view(const fleet::ReportedDevice& device, const fleet::NodeRecord& record) {
   json::object out = format::to_json(device);
   if (!is_measured(device)) {
@@ -138,16 +154,16 @@ json::object device_view(const fleet::ReportedDevice& device, const fleet::NodeR
                                "clock_mhz", "memory_clock_mhz", "throttle_reasons", "processes"})
       out.erase(figure);
   }
+  if (const std::string advice = advice_for(device); !advice.empty()) out["advice"] = advice;
   if (const fleet::DeviceIntent* const said = operators_intent(device, record)) {
-    out["intent"] = to_string(said->intent);
-    out["intent_by"] = said->by;
-    if (!said->reason.empty()) out["intent_reason"] = said->reason;
+    put_intent(out, *said);
     out.erase("intent_age_ms");
   }
   return out;
 }
 
-// Memory that is free is that which new work could have: of devices that take new work, without what is promised.
+// Counts of GPUs, and of all devices. Memory that is free is that which new work could have: of GPUs that take new
+// work, without what is promised.
 struct DeviceCounts {
   std::uint64_t total = 0, gpus = 0, free = 0, in_use = 0, unavailable = 0, bytes_total = 0, bytes_free = 0;
   json::array unhealthy, cordoned;
@@ -160,26 +176,25 @@ DeviceCounts count_devices(const Leader& leader) {
     for (const fleet::ReportedDevice& device : known->report.devices) {
       const bool is_usable = takes_work(device, record);
       ++counts.total;
-      ++(!is_usable ? counts.unavailable : !device.holders.empty() ? counts.in_use : counts.free);
       if (device.is_accelerator()) {
+        ++(!is_usable ? counts.unavailable : !device.holders.empty() ? counts.in_use : counts.free);
         const std::uint64_t total = device.info.memory_bytes_total.value_or(0);
         const std::uint64_t free = std::min(device.memory_bytes_free.value_or(0), total);
         ++counts.gpus;
         counts.bytes_total += total;
         if (is_usable) counts.bytes_free += free - std::min(free, device.memory_bytes_promised.value_or(0));
       }
-      // By a user of that machine: what operators of the fleet have set is shown with its nodes.
-      if (device.intent > Intent::in_service) {
-        json::object& out =
-            counts.cordoned
-                .emplace_back(json::object{
-                    {"node", id.text()}, {"device", device.info.id.text()}, {"intent", to_string(device.intent)}})
-                .as_object();
-        if (!device.intent_by.empty()) out["intent_by"] = device.intent_by;
+      const fleet::DeviceIntent* const said = operators_intent(device, record);
+      const fleet::DeviceIntent intent = said ? *said : fleet::DeviceIntent{device.intent, device.intent_by, ""};
+      if (intent.intent > Intent::in_service) {
+        counts.cordoned.push_back(json::object{{"node", id.text()}, {"device", device.info.id.text()}});
+        put_intent(counts.cordoned.back().as_object(), intent);
       }
-      if (device.health != Health::healthy)
-        counts.unhealthy.push_back(
-            json::object{{"node", id.text()}, {"device", device.info.id.text()}, {"health", to_string(device.health)}});
+      if (device.health == Health::healthy) continue;
+      json::object unhealthy{
+          {"node", id.text()}, {"device", device.info.id.text()}, {"health", to_string(device.health)}};
+      if (const std::string advice = advice_for(device); !advice.empty()) unhealthy["advice"] = advice;
+      counts.unhealthy.push_back(std::move(unhealthy));
     }
   }
   return counts;
@@ -190,13 +205,17 @@ DeviceCounts count_devices(const Leader& leader) {
 json::object status_view(const Leader& leader, const std::string& version, std::uint64_t started_ms) {
   const store::State& state = leader.state();
   std::uint64_t healthy = 0, suspect = 0, lost = 0, cordoned = 0, ignoring = 0;
+  json::array cordoned_nodes;
   for (const auto& [id, record] : state.nodes) {
     const controller::NodeHealth health = leader.health(id);
     ++(leader.is_ignored_by(id)                    ? ignoring
        : health == controller::NodeHealth::healthy ? healthy
        : health == controller::NodeHealth::suspect ? suspect
                                                    : lost);
-    cordoned += record.intent != Intent::in_service;
+    if (record.intent == Intent::in_service) continue;
+    ++cordoned;
+    cordoned_nodes.push_back(json::object{{"node", id.text()}});
+    put_intent(cordoned_nodes.back().as_object(), {record.intent, record.intent_by, record.intent_reason});
   }
   DeviceCounts devices = count_devices(leader);
   json::array deployments;
@@ -227,6 +246,7 @@ json::object status_view(const Leader& leader, const std::string& version, std::
                      {"memory_bytes_total", devices.bytes_total},
                      {"memory_bytes_free", devices.bytes_free}}},
                    {"unhealthy_devices", std::move(devices.unhealthy)},
+                   {"cordoned_nodes", std::move(cordoned_nodes)},
                    {"cordoned_devices", std::move(devices.cordoned)},
                    {"deployments", std::move(deployments)},
                    {"pending", pending_view(leader)}};
@@ -240,11 +260,9 @@ json::object status_view(const Leader& leader, const std::string& version, std::
 
 json::object node_view(const Leader& leader, const fleet::NodeRecord& record) {
   const Heard* const known = leader.known(record.id);
-  json::object out{{"name", record.id.text()},
-                   {"health", to_string(leader.health(record.id))},
-                   {"intent", to_string(record.intent)},
-                   {"joined_at_ms", record.joined_ms}};
-  if (!record.intent_by.empty()) out["intent_by"] = record.intent_by;
+  json::object out{
+      {"name", record.id.text()}, {"health", to_string(leader.health(record.id))}, {"joined_at_ms", record.joined_ms}};
+  put_intent(out, {record.intent, record.intent_by, record.intent_reason});
   if (const auto age = leader.report_age(record.id)) out["last_report_age_s"] = seconds(*age);
   if (const std::string problem = leader.node_problem(record.id); !problem.empty()) out["problem"] = problem;
   if (const std::string address = leader.address_of(record.id); !address.empty()) out["address"] = address;

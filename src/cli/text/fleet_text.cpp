@@ -167,12 +167,16 @@ std::string device_table(const Fields& node, const Style& style) {
 }
 
 std::string unhealthy_line(const std::string& node, const std::string& device, const Fields& row, const Style& style) {
-  return paragraph("! " + node + "  ", device + " is " + row.word("health"), style);
-}
-std::string intent_line(const std::string& node, const std::string& device, const Fields& row, const Style& style) {
   return paragraph("! " + node + "  ",
-                   device + " is " + row.word("intent") + (row.has("intent_by") ? " by " + row.text("intent_by") : ""),
-                   style);
+                   device + " is " + row.word("health") + (row.has("advice") ? "; " + row.text("advice") : ""), style);
+}
+std::string intent_words(const Fields& row) {
+  return row.word("intent") + (row.has("intent_by") ? " by " + row.text("intent_by") : "") +
+         (row.has("intent_reason") ? ": " + row.text("intent_reason") : "");
+}
+// `device`: empty: the node itself.
+std::string intent_line(const std::string& node, const std::string& device, const Fields& row, const Style& style) {
+  return paragraph("! " + node + "  ", (device.empty() ? "" : device + " ") + "is " + intent_words(row), style);
 }
 // For each device that is not healthy or not in service. The devices of a lost node are not listed.
 std::string unhealthy_text(const Fields& node, const Style& style) {
@@ -185,6 +189,9 @@ std::string unhealthy_text(const Fields& node, const Style& style) {
       text += intent_line(node.text("name"), device.text("id"), device, style);
   }
   return text;
+}
+std::string cordoned_text(const Fields& node, const Style& style) {
+  return node.has("intent_reason") ? intent_line(node.text("name"), "", node, style) : std::string();
 }
 
 std::string problem_text(const Fields& node, const Style& style) {
@@ -228,15 +235,15 @@ std::string status_text(const json::object& answer, const Style& style) {
                                                           {"ignoring", "ignoring this server"},
                                                           {"cordoned", "cordoned or draining"}}),
                     style);
-  text += paragraph(
-      "devices  ",
-      devices.count("total") +
-          counts(devices,
-                 {{"gpus", "of them GPUs"}, {"free", "free"}, {"in_use", "in use"}, {"unavailable", "unavailable"}}) +
-          (devices.number("memory_bytes_total").value_or(0) > 0
-               ? "; " + share_text(devices, "memory_bytes_free", "memory_bytes_total") + " free"
-               : ""),
-      style);
+  const double gpus = devices.number("gpus").value_or(0), others = devices.number("total").value_or(0) - gpus;
+  text += paragraph("GPUs     ",
+                    (gpus > 0 ? devices.count("gpus") : "none") +
+                        counts(devices, {{"free", "free"}, {"in_use", "in use"}, {"unavailable", "unavailable"}}) +
+                        (devices.number("memory_bytes_total").value_or(0) > 0
+                             ? "; " + share_text(devices, "memory_bytes_free", "memory_bytes_total") + " free"
+                             : "") +
+                        (others > 0 ? "; " + counted(static_cast<std::size_t>(others), "other device") : ""),
+                    style);
   if (all.has("problem"))
     text += "\n" + paragraph("! ",
                              "the server cannot decide anything now, and this state may be out of date: " +
@@ -250,6 +257,10 @@ std::string status_text(const json::object& answer, const Style& style) {
   for (const json::value& value : all.list("unhealthy_devices")) {
     const Fields device(value);
     if (++unhealthy <= shown_max) text += unhealthy_line(device.text("node"), device.text("device"), device, style);
+  }
+  for (const json::value& value : all.list("cordoned_nodes")) {
+    const Fields row(value);
+    if (++unhealthy <= shown_max) text += intent_line(row.text("node"), "", row, style);
   }
   for (const json::value& value : all.list("cordoned_devices")) {
     const Fields device(value);
@@ -285,7 +296,8 @@ std::string nodes_text(const json::object& answer, const Style& style) {
   };
   std::string unhealthy;
   for (const json::value& node : nodes)
-    unhealthy += problem_text(Fields(node), style) + unhealthy_text(Fields(node), style);
+    unhealthy +=
+        problem_text(Fields(node), style) + cordoned_text(Fields(node), style) + unhealthy_text(Fields(node), style);
   return table_text(nodes,
                     {{"NODE", text_cell("name"), 8},
                      {"HEALTH", state_cell("health", style)},
@@ -302,10 +314,10 @@ std::string nodes_text(const json::object& answer, const Style& style) {
 
 std::string node_text(const json::object& answer, const Style& style) {
   const Fields node = Fields(answer).in("node");
-  std::string text =
-      node.text("name") + ": " + state_cell("health", style)(node) + ", " + state_cell("intent", style)(node) +
-      (node.raw("intent") != "in_service" && node.has("intent_by") ? " by " + node.text("intent_by") : "") +
-      "; last report " + (node.has("last_report_age_s") ? node.age("last_report_age_s") + " ago" : "-") + "\n";
+  std::string text = node.text("name") + ": " + state_cell("health", style)(node) + ", " +
+                     (node.raw("intent") == "in_service" ? state_cell("intent", style)(node) : intent_words(node)) +
+                     "; last report " + (node.has("last_report_age_s") ? node.age("last_report_age_s") + " ago" : "-") +
+                     "\n";
   text += "berth " + node.text("version") + ", " + node.count("cpus") + " CPUs, " + node.bytes("memory_bytes") +
           " of memory" + (node.is("egress") ? ", may call providers outside" : "") + "\n";
   if (const std::string labels = pairs_text(node.in("labels").object()); !labels.empty())

@@ -41,7 +41,7 @@ TEST(FleetText, StatusIsOneScreenWithWhatIsPendingFirst) {
   EXPECT_EQ(status_text(read(status), {}),
             "my-cluster, version 42; server box-1, berth 0.9.0, up 0 s\n"
             "nodes    3: 2 healthy, 1 lost, 1 cordoned or draining\n"
-            "devices  17: 16 of them GPUs, 9 free, 6 in use, 1 unavailable; 1.3 TiB of 2.2 TiB free\n"
+            "GPUs     16: 9 free, 6 in use, 1 unavailable; 1.3 TiB of 2.2 TiB free; 1 other device\n"
             "\n"
             "! chat/2  pending: no node has 2 GPUs free; gpu-1 has 1\n"
             "  would fit: put gpu-2 back in service: berth uncordon node/gpu-2\n"
@@ -121,6 +121,8 @@ TEST(FleetText, ALostDeviceIsNamedAndShowsNoMeasurements) {
   EXPECT_NE(text.find("! gpu-1  GPU-ea3b8f50 is lost\n"), std::string::npos) << text;
   EXPECT_EQ(text.find("140.4 GiB"), std::string::npos) << text;
   EXPECT_EQ(text.find("54 C"), std::string::npos) << text;
+  device["advice"] = "reset it";
+  EXPECT_NE(node_text(answer, {}).find("! gpu-1  GPU-ea3b8f50 is lost; reset it\n"), std::string::npos);
   // `berth drain node/gpu-1/ID` needs it whole.
   EXPECT_NE(text.find("GPU-5b1c0000 "), std::string::npos) << text;
   json::object all = read(status);
@@ -152,6 +154,28 @@ TEST(FleetText, TheUserWhoTookADeviceOutOfServiceIsNamed) {
   all["cordoned_devices"] = json::parse(
       R"([{"node":"gpu-1","device":"GPU-5b1c0000-1111-2222-3333-444444444444","intent":"cordoned","intent_by":"ann"}])");
   EXPECT_NE(status_text(all, {}).find("\n" + line), std::string::npos) << status_text(all, {});
+}
+
+TEST(FleetText, TheReasonOfACordonIsShownWithIt) {
+  json::object answer = read(R"({"schema":1,"node":)" + node + R"(,"nodes":[)" + node + "]}");
+  json::object& cordoned = answer["node"].get_object();
+  cordoned["intent"] = "cordoned";
+  cordoned["intent_by"] = "user:ann";
+  cordoned["intent_reason"] = "new power supply";
+  json::object& device = cordoned["devices"].get_array()[1].get_object();
+  device["intent_by"] = "user:bob";
+  device["intent_reason"] = "its fan is loud";
+  answer["nodes"].get_array()[0] = answer["node"];
+  const std::string of_node = "is cordoned by user:ann: new power supply\n",
+                    of_device = "! gpu-1  GPU-5b1c0000 is cordoned by user:bob: its fan is loud\n";
+  EXPECT_NE(nodes_text(answer, {}).find("! gpu-1  " + of_node), std::string::npos) << nodes_text(answer, {});
+  EXPECT_NE(nodes_text(answer, {}).find(of_device), std::string::npos) << nodes_text(answer, {});
+  EXPECT_NE(node_text(answer, {}).find("cordoned by user:ann: new power supply; last report"), std::string::npos)
+      << node_text(answer, {});
+  json::object all = read(status);
+  all["cordoned_nodes"] = json::parse(
+      R"([{"node":"gpu-1","intent":"cordoned","intent_by":"user:ann","intent_reason":"new power supply"}])");
+  EXPECT_NE(status_text(all, {}).find("\n! gpu-1  " + of_node), std::string::npos) << status_text(all, {});
 }
 
 TEST(FleetText, APauseIsSaidOnce) {
