@@ -51,7 +51,7 @@ struct LargeFleet {
       wanted.spec.replicas = 4;
       wanted.spec.gpus = 1;
       if (d % 2 == 0) {  // half of them share: 2,000 replicas do not fit on 1,600 GPUs otherwise
-        wanted.spec.sharing = Sharing::memory;
+        wanted.spec.exclusive = false;
         wanted.spec.memory_bytes = 20 * gib;
         wanted.spec.spread = Spread::pack;
       }

@@ -37,7 +37,7 @@ class Display(Machine):
         plans = []
         for gpus in (5, 8):  # one that fits, with a long list of devices, and one that does not
             plans.append(self.folder / f"{gpus}.toml")
-            plans[-1].write_text(f'[cluster]\nname = "lab"\n[[deployment]]\nname = "chat"\nmodel = "llama-70b"\nsharing = "memory"\n'
+            plans[-1].write_text(f'[cluster]\nname = "lab"\n[[deployment]]\nname = "chat"\nmodel = "llama-70b"\n'
                                  f'gpus = {gpus}\nmemory = "3GiB"\n')
         clip = self.folder / "clip.y4m"
         clip.write_bytes(b"YUV4MPEG2 W32 H18 F25:1 Cmono\n" + 8 * (b"FRAME\n" + bytes(32 * 18)))
@@ -311,7 +311,7 @@ class Messages(Machine):
     def test_a_replica_with_one_device_has_no_memory_each(self):
         project = self.folder / "berth.toml"
         for gpus, words in ((1, "3.0 GiB\n"), (2, "3.0 GiB each\n")):
-            project.write_text('[cluster]\nname = "lab"\n[[deployment]]\nname = "embed"\nmodel = "bge-m3.onnx"\nsharing = "memory"\n'
+            project.write_text('[cluster]\nname = "lab"\n[[deployment]]\nname = "embed"\nmodel = "bge-m3.onnx"\n'
                                f'gpus = {gpus}\nmemory = "3GiB"\n')
             self.assertIn(words, self.berth("plan", str(project)).stdout)
 

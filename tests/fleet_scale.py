@@ -93,7 +93,7 @@ class Scale(Fleet):
         deployments = NODES * 5 // 2
         self.until_so(lambda status: all(node.number > 1 for node in self.fakes), 60)
         spec = {"replicas": 4, "gpus": 1, "command": ["/bin/sleep", "1000"]}
-        shared = {"sharing": "memory", "memory": "20G", "spread": "pack"}
+        shared = {"memory": "20G", "spread": "pack"}
         project = self.write_project(*({"name": f"service-{1000 + d}", **spec, **(shared if d % 2 == 0 else {})} for d in range(deployments)))
         before = self.cpu_s()
         begin = time.monotonic()

@@ -114,7 +114,7 @@ class Killed(Fleet):
 
     def test_what_is_left_without_a_supervisor_is_ended(self):
         a, = self.add_nodes("a")
-        stubborn = {"name": "stub", "gpus": 1, "memory": "1GiB", "sharing": "memory", "stop_grace": "2s",
+        stubborn = {"name": "stub", "gpus": 1, "memory": "1GiB", "stop_grace": "2s",
                     "command": ["bash", "-c", "trap '' TERM; while :; do sleep 0.1; done"]}
         parent = {**stubborn, "name": "parent", "command": ["bash", "-c", "setsid sleep 786 & exec sleep 787"]}
         self.apply(stubborn, parent)
@@ -297,10 +297,10 @@ class SharedLedger(Fleet):
         wrong, stop = self.watch_ledgers(80 * GIB)
         # Taken a moment before the server decides, which does not know it yet: the ledger decides.
         person = self.hold_on(a, "--mem", "60G", "--exclusive")
-        self.apply(self.web(memory="40GiB"))
+        self.apply(self.web(memory="40GiB", exclusive=True))
         self.assertEqual(self.until_ready("web", 1)[0]["node"], "b")
         # No room for another, until the person ends.
-        answer = self.command("apply", self.write_project(self.web(memory="40GiB", replicas=2, on_shortage="best_effort")))
+        answer = self.command("apply", self.write_project(self.web(memory="40GiB", exclusive=True, replicas=2, on_shortage="best_effort")))
         pending = self.until(lambda: self.get("status")["pending"], self.situation)
         self.assertEqual((pending[0]["deployment"], pending[0]["replicas"]), ("web", [1]))
         self.until(lambda: any(job["node"] == "a" and job["kind"] == "lease" for job in self.get("jobs")["jobs"]), self.situation)
@@ -314,7 +314,7 @@ class SharedLedger(Fleet):
         self.assertEqual(self.command("delete", "web").returncode, 0)
         self.until(lambda: not self.get("replicas")["replicas"], self.situation)
         person = self.hold_on(a, "--mem", "30G")
-        self.apply(self.web("small", sharing="memory", memory="20GiB", replicas=8, on_shortage="best_effort"), wait=False, status=None)
+        self.apply(self.web("small", memory="20GiB", replicas=8, on_shortage="best_effort"), wait=False, status=None)
         self.until(lambda: (one := self.get("deployments/small")["deployment"])["ready"] == 6 and one["state"] == "degraded", self.situation)
         person.communicate("")
         self.until(lambda: self.get("deployments/small")["deployment"]["ready"] == 8, self.situation)
@@ -389,7 +389,7 @@ class Api(Fleet):
         a, = self.add_nodes("a")
         # One with every setting there is, which is only wanted and not run, and one that no node may run.
         rich = self.web("rich", replicas=0, model="llama", runtime="vllm", memory="1GiB", capability="8.0", node_selector={"a": "b"}, device_labels={"c": "d"},
-                        tolerates=["e"], sharing="memory", spread="pack", policy="best_fit", priority="high", on_shortage="best_effort", idempotent=True,
+                        tolerates=["e"], exclusive=False, spread="pack", policy="best_fit", priority="high", on_shortage="best_effort", idempotent=True,
                         serving={"max_concurrent": 2, "host": "rich.example.org", "path": "/rich", "open": True, "queue_timeout": "1s", "queue_max": 2, "first_byte_timeout": "5s", "idle_timeout": "1m", "policy": "spread", "key": "json:user", "affinity": "strict", "on_capacity_exhausted": "fallback", "fallback": "web"}, environment={"A": "b"}, secrets={"B": "env:B"}, user="nobody", folder="/", host_memory="1GiB",
                         cpus=0.5, rollout={"surge": 2}, single=True, stop_after="20s", replace_after="60s", ready_within="1m", unready_within="2m",
                         liveness={"tcp": True, "port": 9, "timeout": "1s", "failures": 9})

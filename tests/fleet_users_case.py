@@ -61,7 +61,7 @@ class UsersCase(Fleet):
         return node
 
     def serve_as(self, name, user=None, **more):
-        return {"name": name, "gpus": 1, "memory": "1GiB", "sharing": "memory", "command": [f"{self.tools}/serve", name], **({"user": user} if user else {}),
+        return {"name": name, "gpus": 1, "memory": "1GiB", "command": [f"{self.tools}/serve", name], **({"user": user} if user else {}),
                 **more}
 
     def said(self, name):

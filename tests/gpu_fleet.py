@@ -62,7 +62,6 @@ name = "gpu"
 name = "torch"
 gpus = 1
 memory = "4G"
-sharing = "memory"
 replicas = 2
 command = [{json.dumps(python)}, {json.dumps(str(SERVER))}, "{{port}}"]
 environment = {{ NAME = "{name}" }}

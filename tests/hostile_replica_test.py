@@ -97,7 +97,7 @@ class HostileReplica(UsersCase):
         self.rules.write_text('users = ["svc"]\n')
 
     def replica(self, name, user=None, script="exec sleep 600", **more):
-        return {"name": name, "gpus": 1, "memory": "1GiB", "sharing": "memory", "command": ["/bin/sh", "-c", script], "stop_grace": f"{self.stop_grace_s}s",
+        return {"name": name, "gpus": 1, "memory": "1GiB", "command": ["/bin/sh", "-c", script], "stop_grace": f"{self.stop_grace_s}s",
                 **({"user": user} if user else {}), **more}
 
     def spawn(self, uid, *command, **more):

@@ -114,7 +114,7 @@ class Run(Machine):
             answer = self.berth("plan", str(project), "--json")
             return answer.returncode, [device for a in json.loads(answer.stdout)["assignments"] for device in a["devices"]]
 
-        shared = 'memory = "30G"\nsharing = "memory"\n'
+        shared = 'memory = "30G"\n'
         self.assertEqual(plan(2), (0, self.gpus()))
         alone = self.hold()
         free = [gpu for gpu in self.gpus() if gpu not in alone.devices]

@@ -101,9 +101,6 @@ class KeyRef {
   std::string text_;
 };
 
-// exclusive: the replica has its GPUs to itself. memory: it shares them with
-// others, each within its own bytes.
-enum class Sharing : std::uint8_t { exclusive, memory };
 // Over the nodes. spread: as few replicas of the deployment on one node as
 // possible. pack: fill a node before the next one. one_per_node: spread, and two
 // replicas never share a node.
@@ -118,7 +115,6 @@ enum class Affinity : std::uint8_t { bounded_load, strict };
 // How gateways reach a replica. relay: through the relay of its node, which needs no open port. direct: at a port of
 // its node.
 enum class Reach : std::uint8_t { relay, direct };
-std::string_view to_string(Sharing sharing) noexcept;
 std::string_view to_string(Spread spread) noexcept;
 std::string_view to_string(OnShortage on_shortage) noexcept;
 std::string_view to_string(OnCapacityExhausted on_capacity_exhausted) noexcept;
@@ -185,7 +181,9 @@ struct DeploymentSpec {
   std::map<std::string, std::string> node_selector;  // labels a node must have
   std::map<std::string, std::string> device_labels;  // labels a GPU must have
   std::set<std::string> tolerates;                   // taints of nodes that do not matter
-  Sharing sharing = Sharing::exclusive;
+  // A replica has its GPUs to itself; false: it shares them with others, each within its own bytes. In a project file a
+  // deployment that states `memory` shares unless it says otherwise.
+  bool exclusive = true;
   Spread spread = Spread::spread;
   // How GPUs of a node are ranked; absent: best_fit for exclusive GPUs and when
   // packing, spread otherwise.

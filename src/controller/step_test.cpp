@@ -369,7 +369,7 @@ TEST(ControllerStep, AGenerationThatWasNeverGivenOutUsesUpNoNumbers) {
 TEST(ControllerStep, MemoryOfOthersThatGrowsMovesNothing) {
   World world({gpu_node("a", 1), gpu_node("b", 1)});
   DeploymentSpec spec = gpu_spec("d", 1);
-  spec.sharing = Sharing::memory;
+  spec.exclusive = false;
   spec.memory_bytes = 40 * gib;
   world.want(spec);
   world.settle();

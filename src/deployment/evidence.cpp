@@ -118,9 +118,9 @@ class Trials {
     if (spec_.spread == Spread::one_per_node)
       try_spec([](DeploymentSpec& spec) { spec.spread = Spread::spread; },
                "let replicas share a node: spread = \"spread\"");
-    if (spec_.sharing == Sharing::exclusive && spec_.memory_bytes > 0 && spec_.gpus_per_replica() > 0)
-      try_spec([](DeploymentSpec& spec) { spec.sharing = Sharing::memory; },
-               "share GPUs with other replicas: sharing = \"memory\"");
+    if (spec_.exclusive && spec_.memory_bytes > 0 && spec_.gpus_per_replica() > 0)
+      try_spec([](DeploymentSpec& spec) { spec.exclusive = false; },
+               "remove exclusive = true, to share GPUs with other replicas");
   }
 
   void ask_for_fewer_bytes() {

@@ -38,7 +38,7 @@ TEST(Evidence, FunnelNodesAndChangesOfAPairThatFitsNowhere) {
   a.devices[2].memory_bytes_used = 60 * gib;
   b.intent = Intent::draining;
   DeploymentSpec spec = gpu_spec("chat", 1, 2);
-  spec.sharing = Sharing::memory;
+  spec.exclusive = false;
   spec.memory_bytes = 70 * gib;
   const Evidence evidence = why_pending(spec, {{a, b, c}}, {}, {});
   EXPECT_EQ(funnel_of(evidence),

@@ -70,7 +70,7 @@ DeploymentSpec some_spec(Random& random, std::size_t number) {
                         : kind == 1 ? cpu_spec(name, replicas, random.below(20))
                                     : gpu_spec(name, replicas, static_cast<std::uint32_t>(random.below(4)));
   if (kind > 1) spec.memory_bytes = gib * random.below(40);
-  if (kind > 3) spec.sharing = Sharing::memory;
+  if (kind > 3) spec.exclusive = false;
   spec.spread = static_cast<Spread>(random.below(3));
   spec.on_shortage = static_cast<OnShortage>(random.below(2));
   spec.priority = static_cast<Priority>(random.below(3));

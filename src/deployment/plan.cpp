@@ -55,7 +55,7 @@ PlanJob job_for(const DeploymentSpec& spec, const PlannedFleet& planned, const E
   job.spec = &spec;
   job.transport = spec.transport();
   job.want = spec.gpus_per_replica();
-  job.exclusive = job.on_gpus() && spec.sharing == Sharing::exclusive;
+  job.exclusive = job.on_gpus() && spec.exclusive;
   job.requirements.capability_min = spec.capability_min;
   job.requirements.labels = spec.device_labels;
   job.requirements.priority = spec.priority;

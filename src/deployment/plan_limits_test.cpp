@@ -44,7 +44,7 @@ TEST(PlanLimits, WhatIsOccupiedIsGivenToNoOtherAndIsInNoPlan) {
 TEST(PlanLimits, OccupiedBytesAreNotPromisedAgain) {
   const Fleet fleet{{gpu_node("a", 1, 80)}};
   DeploymentSpec spec = gpu_spec("d", 1);
-  spec.sharing = Sharing::memory;
+  spec.exclusive = false;
   spec.memory_bytes = 50 * gib;
   const std::vector small{on("old", 0, "a", "a/gpu0", false, 30 * gib)};
   EXPECT_EQ(places(berth::plan(std::vector{spec}, fleet, {}, {}, {{}, small, {}})), Words{"a/gpu0"});

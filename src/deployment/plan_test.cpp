@@ -246,7 +246,7 @@ TEST(Deployment, PoliciesOfLoadAndShareSpreadReplicasThatShareGpus) {
   const Fleet fleet{{gpu_node("n", 4)}};
   for (const char* policy : {"least_loaded", "weighted_capacity", "round_robin", "spread"}) {
     DeploymentSpec spec = gpu_spec("d", 4);
-    spec.sharing = Sharing::memory;
+    spec.exclusive = false;
     spec.memory_bytes = 10 * gib;
     spec.policy = policy;
     EXPECT_EQ(sorted(places(plan_one(spec, fleet))), (Words{"n/gpu0", "n/gpu1", "n/gpu2", "n/gpu3"})) << policy;
@@ -254,7 +254,7 @@ TEST(Deployment, PoliciesOfLoadAndShareSpreadReplicasThatShareGpus) {
   Fleet held = fleet;
   for (std::size_t gpu = 0; gpu < 3; ++gpu) held.nodes[0].devices[gpu].holders = 1;
   DeploymentSpec one = gpu_spec("d", 1);
-  one.sharing = Sharing::memory;
+  one.exclusive = false;
   one.memory_bytes = 10 * gib;
   for (const char* policy : {"least_loaded", "weighted_capacity"}) {
     one.policy = policy;
@@ -391,7 +391,7 @@ TEST(Deployment, S1_F14_EveryReasonCarriesASentence) {
 TEST(Deployment, X_F2_PlacementSeesWhatThePlanHasGivenOut) {
   // The second replica is chosen by a policy that sees the first one's bytes.
   DeploymentSpec spec = gpu_spec("d", 4);
-  spec.sharing = Sharing::memory;
+  spec.exclusive = false;
   spec.memory_bytes = 30 * gib;
   const Fleet fleet{{gpu_node("n", 2)}};
   EXPECT_EQ(places(plan_one(spec, fleet)), (Words{"n/gpu0", "n/gpu1", "n/gpu0", "n/gpu1"}));
@@ -403,7 +403,7 @@ TEST(Deployment, X_F2_PlacementSeesWhatThePlanHasGivenOut) {
 
 TEST(Deployment, SharedAndExclusiveReplicasNeverMeet) {
   DeploymentSpec shared = gpu_spec("shared", 2);
-  shared.sharing = Sharing::memory;
+  shared.exclusive = false;
   shared.memory_bytes = 10 * gib;
   shared.spread = Spread::pack;
   const std::vector specs{shared, gpu_spec("whole", 1)};

@@ -97,6 +97,7 @@ Result<Project> read_project(std::string_view text, std::string_view filename) {
     tables.push_back(deployment::table_of<DeploymentSpec>(reading, *source, "[[deployment]]"));
     DeploymentSpec& spec =
         project.deployments.emplace_back(deployment::read_noun<DeploymentSpec>(tables.back(), "deployment"));
+    if (spec.gpus_per_replica() > 0 && spec.memory_bytes > 0 && !tables.back().has("exclusive")) spec.exclusive = false;
     if (spec.readiness && !tables.back().has("unready_within")) spec.unready_within = unready_within_in_files;
   }
   if (!reading.failed()) {

@@ -34,7 +34,7 @@ TEST(ProjectFile, DefaultsAreThoseOfTheSpec) {
   EXPECT_EQ(spec.replicas, 1u);
   EXPECT_EQ(spec.gpus, std::nullopt);
   EXPECT_EQ(spec.gpus_per_replica(), 1u);
-  EXPECT_EQ(spec.sharing, Sharing::exclusive);
+  EXPECT_TRUE(spec.exclusive);
   EXPECT_EQ(spec.on_shortage, OnShortage::all);
   EXPECT_FALSE(spec.idempotent);
   EXPECT_EQ(spec.serving, Serving{});
@@ -52,7 +52,7 @@ capability = "8.9"
 node_selector = { zone = "a" }
 device_labels = { nvlink = "yes" }
 tolerates = ["spot"]
-sharing = "memory"
+exclusive = false
 spread = "one_per_node"
 policy = "least_loaded"
 priority = "high"
@@ -83,7 +83,7 @@ nodes = ["x", "y"]
   EXPECT_EQ(spec.node_selector.at("zone"), "a");
   EXPECT_EQ(spec.device_labels.at("nvlink"), "yes");
   EXPECT_TRUE(spec.tolerates.contains("spot"));
-  EXPECT_EQ(spec.sharing, Sharing::memory);
+  EXPECT_FALSE(spec.exclusive);
   EXPECT_EQ(spec.spread, Spread::one_per_node);
   EXPECT_EQ(spec.policy, "least_loaded");
   EXPECT_EQ(spec.priority, Priority::high);
@@ -94,6 +94,24 @@ nodes = ["x", "y"]
   EXPECT_TRUE(project->deployments.at(1).cpu);
   EXPECT_EQ(project->egress_preference.at({Provider::http, *KeyRef::parse("env:K")}),
             (std::vector{NodeId("x"), NodeId("y")}));
+}
+
+// As `berth run --mem` does.
+TEST(ProjectFile, WhatStatesItsMemorySharesGpusUnlessItSaysOtherwise) {
+  const auto exclusive = [](const std::string& more) {
+    const auto project = read_project(one + more, "berth.toml");
+    EXPECT_TRUE(project) << project.error().to_text();
+    return project->deployments.at(0).exclusive;
+  };
+  EXPECT_FALSE(exclusive("memory = \"20GiB\"\n"));
+  EXPECT_TRUE(exclusive("memory = \"20GiB\"\nexclusive = true\n"));
+  EXPECT_TRUE(exclusive("")) << "whole GPUs";
+  EXPECT_TRUE(exclusive("cpu = true\nmemory = \"20GiB\"\n")) << "as before: it has no GPU";
+  EXPECT_NE(project_error(one + "exclusive = false\n").find("shares GPUs without saying how much memory it needs"),
+            std::string::npos);
+  EXPECT_NE(project_error(one + "sharing = \"memory\"\n").find("no longer has the key sharing | remove it"),
+            std::string::npos)
+      << project_error(one + "sharing = \"memory\"\n");
 }
 
 TEST(ProjectFile, AnUnknownKeyIsAnErrorAtItsPlaceWithTheNearestKnownOne) {

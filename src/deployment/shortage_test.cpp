@@ -22,7 +22,7 @@ NodeDevice& device(Fleet& fleet, std::size_t i) { return fleet.nodes[0].devices[
 TEST(Shortage, GpusThatOtherReplicasUseAreNotSaidToLackMemory) {
   // Four GPUs with room; small replicas share two of them, a large one wants two alone.
   DeploymentSpec embed = gpu_spec("embed", 2);
-  embed.sharing = Sharing::memory;
+  embed.exclusive = false;
   embed.memory_bytes = 3 * gib;
   embed.priority = Priority::high;
   DeploymentSpec chat = gpu_spec("chat", 2, 2);
@@ -137,7 +137,7 @@ TEST(OtherUse, WhatTheLedgerOfTheMachineSaysIsKept) {
   device(fleet, 2).intent = Intent::cordoned;
   EXPECT_NE(reason_of(gpu_spec("d", 1), fleet).find("(n/gpu0: held exclusively)"), std::string::npos);
   DeploymentSpec shared = gpu_spec("d", 1);
-  shared.sharing = Sharing::memory;
+  shared.exclusive = false;
   shared.memory_bytes = 20 * gib;
   EXPECT_EQ(places(plan_one(shared, fleet)), Words{"n/gpu1"}) << "beside the lease, within what it left";
   shared.memory_bytes = 21 * gib;

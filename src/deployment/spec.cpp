@@ -147,8 +147,6 @@ std::optional<Provider> provider_named(std::string_view name) {
   return std::nullopt;
 }
 
-std::string_view to_string(Sharing sharing) noexcept { return sharing == Sharing::memory ? "memory" : "exclusive"; }
-
 std::string_view to_string(Spread spread) noexcept {
   switch (spread) {
     case Spread::spread: return "spread";
@@ -270,7 +268,7 @@ Result<void> deployment::check_needs(const DeploymentSpec& spec) {
                  "set cpu = true if it needs no GPU, or gpus to at least 1");
   if (std::holds_alternative<LocalCpu>(transport) && spec.gpus.value_or(0) > 0)
     return wrong("deployment " + name + " asks for GPUs and for CPU mode", "remove gpus or cpu = true");
-  if (on_gpus && spec.sharing == Sharing::memory && spec.memory_bytes == 0)
+  if (on_gpus && !spec.exclusive && spec.memory_bytes == 0)
     return wrong("deployment " + name + " shares GPUs without saying how much memory it needs",
                  "add memory = \"8GiB\" or what it takes per GPU");
   if (!spec.runtime && spec.model.empty() && !spec.cpu && !spec.gpus)

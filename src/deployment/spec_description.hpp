@@ -11,8 +11,6 @@
 namespace berth::world {
 
 template <>
-inline constexpr std::array words<Sharing>{Sharing::exclusive, Sharing::memory};
-template <>
 inline constexpr std::array words<Spread>{Spread::spread, Spread::pack, Spread::one_per_node};
 template <>
 inline constexpr std::array words<Priority>{Priority::low, Priority::normal, Priority::high};
@@ -81,7 +79,8 @@ inline constexpr auto fields<DeploymentSpec> = std::tuple{
     Field{"node_selector", &DeploymentSpec::node_selector}.on_change(Effect::place),
     Field{"device_labels", &DeploymentSpec::device_labels},
     Field{"tolerates", &DeploymentSpec::tolerates}.on_change(Effect::place),
-    Field{"sharing", &DeploymentSpec::sharing},
+    Field{"exclusive", &DeploymentSpec::exclusive}.formerly("sharing", "exclusive"),
+    Retired{"sharing", "remove it: with memory, replicas share GPUs; exclusive = true gives each its own"},
     Field{"spread", &DeploymentSpec::spread}.on_change(Effect::nothing),
     Field{"policy", &DeploymentSpec::policy}.on_change(Effect::nothing),
     Field{"priority", &DeploymentSpec::priority}.on_change(Effect::nothing),

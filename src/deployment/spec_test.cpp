@@ -121,7 +121,7 @@ TEST(Spec, ValidationFindsContradictions) {
   EXPECT_EQ(broken([](auto& s) { s.cpu = true; }), "deployment \"d\" asks for GPUs and for CPU mode");
   EXPECT_NE(broken([](auto& s) { s.name = DeploymentId("a b"); }), "valid");
   EXPECT_NE(broken([](auto& s) { s.model.clear(); }), "valid");
-  EXPECT_NE(broken([](auto& s) { s.sharing = Sharing::memory; }), "valid") << "sharing needs an amount";
+  EXPECT_NE(broken([](auto& s) { s.exclusive = false; }), "valid") << "sharing needs an amount";
   EXPECT_NE(broken([](auto& s) { s.policy = "no_such_policy"; }), "valid");
   EXPECT_NE(broken([](auto& s) { s.runtime = runtime_from("vlm"); }), "valid");
   EXPECT_NE(broken([](auto& s) {

@@ -32,7 +32,7 @@ TEST(SpecJson, ReadingWhatWasWrittenGivesTheSame) {
 TEST(SpecJson, HasTheKeysAndUnitsThatTheApiDocuments) {
   const std::string text =
       R"({"schema":1,"name":"chat","model":"m","runtime":"vllm","gpus":2,"replicas":4,"memory_bytes":1024,)"
-      R"("capability":"9.0","node_selector":{"zone":"a"},"tolerates":["spot"],"sharing":"memory","key":"env:KEY",)"
+      R"("capability":"9.0","node_selector":{"zone":"a"},"tolerates":["spot"],"exclusive":false,"key":"env:KEY",)"
       R"("command":["python3","serve.py","--port","{port}"],"environment":{"A":"b"},)"
       R"("secrets":{"HF_TOKEN":"file:/etc/berth/hf-token"},"user":"svc","folder":"/srv",)"
       R"("readiness":{"http":"/health","every_s":0.5,"failures":2},"liveness":{"tcp":true,"port":9000,"timeout_s":1},)"
@@ -54,6 +54,22 @@ TEST(SpecJson, WithoutUnreadyWithinAReplicaMayStayUnready) {
                                   "spec", spec_in_record);
   ASSERT_TRUE(spec) << spec.error().to_text();
   EXPECT_EQ(spec->unready_within, std::nullopt);
+}
+
+// What a version before `exclusive` wrote keeps its GPUs to itself, unless it shared them by `sharing`.
+TEST(SpecJson, WhatWasWrittenBeforeExclusiveMeansTheSame) {
+  const auto read = [](const std::string& more) {
+    const auto spec = read_document(R"({"schema":1,"name":"a","model":"b","gpus":1,"memory_bytes":1024)" + more + "}",
+                                    "spec", spec_in_record);
+    EXPECT_TRUE(spec) << more;
+    return spec.value();
+  };
+  EXPECT_TRUE(read("").exclusive);
+  EXPECT_TRUE(read(R"(,"sharing":"exclusive")").exclusive);
+  EXPECT_FALSE(read(R"(,"sharing":"memory")").exclusive);
+  EXPECT_FALSE(read(R"(,"exclusive":false)").exclusive);
+  EXPECT_EQ(json::serialize(spec_to_json(read(R"(,"sharing":"memory")"))),
+            R"({"name":"a","model":"b","gpus":1,"replicas":1,"memory_bytes":1024,"exclusive":false})");
 }
 
 TEST(SpecJson, WhatHasItsDefaultIsNotWritten) {

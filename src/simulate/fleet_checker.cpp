@@ -165,7 +165,7 @@ void FleetChecker::check_start(TimePoint now, TimePoint call_began, const fleet:
   expect(now, std::set(one.place.devices.begin(), one.place.devices.end()).size() == one.place.devices.size(),
          place + "has a device twice");
   expect(now, one.place.memory_bytes == (is_remote ? 0 : spec->memory_bytes), place + "has other bytes than asked");
-  expect(now, one.place.exclusive == (spec->gpus_per_replica() > 0 && spec->sharing == Sharing::exclusive),
+  expect(now, one.place.exclusive == (spec->gpus_per_replica() > 0 && spec->exclusive),
          place + "shares its devices in another way than asked");
   expect(now, is_heard(one.place.node, call_began), place + "was placed on a node that is silent");
   const auto known = known_.find(one.place.node);

@@ -25,7 +25,7 @@ DeploymentSpec FleetOperators::some_spec(std::uint32_t number) {
     spec.gpus = options_.gpus > 1 && chance(20) ? 2 : 1;
   } else if (kind < 8) {
     spec.gpus = 1;
-    spec.sharing = Sharing::memory;
+    spec.exclusive = false;
     spec.memory_bytes = spec_gib * (10 + random_.below(40));
   } else if (kind == 8) {
     spec.cpu = true;

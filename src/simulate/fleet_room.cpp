@@ -43,7 +43,7 @@ void Room::charge(const Assignment& place) {
 
 std::optional<Assignment> Room::find(const DeploymentSpec& spec,
                                      const std::function<bool(const NodeId&)>& may_use) const {
-  const bool is_exclusive = spec.gpus_per_replica() > 0 && spec.sharing == Sharing::exclusive;
+  const bool is_exclusive = spec.gpus_per_replica() > 0 && spec.exclusive;
   for (const auto& [id, node] : nodes_) {
     const auto others = node.replicas.find(spec.name);
     if (spec.spread == Spread::one_per_node && others != node.replicas.end() && others->second > 0) continue;

@@ -40,6 +40,7 @@ struct FieldRules {
   std::string_view name;                                                      // in JSON
   std::string_view key = name;                                                // in TOML
   std::string_view former = {};                                               // in JSON of earlier versions
+  std::string_view former_true = {};                                          // what was a word there, if it meant true
   std::string_view entry = "label";                                           // what messages call an entry of a map
   std::uint64_t least = 0, most = std::numeric_limits<std::uint64_t>::max();  // of a number
   std::size_t entries_max = std::numeric_limits<std::size_t>::max();          // of a list in a report
@@ -61,6 +62,9 @@ struct Field : FieldRules {
   constexpr Field in_files(std::string_view given) const { return with(&FieldRules::key, given); }
   // Its name in JSON of earlier versions: read where the new name is absent, never written.
   constexpr Field formerly(std::string_view given) const { return with(&FieldRules::former, given); }
+  constexpr Field formerly(std::string_view given, std::string_view word) const {
+    return formerly(given).with(&FieldRules::former_true, word);
+  }
   constexpr Field each(std::string_view given) const { return with(&FieldRules::entry, given); }
   constexpr Field between(std::uint64_t from, std::uint64_t to) const {
     return with(&FieldRules::least, from).with(&FieldRules::most, to);
