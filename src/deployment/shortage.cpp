@@ -255,7 +255,7 @@ Reason shortage(const PlanJob& job, const PlannedFleet& planned) {
                                                               : "no node with " + thing + " is in service and healthy");
       break;
     case fit:
-      if (const std::string missing = missing_device_label(job, planned); !missing.empty())
+      if (const std::string missing = job.on_gpus() ? missing_device_label(job, planned) : ""; !missing.empty())
         return reason_of(ReasonKind::unfit_gpus, missing);
       reason = job.on_gpus() ? reason_of(ReasonKind::unfit_gpus, "no node has " + thing + with_bytes)
                              : reason_of(ReasonKind::not_enough_memory, memory);
