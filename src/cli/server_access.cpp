@@ -230,14 +230,17 @@ void add_list_verb(const Verb& command, const ListVerb& list) {
   });
 }
 
-Result<std::string> replica_target(const std::string& name) {
-  const std::size_t slash = name.rfind('/');
-  const std::string number = slash == std::string::npos ? "" : name.substr(slash + 1);
-  const bool is_number =
-      !number.empty() && std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; });
-  if (slash == 0 || !is_number)
-    return Error{ErrorCode::invalid_argument, "'" + name + "' is not a replica", "write NAME/N, as chat/0"};
-  return "/api/v1/replicas/" + http::encoded(name.substr(0, slash)) + "/" + number;
+Result<ReplicaTarget> replica_target(const std::string& name) {
+  const auto is_number = [](std::string_view text) {
+    return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  };
+  const std::size_t slash = name.rfind('/'), hash = std::min(name.find('#', slash), name.size());
+  const std::string number = slash == std::string::npos ? "" : name.substr(slash + 1, hash - slash - 1);
+  const std::string generation = hash == name.size() ? "" : name.substr(hash + 1);
+  if (slash == 0 || !is_number(number) || (hash < name.size() && !is_number(generation)))
+    return Error{ErrorCode::invalid_argument, "'" + name + "' is not a replica",
+                 "write NAME/N, such as chat/0, or an incarnation of it, such as chat/0#17"};
+  return ReplicaTarget{"/api/v1/replicas/" + http::encoded(name.substr(0, slash)) + "/" + number, generation};
 }
 
 }  // namespace berth::cli

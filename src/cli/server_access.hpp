@@ -93,8 +93,12 @@ struct ListVerb {
 };
 void add_list_verb(const Verb& command, const ListVerb& list);
 
-// "/api/v1/replicas/chat/0" for "chat/0". invalid_argument: not of the form NAME/N.
-Result<std::string> replica_target(const std::string& name);
+struct ReplicaTarget {
+  std::string path;        // "/api/v1/replicas/chat/0"
+  std::string generation;  // "17" of "chat/0#17"; empty: none was named
+};
+// invalid_argument: not of the form NAME/N or NAME/N#GENERATION.
+Result<ReplicaTarget> replica_target(const std::string& name);
 
 // The error in the body of an answer. `status` decides where the body is not the API's.
 Error error_of_answer(int status, std::string_view body, const std::string& server);

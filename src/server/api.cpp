@@ -27,10 +27,6 @@ Intent intent_in(const json::object& body, const std::string& where) {
   return format::intent_of(format::member(body, "intent", where), where + ".intent");
 }
 
-bool dry_run_in(const json::object& body, const std::string& where) {
-  return format::optional_member(body, "dry_run", where, format::bool_of).value_or(false);
-}
-
 }  // namespace
 
 Api::Api(std::string version, Access access, http::StaticFiles page, Leader& leader, const Signing& signing,
@@ -60,6 +56,7 @@ const std::vector<Api::Route>& Api::routes() {
       {"GET", "/api/v1/deployments", Role::read, &Api::get_deployments},
       {"GET", "/api/v1/deployments/{NAME}", Role::read, &Api::get_deployment},
       {"DELETE", "/api/v1/deployments/{NAME}", Role::deploy, &Api::delete_deployment},
+      {"POST", "/api/v1/deployments/{NAME}/scale", Role::deploy, &Api::post_scale},
       {"POST", "/api/v1/deployments/{NAME}/rollout", Role::operate, &Api::post_rollout},
       {"GET", "/api/v1/replicas", Role::read, &Api::get_replicas},
       {"GET", "/api/v1/replicas/{NAME}/{N}", Role::read, &Api::get_replica},
@@ -209,9 +206,7 @@ void Api::get_nodes(const Call& call) {
 
 void Api::send_node(const NodeId& node, const http::Responder& responder, const Plan* plan) {
   const auto found = leader_.state().nodes.find(node);
-  if (found == leader_.state().nodes.end())
-    return responder.send(
-        http::error_response(404, "not_found", "there is no node \"" + node.text() + "\"", "berth nodes lists them"));
+  if (found == leader_.state().nodes.end()) return send(responder, leader_.no_node(node));
   json::object out{{"revision", leader_.change_count()}, {"node", node_view(leader_, found->second)}};
   if (plan) out["plan"] = plan_view(leader_, *plan);
   send(responder, out);
@@ -297,10 +292,18 @@ void Api::get_replicas(const Call& call) {
   json::array replicas = replicas_view(leader_, only);
   // Of a deployment that was deleted, replicas may still end.
   if (only && replicas.empty() && !leader_.state().desired.deployments.contains(*only))
-    return send_no_deployment(call.responder, *only);
+    return send(call.responder, leader_.no_deployment(*only));
   send(call.responder, json::object{{"revision", leader_.change_count()},
                                     {"replicas", std::move(replicas)},
                                     {"pending", pending_view(leader_, only)}});
+}
+
+Error Api::no_replica(const DeploymentId& name, const std::string& number) const {
+  Error error{ErrorCode::not_found, "there is no replica " + name.text() + "/" + number, "berth replicas lists them"};
+  if (leader_.state().desired.deployments.contains(name)) return error;
+  const std::string advice = leader_.no_deployment(name).advice;
+  if (advice.ends_with('?')) error.advice = advice.substr(0, advice.size() - 1) + "/" + number + "?";
+  return error;
 }
 
 bool Api::is_wanted(const DeploymentId& name, std::optional<std::uint64_t> replica) const {
@@ -314,7 +317,7 @@ void Api::get_replica(const Call& call) {
   const auto index = read_number(number, replicas_max);
   json::object view = index ? replica_view(leader_, name, static_cast<std::uint32_t>(*index)) : json::object();
   if (!is_wanted(name, index) && (!index || view.at("incarnations").as_array().empty()))
-    return call.responder.send(no_such_replica(name, number));
+    return send(call.responder, no_replica(name, number));
   send(call.responder, view);
 }
 

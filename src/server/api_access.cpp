@@ -98,7 +98,7 @@ void Api::post_token(const Call& call) {
   const bool is_call = body->role == Role::call;
   const std::optional<DeploymentId>& deployment = body->of_call.deployment;
   if (deployment && !leader_.state().desired.deployments.contains(*deployment))
-    return send_no_deployment(call.responder, *deployment);
+    return send(call.responder, leader_.no_deployment(*deployment));
   // A key for requests is shown to gateways, never to a server, so that it does not carry the server's fingerprint.
   http::Token token{http::make_secret(is_call ? http::call_prefix : http::control_prefix),
                     signing_.signs_server && !is_call ? signing_.authority->fingerprint() : ""};

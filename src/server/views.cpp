@@ -298,6 +298,15 @@ json::object deployment_view(const Leader& leader, const controller::DeploymentS
                        {"paused", wanted->paused.has_value()},
                        {"undo_revisions", wanted->earlier.size()}};
   if (wanted->paused) rollout["reason"] = *wanted->paused;
+  json::array earlier;
+  std::uint64_t revision = wanted->revision;
+  for (const DeploymentSpec& spec : wanted->earlier) {
+    DeploymentSpec with_count = spec;  // which an undo keeps
+    with_count.replicas = wanted->spec.replicas;
+    earlier.push_back(json::object{{"revision", --revision},
+                                   {"fields", json::value_from(deployment::changed_fields(with_count, wanted->spec))}});
+  }
+  rollout["earlier"] = std::move(earlier);
   out["rollout"] = std::move(rollout);
   return out;
 }

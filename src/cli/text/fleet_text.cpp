@@ -346,6 +346,12 @@ std::string rollout_text(const json::object& answer, const Style& style) {
   text += "rollout: surge " + rollout.count("surge") + ", unavailable " + rollout.count("unavailable") + "; " +
           counted(static_cast<std::size_t>(std::max(0.0, rollout.number("undo_revisions").value_or(0))), "undo step") +
           "\n";
+  for (const json::value& value : rollout.list("earlier")) {
+    std::string fields;
+    for (const json::value& field : Fields(value).list("fields"))
+      fields += (fields.empty() ? "had another " : ", ") + value_text(field);
+    if (!fields.empty()) text += paragraph("  revision " + Fields(value).count("revision") + " ", fields, style);
+  }
   return text;
 }
 
