@@ -144,9 +144,44 @@ class Verbs(Fleet):
         self.assertEqual(texts, [("user", f"a/{device} is cordoned: its fan is loud"), ("user", f"a/{device} is draining"),
                                  ("user", f"a/{device} is in service")])
         for words, sentence in [(["cordon", "node/a/none"], 'node a has no device "none"'), (["drain", "node/a/none", "--plan"], 'node a has no device "none"'), (["cordon", "node/none/x"], '"none"'),
-                                (["cordon", "node/a/GPU-"], "several"), (["cordon", "node/a", "--reason", "x"], "--reason"),
-                                (["cordon", "cuda:0", "--reason", "x"], "node/NAME/DEVICE")]:
+                                (["cordon", "node/a/GPU-"], "several"), (["cordon", "cuda:0", "--reason", "x"], "node/NAME/DEVICE")]:
             self.assertRegex(self.text(*words, status=2), f"^berth: [^\n]*{sentence}[^\n]*\n$", words)
+
+    def test_the_reason_of_a_cordon_is_shown_with_it(self):
+        a, _ = self.add_nodes("a", "b")
+        device = json.loads(a.berth("devices", "--backend", "cuda", "--json").stdout)[0]["id"]
+        user = self.get("session")["actor"]
+        self.text("cordon", "node/b", "--reason", "a new power supply")
+        self.text("drain", f"node/a/{device}", "--reason", "its fan is loud")
+        node, of_device = f"b +is cordoned by {user}: a new power supply", f"a +\\S+ is draining by {user}: its fan is loud"
+        for words in (["status"], ["nodes"]):
+            self.assertRegex(self.text(*words), f"(?m)^! {node}$")
+            self.assertRegex(self.text(*words), f"(?m)^! {of_device}$")
+        self.assertRegex(self.text("nodes", "b"), f"^b: healthy, cordoned by {user}: a new power supply; last report ")
+        self.assertRegex(self.text("nodes", "a"), f"(?m)^! {of_device}$")
+        self.assertRegex(self.text("events"), "b is cordoned: a new power supply")
+        # It goes with the cordon.
+        self.text("uncordon", "node/b")
+        self.assertNotIn("power supply", self.text("status") + self.text("nodes"))
+        self.assertNotIn("intent_reason", self.get("nodes/b")["node"])
+        self.nodes["b"].kill()
+        self.until(lambda: "! b  is lost\n" in self.text("status"), self.situation)
+
+    def test_a_token_has_a_name(self):
+        self.add_nodes("a")
+        self.apply(self.web(replicas=1))
+        file = self.folder / "ann.token"
+        answer = self.command("token", "add", "deploy", "--name", "ann", "-o", str(file))
+        self.assertRegex(answer.stderr, r"^berth: token t\d+ of role deploy for ann; it is in ")
+        token, = re.findall(r"token (t\d+) ", answer.stderr)
+        self.assertRegex(self.text("token", "list"), rf"(?m)^{token} +deploy +ann ")
+        scaled = self.berth("scale", "web", "2", BERTH_SERVER=f"http://127.0.0.1:{self.port}", BERTH_TOKEN_FILE=str(file))
+        self.assertEqual(scaled.returncode, 0, scaled.stderr)
+        self.assertEqual(self.get("events?subject=web")["events"][-1]["actor"], f"token:{token} (ann)")
+        self.assertIn(f"(token:{token} (ann))", self.text("events", "--people"))
+        self.text("token", "remove", token)
+        self.assertRegex(self.text("events"), rf"token {token} was made, role deploy, for ann .*\n(.*\n)*.*token {token} of ann was revoked ")
+        self.assertRefused(self.command("token", "add", "read", "--name", "ann smith"), 2, "is not a name")
 
     def test_what_is_pending_is_shown_with_its_deployment_alone(self):
         self.add_nodes("a")

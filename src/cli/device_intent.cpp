@@ -20,7 +20,8 @@ using namespace world;
 void add_device_options(Verb& verb, DeviceArguments& arguments) {
   verb.argument("DEVICE", &arguments.device,
                 "of this machine: an id, its beginning, cuda:0 or 0; of the fleet: node/NAME, node/NAME/DEVICE");
-  verb.option("--reason", "TEXT", &arguments.reason, "shown with a device of the fleet, and in its event");
+  verb.option("--reason", "TEXT", &arguments.reason,
+              "of a node or device of the fleet: why; shown wherever it is shown to be out of service");
   add_address_options(verb, arguments.server);
   verb.flag("--json", arguments.server.json,
             "print one JSON object: the device as in berth devices --json; of the fleet the answer of the server");

@@ -38,10 +38,8 @@ std::string name_of(const FleetTarget& target) {
 Call get_node(const FleetTarget& target) { return {"/api/v1/nodes/" + http::encoded(target.node)}; }
 Call put_intent(const FleetTarget& target, Intent intent, const std::string& reason) {
   Call call{get_node(target).target, "PUT", {{"intent", to_string(intent)}}};
-  if (!target.device.empty()) {
-    call.target += "/devices/" + http::encoded(target.device);
-    if (!reason.empty()) call.body["reason"] = reason;
-  }
+  if (!target.device.empty()) call.target += "/devices/" + http::encoded(target.device);
+  if (!reason.empty()) call.body["reason"] = reason;
   call.target += "/intent";
   return call;
 }
@@ -129,8 +127,6 @@ Result<void> check_options(const DeviceArguments& arguments) {
 
 int set_node_intent(const DeviceArguments& arguments, Intent intent, Duration wait) {
   FleetTarget target = target_of(arguments);
-  if (target.device.empty() && !arguments.reason.empty())
-    return print_error({ErrorCode::invalid_argument, "a node has no --reason", "leave it out, or name a device"});
   Result<ServerAccess> server = ServerAccess::open(arguments.server);
   if (!server) return print_error(server.error());
   const Deadline deadline = Deadline::after(real_clock(), wait);

@@ -214,6 +214,7 @@ struct NodeRecord {
   NodeId id;
   Intent intent = Intent::in_service;
   std::string intent_by;  // who said so last
+  std::string intent_reason = {};
   std::string inventory;  // JSON of the last report that placement needs (format/inventory_json.hpp)
   std::uint64_t joined_ms = 0;
   std::map<DeviceId, DeviceIntent> devices;  // those that are not in service

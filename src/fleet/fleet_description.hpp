@@ -122,8 +122,9 @@ template <>
 inline constexpr bool is_sparse<fleet::NodeRecord> = true;
 template <>
 inline constexpr auto fields<fleet::NodeRecord> = std::tuple{
-    Field{"name", &fleet::NodeRecord::id}.required(),     Field{"intent", &fleet::NodeRecord::intent}.required(),
-    Field{"intent_by", &fleet::NodeRecord::intent_by},    Field{"inventory", &fleet::NodeRecord::inventory},
-    Field{"joined_at_ms", &fleet::NodeRecord::joined_ms}, Field{"devices", &fleet::NodeRecord::devices}};
+    Field{"name", &fleet::NodeRecord::id}.required(),  Field{"intent", &fleet::NodeRecord::intent}.required(),
+    Field{"intent_by", &fleet::NodeRecord::intent_by}, Field{"intent_reason", &fleet::NodeRecord::intent_reason},
+    Field{"inventory", &fleet::NodeRecord::inventory}, Field{"joined_at_ms", &fleet::NodeRecord::joined_ms},
+    Field{"devices", &fleet::NodeRecord::devices}};
 
 }  // namespace berth::world

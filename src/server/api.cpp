@@ -216,13 +216,14 @@ void Api::get_node(const Call& call) { send_node(NodeId(call.part("NAME")), call
 
 void Api::put_node_intent(const Call& call) {
   const auto wanted = read_body(call.request, [](const json::object& body, const std::string& where) {
-    format::check_members(body, {"intent", "dry_run"}, where);
-    return std::pair(intent_in(body, where), dry_run_in(body, where));
+    format::check_members(body, {"intent", "reason", "dry_run"}, where);
+    return std::tuple(intent_in(body, where), reason_in(body, where), dry_run_in(body, where));
   });
   if (!wanted) return send(call.responder, wanted.error());
+  const auto& [intent, reason, is_dry_run] = *wanted;
   const NodeId node(call.part("NAME"));
-  if (wanted->second) return preview_intent(node, std::nullopt, wanted->first, call.responder);
-  if (const auto set = leader_.set_intent(node, wanted->first, call.who.actor); !set)
+  if (is_dry_run) return preview_intent(node, std::nullopt, intent, call.responder);
+  if (const auto set = leader_.set_intent(node, intent, call.who.actor, reason); !set)
     return send(call.responder, set.error());
   decide();
   send_node(node, call.responder);

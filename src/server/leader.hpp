@@ -107,7 +107,7 @@ class Leader {
   // The errors for names that are not known; with the nearest known one.
   Error no_deployment(const DeploymentId& name) const;
   Error no_node(const NodeId& node) const;
-  Result<void> set_intent(const NodeId& node, Intent intent, const std::string& actor);
+  Result<void> set_intent(const NodeId& node, Intent intent, const std::string& actor, const std::string& reason = {});
   // The id of the device that has this id, or had it in earlier versions. Absent: as far as is known, the node has
   // none.
   std::optional<DeviceId> find_device(const NodeId& node, const DeviceId& name) const;

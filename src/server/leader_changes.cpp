@@ -244,16 +244,19 @@ Result<void> Leader::rollout(const DeploymentId& name, const RolloutRequest& req
   return {};
 }
 
-Result<void> Leader::set_intent(const NodeId& node, Intent intent, const std::string& actor) {
+Result<void> Leader::set_intent(const NodeId& node, Intent intent, const std::string& actor,
+                                const std::string& reason) {
   const auto found = state_.nodes.find(node);
   if (found == state_.nodes.end()) return no_node(node);
   store::Change change = change_of(state_);
   fleet::NodeRecord record = found->second;
   record.intent = intent;
   record.intent_by = actor;
+  record.intent_reason = intent == Intent::in_service ? std::string() : reason;
   change.nodes[node] = std::move(record);
   return commit(std::move(change),
-                {event(EventKind::intent, actor, "node/" + node.text(), node.text() + " is " + intent_words(intent))});
+                {event(EventKind::intent, actor, "node/" + node.text(),
+                       node.text() + " is " + intent_words(intent) + (reason.empty() ? "" : ": " + reason))});
 }
 
 std::optional<DeviceId> Leader::find_device(const NodeId& node, const DeviceId& name) const {
@@ -369,16 +372,19 @@ Result<void> Leader::add_credential(const fleet::Credential& credential, const s
   change.credentials[credential.id] = credential;
   return commit(std::move(change),
                 {event(EventKind::credential, actor, "token/" + credential.id,
-                       "token " + credential.id + " was made, role " + std::string(to_string(credential.role)))});
+                       "token " + credential.id + " was made, role " + std::string(to_string(credential.role)) +
+                           (credential.name ? ", for " + *credential.name : ""))});
 }
 
 Result<void> Leader::remove_credential(const std::string& id, const std::string& actor) {
-  if (!state_.credentials.contains(id))
+  const auto found = state_.credentials.find(id);
+  if (found == state_.credentials.end())
     return Error{ErrorCode::not_found, "there is no token \"" + id + "\"", "berth token list shows them"};
+  const std::string of_name = found->second.name ? " of " + *found->second.name : "";
   store::Change change = change_of(state_);
   change.credentials[id] = std::nullopt;
   return commit(std::move(change),
-                {event(EventKind::credential, actor, "token/" + id, "token " + id + " was revoked")});
+                {event(EventKind::credential, actor, "token/" + id, "token " + id + of_name + " was revoked")});
 }
 
 }  // namespace berth::server

@@ -129,6 +129,24 @@ bool takes_work(const fleet::ReportedDevice& device, const fleet::NodeRecord& re
 
 namespace {
 
+// Why a device is not in service: what its operator has set, or a user of its machine. Empty: it is in service.
+json::object intent_view(const fleet::ReportedDevice& device, const fleet::NodeRecord& record) {
+  const fleet::DeviceIntent* const said = operators_intent(device, record);
+  const Intent intent = said ? said->intent : device.intent;
+  if (intent == Intent::in_service) return {};
+  json::object out{{"intent", to_string(intent)}};
+  if (const std::string& by = said ? said->by : device.intent_by; !by.empty()) out["intent_by"] = by;
+  if (said && !said->reason.empty()) out["intent_reason"] = said->reason;
+  return out;
+}
+// The same of a node as a whole.
+json::object intent_view(const fleet::NodeRecord& record) {
+  json::object out{{"intent", to_string(record.intent)}};
+  if (!record.intent_by.empty()) out["intent_by"] = record.intent_by;
+  if (!record.intent_reason.empty()) out["intent_reason"] = record.intent_reason;
+  return out;
+}
+
 json::object device_view(const fleet::ReportedDevice& device, const fleet::NodeRecord& record) {
   json::object out = format::to_json(device);
   if (!is_measured(device)) {
@@ -138,10 +156,8 @@ json::object device_view(const fleet::ReportedDevice& device, const fleet::NodeR
                                "clock_mhz", "memory_clock_mhz", "throttle_reasons", "processes"})
       out.erase(figure);
   }
-  if (const fleet::DeviceIntent* const said = operators_intent(device, record)) {
-    out["intent"] = to_string(said->intent);
-    out["intent_by"] = said->by;
-    if (!said->reason.empty()) out["intent_reason"] = said->reason;
+  if (operators_intent(device, record)) {
+    for (const auto& [key, value] : intent_view(device, record)) out[key] = value;
     out.erase("intent_age_ms");
   }
   return out;
@@ -168,14 +184,10 @@ DeviceCounts count_devices(const Leader& leader) {
         counts.bytes_total += total;
         if (is_usable) counts.bytes_free += free - std::min(free, device.memory_bytes_promised.value_or(0));
       }
-      // By a user of that machine: what operators of the fleet have set is shown with its nodes.
-      if (device.intent > Intent::in_service) {
-        json::object& out =
-            counts.cordoned
-                .emplace_back(json::object{
-                    {"node", id.text()}, {"device", device.info.id.text()}, {"intent", to_string(device.intent)}})
-                .as_object();
-        if (!device.intent_by.empty()) out["intent_by"] = device.intent_by;
+      if (json::object intent = intent_view(device, record); !intent.empty()) {
+        intent["node"] = id.text();
+        intent["device"] = device.info.id.text();
+        counts.cordoned.push_back(std::move(intent));
       }
       if (device.health != Health::healthy)
         counts.unhealthy.push_back(
@@ -190,6 +202,7 @@ DeviceCounts count_devices(const Leader& leader) {
 json::object status_view(const Leader& leader, const std::string& version, std::uint64_t started_ms) {
   const store::State& state = leader.state();
   std::uint64_t healthy = 0, suspect = 0, lost = 0, cordoned = 0, ignoring = 0;
+  json::array unavailable;
   for (const auto& [id, record] : state.nodes) {
     const controller::NodeHealth health = leader.health(id);
     ++(leader.is_ignored_by(id)                    ? ignoring
@@ -197,6 +210,11 @@ json::object status_view(const Leader& leader, const std::string& version, std::
        : health == controller::NodeHealth::suspect ? suspect
                                                    : lost);
     cordoned += record.intent != Intent::in_service;
+    if (health == controller::NodeHealth::healthy && record.intent == Intent::in_service) continue;
+    json::object node = intent_view(record);
+    node["node"] = id.text();
+    node["health"] = to_string(health);
+    unavailable.push_back(std::move(node));
   }
   DeviceCounts devices = count_devices(leader);
   json::array deployments;
@@ -226,6 +244,7 @@ json::object status_view(const Leader& leader, const std::string& version, std::
                      {"unavailable", devices.unavailable},
                      {"memory_bytes_total", devices.bytes_total},
                      {"memory_bytes_free", devices.bytes_free}}},
+                   {"unavailable_nodes", std::move(unavailable)},
                    {"unhealthy_devices", std::move(devices.unhealthy)},
                    {"cordoned_devices", std::move(devices.cordoned)},
                    {"deployments", std::move(deployments)},
@@ -240,11 +259,9 @@ json::object status_view(const Leader& leader, const std::string& version, std::
 
 json::object node_view(const Leader& leader, const fleet::NodeRecord& record) {
   const Heard* const known = leader.known(record.id);
-  json::object out{{"name", record.id.text()},
-                   {"health", to_string(leader.health(record.id))},
-                   {"intent", to_string(record.intent)},
-                   {"joined_at_ms", record.joined_ms}};
-  if (!record.intent_by.empty()) out["intent_by"] = record.intent_by;
+  json::object out{
+      {"name", record.id.text()}, {"health", to_string(leader.health(record.id))}, {"joined_at_ms", record.joined_ms}};
+  for (const auto& [key, value] : intent_view(record)) out[key] = value;
   if (const auto age = leader.report_age(record.id)) out["last_report_age_s"] = seconds(*age);
   if (const std::string problem = leader.node_problem(record.id); !problem.empty()) out["problem"] = problem;
   if (const std::string address = leader.address_of(record.id); !address.empty()) out["address"] = address;

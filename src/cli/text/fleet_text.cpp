@@ -169,10 +169,14 @@ std::string device_table(const Fields& node, const Style& style) {
 std::string unhealthy_line(const std::string& node, const std::string& device, const Fields& row, const Style& style) {
   return paragraph("! " + node + "  ", device + " is " + row.word("health"), style);
 }
+// " by user:ann: its fan is loud", after the intent.
+std::string intent_reason(const Fields& row) {
+  if (row.raw("intent") == "in_service") return "";
+  return (row.has("intent_by") ? " by " + row.text("intent_by") : "") +
+         (row.has("intent_reason") ? ": " + row.text("intent_reason") : "");
+}
 std::string intent_line(const std::string& node, const std::string& device, const Fields& row, const Style& style) {
-  return paragraph("! " + node + "  ",
-                   device + " is " + row.word("intent") + (row.has("intent_by") ? " by " + row.text("intent_by") : ""),
-                   style);
+  return paragraph("! " + node + "  ", device + "is " + row.word("intent") + intent_reason(row), style);
 }
 // For each device that is not healthy or not in service. The devices of a lost node are not listed.
 std::string unhealthy_text(const Fields& node, const Style& style) {
@@ -182,7 +186,7 @@ std::string unhealthy_text(const Fields& node, const Style& style) {
     if (node.raw("health") != "lost" && device.has("health") && device.raw("health") != "healthy")
       text += unhealthy_line(node.text("name"), device.text("id"), device, style);
     if (node.raw("health") != "lost" && device.has("intent_by") && device.raw("intent") != "in_service")
-      text += intent_line(node.text("name"), device.text("id"), device, style);
+      text += intent_line(node.text("name"), device.text("id") + " ", device, style);
   }
   return text;
 }
@@ -247,13 +251,20 @@ std::string status_text(const json::object& answer, const Style& style) {
     text += "\n" + paragraph("! ", warning.text("subject") + ": " + warning.text("text"), style);
   }
   std::size_t unhealthy = 0;
+  for (const json::value& value : all.list("unavailable_nodes")) {
+    const Fields node(value);
+    if (++unhealthy > shown_max) continue;
+    if (node.raw("health") != "healthy")
+      text += paragraph("! " + node.text("node") + "  ", "is " + node.word("health"), style);
+    if (node.raw("intent") != "in_service") text += intent_line(node.text("node"), "", node, style);
+  }
   for (const json::value& value : all.list("unhealthy_devices")) {
     const Fields device(value);
     if (++unhealthy <= shown_max) text += unhealthy_line(device.text("node"), device.text("device"), device, style);
   }
   for (const json::value& value : all.list("cordoned_devices")) {
     const Fields device(value);
-    if (++unhealthy <= shown_max) text += intent_line(device.text("node"), device.text("device"), device, style);
+    if (++unhealthy <= shown_max) text += intent_line(device.text("node"), device.text("device") + " ", device, style);
   }
   if (unhealthy > shown_max) text += "  and " + std::to_string(unhealthy - shown_max) + " more\n";
   if (!all.list("pending").empty()) text += "\n" + pending_text(all.list("pending"), style);
@@ -284,8 +295,12 @@ std::string nodes_text(const json::object& answer, const Style& style) {
     return std::to_string(free) + " of " + std::to_string(total);
   };
   std::string unhealthy;
-  for (const json::value& node : nodes)
-    unhealthy += problem_text(Fields(node), style) + unhealthy_text(Fields(node), style);
+  for (const json::value& node : nodes) {
+    unhealthy += problem_text(Fields(node), style);
+    if (Fields(node).raw("intent") != "in_service")
+      unhealthy += intent_line(Fields(node).text("name"), "", Fields(node), style);
+    unhealthy += unhealthy_text(Fields(node), style);
+  }
   return table_text(nodes,
                     {{"NODE", text_cell("name"), 8},
                      {"HEALTH", state_cell("health", style)},
@@ -302,10 +317,9 @@ std::string nodes_text(const json::object& answer, const Style& style) {
 
 std::string node_text(const json::object& answer, const Style& style) {
   const Fields node = Fields(answer).in("node");
-  std::string text =
-      node.text("name") + ": " + state_cell("health", style)(node) + ", " + state_cell("intent", style)(node) +
-      (node.raw("intent") != "in_service" && node.has("intent_by") ? " by " + node.text("intent_by") : "") +
-      "; last report " + (node.has("last_report_age_s") ? node.age("last_report_age_s") + " ago" : "-") + "\n";
+  std::string text = node.text("name") + ": " + state_cell("health", style)(node) + ", " +
+                     state_cell("intent", style)(node) + intent_reason(node) + "; last report " +
+                     (node.has("last_report_age_s") ? node.age("last_report_age_s") + " ago" : "-") + "\n";
   text += "berth " + node.text("version") + ", " + node.count("cpus") + " CPUs, " + node.bytes("memory_bytes") +
           " of memory" + (node.is("egress") ? ", may call providers outside" : "") + "\n";
   if (const std::string labels = pairs_text(node.in("labels").object()); !labels.empty())
@@ -419,12 +433,13 @@ std::string events_text(const json::object& answer, const Style& style) {
 
 namespace {
 
-// The node that may join or has joined, a gateway, or a deployment and who calls it.
+// The node that may join or has joined, a gateway, a deployment and who calls it, or a person.
 std::string token_use(const Fields& row) {
   if (row.has("node")) return "node " + row.text("node");
   if (row.has("deployment")) return row.text("deployment") + (row.has("name") ? ", by " + row.text("name") : "");
   if (row.text("role") == "gateway") return "gateway " + row.text("name");
-  return row.has("gateway") ? "a gateway" : "-";
+  if (row.has("gateway")) return "a gateway";
+  return row.has("name") ? row.text("name") : "-";
 }
 
 }  // namespace
