@@ -66,11 +66,28 @@ std::vector<std::string> changes_for_pending(const json::object& answer) {
   return texts;
 }
 
+// Right after a start nothing is known of nodes that have joined: where it then seems that something fits nowhere,
+// their first reports are awaited. How long an agent needs for its first look at its devices depends on their drivers.
+constexpr Duration first_reports_max = std::chrono::seconds(15);
+void await_first_reports(ServerAccess& server, const Call& dry_run) {
+  const Deadline deadline = Deadline::after(real_clock(), first_reports_max);
+  const auto awaited = [&] {
+    const Result<Answer> status = server.call({"/api/v1/status"});
+    return status && Fields(status->json).in("nodes").number("awaited").value_or(0) > 0;
+  };
+  while (awaited() && !deadline.passed(real_clock().now())) {
+    const Result<Answer> plan = server.call(dry_run);
+    if (!plan || Fields(plan->json).in("plan").list("pending").empty()) return;
+    real_clock().sleep_for(ask_again);
+  }
+}
+
 Result<Answer> put_project(ServerAccess& server, const Project& project, bool dry_run,
                            std::optional<std::uint64_t> if_version) {
-  Call call{"/api/v1/project", "PUT", {{"project", project_to_json(project)}}};
-  if (dry_run) call.body["dry_run"] = true;
+  Call call{"/api/v1/project", "PUT", {{"project", project_to_json(project)}, {"dry_run", true}}};
   if (if_version) call.body["if_version"] = *if_version;
+  await_first_reports(server, call);
+  if (!dry_run) call.body.erase("dry_run");
   return server.call(call);
 }
 

@@ -201,7 +201,7 @@ DeviceCounts count_devices(const Leader& leader) {
 
 json::object status_view(const Leader& leader, const std::string& version, std::uint64_t started_ms) {
   const store::State& state = leader.state();
-  std::uint64_t healthy = 0, suspect = 0, lost = 0, cordoned = 0, ignoring = 0;
+  std::uint64_t healthy = 0, suspect = 0, lost = 0, cordoned = 0, ignoring = 0, awaited = 0;
   json::array unavailable;
   for (const auto& [id, record] : state.nodes) {
     const controller::NodeHealth health = leader.health(id);
@@ -210,6 +210,7 @@ json::object status_view(const Leader& leader, const std::string& version, std::
        : health == controller::NodeHealth::suspect ? suspect
                                                    : lost);
     cordoned += record.intent != Intent::in_service;
+    awaited += !leader.heard(id) && health != controller::NodeHealth::lost;
     if (health == controller::NodeHealth::healthy && record.intent == Intent::in_service) continue;
     json::object node = intent_view(record);
     node["node"] = id.text();
@@ -235,7 +236,8 @@ json::object status_view(const Leader& leader, const std::string& version, std::
                      {"suspect", suspect},
                      {"lost", lost},
                      {"ignoring", ignoring},
-                     {"cordoned", cordoned}}},
+                     {"cordoned", cordoned},
+                     {"awaited", awaited}}},
                    {"devices",
                     {{"total", devices.total},
                      {"gpus", devices.gpus},
