@@ -77,6 +77,7 @@ class Verbs(Fleet):
         self.assertEqual(self.text("logs", "--tail", "2", "web/0"), "one\ntwo\n")
         self.assertRegex(self.text("events", "--subject", "web/0"), r"ready +web/0 ")
         self.assertRegex(self.text("events", "--subject", "a"), r"node +node/a ")
+        self.assertEqual(self.text("events", "--subject", "wbe", status=2), 'berth: there is no event about "wbe"; did you mean web?\n')
         self.assertRegex(self.text("token", "list"), r"\nt\d+ +node +node a ")
         self.assertRegex(self.text("why", "replica", "web/0"), r"^web/0 is ready on [ab]\n")
         for verb in ("status", "nodes", "deployments", "replicas", "events"):

@@ -98,6 +98,13 @@ class Observer {
     clean_memory();
     find_look_again();
     out_.memory.has_looked = true;
+    for (const auto& [id, state] : input_.nodes) {
+      if (state.report || health_of(state, input_.now) == NodeHealth::lost)
+        out_.memory.awaited.erase(id);
+      else if (!input_.memory.has_looked)
+        out_.memory.awaited.insert(id);
+    }
+    std::erase_if(out_.memory.awaited, [&](const NodeId& id) { return !input_.nodes.contains(id); });
   }
 
  private:
@@ -156,15 +163,16 @@ class Observer {
         now.end_due = input_.now + (spec ? spec->stop_grace : Duration{}) + end_slack;
       }
       if (!one.report || one.assigned.stopping) continue;
+      const bool is_news = !input_.memory.awaited.contains(one.assigned.place.node);
       const std::string place = " on " + one.assigned.place.node.text();
-      if (one.report->failures > now.failures)
+      if (is_news && one.report->failures > now.failures)
         say(EventKind::failed, name_of(key),
             "failed" + place +
                 (one.report->failures > 1 ? ", " + std::to_string(one.report->failures) + " times in a row: " : ": ") +
                 one.report->reason);
       now.failures = one.report->failures;
       const bool is_ready = one.is_in(ReplicaState::ready);
-      if (is_ready && !now.was_ready) say(EventKind::ready, name_of(key), "serves" + place);
+      if (is_news && is_ready && !now.was_ready) say(EventKind::ready, name_of(key), "serves" + place);
       if (now.was_ready && one.is_in(ReplicaState::unready))
         say(EventKind::failed, name_of(key), "is not ready" + place + ": " + one.report->reason);
       now.was_ready = is_ready;
@@ -189,7 +197,7 @@ class Observer {
         if (device.health != Health::healthy) devices.emplace(std::pair(id, device.info.id), device.health);
         const auto known = out_.memory.devices.find({id, device.info.id});
         const Health was = known == out_.memory.devices.end() ? Health::healthy : known->second;
-        if (was != device.health)
+        if (was != device.health && !input_.memory.awaited.contains(id))
           say(EventKind::device, "node/" + id.text(),
               "device " + device.info.id.text() + " is " + std::string(to_string(device.health)));
       }
@@ -204,6 +212,10 @@ class Observer {
       if (!kinds.emplace(pending.deployment, pending.reason.kind).second) continue;
       const auto before = out_.memory.pending.find(pending.deployment);
       if (before != out_.memory.pending.end() && before->second == pending.reason.kind) continue;
+      if (!input_.memory.awaited.empty()) {  // what fits is not known yet
+        if (before == out_.memory.pending.end()) kinds.erase(pending.deployment);
+        continue;
+      }
       say(EventKind::pending, pending.deployment.text(), pending.reason.text);
     }
     out_.memory.pending = std::move(kinds);

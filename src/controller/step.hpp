@@ -74,6 +74,9 @@ struct Memory {
   std::set<ReplicaName> returning;
   // What was seen, so that events tell of changes. The first step tells only of what it does itself.
   bool has_looked = false;
+  // Nodes that had not reported at the first step: what their first report says is no news, since an earlier server may
+  // have told it.
+  std::set<NodeId> awaited;
   struct Seen {
     bool was_ready = false;
     std::uint32_t failures = 0;

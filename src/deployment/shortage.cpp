@@ -1,6 +1,7 @@
 // The reason of a replica that was not placed. Every limit is tried on every node, one
 // after the other, each on what the ones before have left; the reason is the first
 // that leaves no node enough.
+#include <algorithm>
 #include <array>
 
 #include "berth/bytes.hpp"
@@ -48,10 +49,23 @@ std::size_t stopped_at(const PlanJob& job, const PlannedNode& node, bool is_will
   return is_apart ? stages : apart;
 }
 
+// Those that the selector asks for and no node has: "zone=a, disk=fast".
+std::string labels_of_no_node(const DeploymentSpec& spec, const PlannedFleet& planned) {
+  std::string labels;
+  for (const auto& label : spec.node_selector) {
+    const bool is_there = std::any_of(planned.nodes.begin(), planned.nodes.end(), [&](const PlannedNode& node) {
+      const auto found = node.node->labels.find(label.first);
+      return found != node.node->labels.end() && found->second == label.second;
+    });
+    if (!is_there) labels += (labels.empty() ? "" : ", ") + label.first + "=" + label.second;
+  }
+  return labels;
+}
+
 // What keeps the first GPU of the node out at this stage: "a/gpu2: cordoned".
 std::string example(const PlanJob& job, const PlannedNode& node, std::size_t stage) {
   for (std::size_t gpu = 0; gpu < node.gpus.size(); ++gpu) {
-    if (stopped_at(job, node, gpu, true, true) != stage) continue;
+    if (stage < serving || stopped_at(job, node, gpu, true, true) != stage) continue;
     const std::string name = node.gpus[gpu].info->id.text() + ": ";
     if (stage == without_others) return name + "used by another replica";
     const DeviceView& view = stage == fit         ? node.gpus_idle[gpu]
@@ -183,6 +197,9 @@ Reason shortage(const PlanJob& job, const PlannedFleet& planned) {
   switch (stage) {
     case there: reason = reason_of(ReasonKind::not_enough_gpus, "no node has " + thing); break;
     case labelled:
+      if (const std::string missing = labels_of_no_node(spec, planned); !missing.empty())
+        return reason_of(ReasonKind::node_selector, std::string("no node has the label") +
+                                                        (missing.find(", ") == missing.npos ? " " : "s ") + missing);
       reason = reason_of(ReasonKind::node_selector, "no node with the labels " + labels + " has " + thing);
       break;
     case untainted:

@@ -5,6 +5,7 @@
 
 #include "fleet_format/fleet_json.hpp"
 #include "format/json_reading.hpp"
+#include "placement/nearest_name.hpp"
 #include "server/answers.hpp"
 #include "server/openapi.hpp"
 #include "server/request_metrics.hpp"
@@ -322,6 +323,27 @@ void Api::get_replica(const Call& call) {
   send(call.responder, view);
 }
 
+Result<void> Api::check_subject(const std::string& subject) const {
+  const store::State& state = leader_.state();
+  std::vector<std::string> known{state.desired.cluster};
+  for (const auto& [name, wanted] : state.desired.deployments) known.push_back(name.text());
+  for (const auto& [name, record] : state.nodes) {
+    known.push_back(name.text());
+    known.push_back("node/" + name.text());
+  }
+  for (const auto& [id, credential] : state.credentials)
+    known.push_back(credential.role == Role::gateway ? "gateway/" + credential.name.value_or(id) : "token/" + id);
+  const std::string of_replica = subject.substr(0, subject.rfind('/'));
+  const std::vector<std::string_view> names(known.begin(), known.end());
+  for (const std::string_view name : names) {
+    if (name == subject || name == of_replica) return {};
+  }
+  const auto nearest = placement::nearest_name(subject, names);
+  return Error{ErrorCode::not_found, "there is no event about " + format::in_quotes(subject),
+               nearest ? "did you mean " + std::string(*nearest) + "?"
+                       : "name a deployment, NAME/N, node/NAME, gateway/NAME or token/ID"};
+}
+
 void Api::get_events(const Call& call) {
   const auto query = [&](const char* name, std::uint64_t otherwise) {
     const auto found = call.request.query.find(name);
@@ -342,6 +364,10 @@ void Api::get_events(const Call& call) {
     if (subject == call.request.query.end() || event.subject == subject->second ||
         event.subject == "node/" + subject->second)
       list.push_back(format::to_json(event));
+  }
+  // Of one that is not known there may be events of the time when it was.
+  if (subject != call.request.query.end() && list.empty() && !call.request.query.contains("after")) {
+    if (const Result<void> known = check_subject(subject->second); !known) return send(call.responder, known.error());
   }
   if (list.size() > limit) list.erase(list.begin(), list.end() - static_cast<std::ptrdiff_t>(limit));
   send(call.responder,

@@ -144,6 +144,8 @@ class Api {
 
   // `number` as the request has it: it may be none.
   Error no_replica(const DeploymentId& name, const std::string& number) const;
+  // not_found: nothing of the fleet has that name.
+  Result<void> check_subject(const std::string& subject) const;
   bool is_wanted(const DeploymentId& name, std::optional<std::uint64_t> replica) const;
   fleet::Credential new_credential(fleet::Role role, const Who& who, const std::string& secret) const;
   // "certificate" and "authority", both PEM.

@@ -176,8 +176,8 @@ DeviceCounts count_devices(const Leader& leader) {
     for (const fleet::ReportedDevice& device : known->report.devices) {
       const bool is_usable = takes_work(device, record);
       ++counts.total;
-      ++(!is_usable ? counts.unavailable : !device.holders.empty() ? counts.in_use : counts.free);
       if (device.is_accelerator()) {
+        ++(!is_usable ? counts.unavailable : !device.holders.empty() ? counts.in_use : counts.free);
         const std::uint64_t total = device.info.memory_bytes_total.value_or(0);
         const std::uint64_t free = std::min(device.memory_bytes_free.value_or(0), total);
         ++counts.gpus;

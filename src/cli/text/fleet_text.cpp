@@ -232,15 +232,17 @@ std::string status_text(const json::object& answer, const Style& style) {
                                                           {"ignoring", "ignoring this server"},
                                                           {"cordoned", "cordoned or draining"}}),
                     style);
-  text += paragraph(
-      "devices  ",
-      devices.count("total") +
-          counts(devices,
-                 {{"gpus", "of them GPUs"}, {"free", "free"}, {"in_use", "in use"}, {"unavailable", "unavailable"}}) +
-          (devices.number("memory_bytes_total").value_or(0) > 0
-               ? "; " + share_text(devices, "memory_bytes_free", "memory_bytes_total") + " free"
-               : ""),
-      style);
+  // The processor is a device, too.
+  const double others = devices.number("total").value_or(0) - devices.number("gpus").value_or(0);
+  text +=
+      paragraph("GPUs     ",
+                devices.count("gpus") +
+                    counts(devices, {{"free", "free"}, {"in_use", "in use"}, {"unavailable", "unavailable"}}) +
+                    (others > 0 ? "; " + counted(static_cast<std::size_t>(others), "other device") : std::string()) +
+                    (devices.number("memory_bytes_total").value_or(0) > 0
+                         ? "; " + share_text(devices, "memory_bytes_free", "memory_bytes_total") + " free"
+                         : ""),
+                style);
   if (all.has("problem"))
     text += "\n" + paragraph("! ",
                              "the server cannot decide anything now, and this state may be out of date: " +

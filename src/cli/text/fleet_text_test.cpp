@@ -41,7 +41,7 @@ TEST(FleetText, StatusIsOneScreenWithWhatIsPendingFirst) {
   EXPECT_EQ(status_text(read(status), {}),
             "my-cluster, version 42; server box-1, berth 0.9.0, up 0 s\n"
             "nodes    3: 2 healthy, 1 lost, 1 cordoned or draining\n"
-            "devices  17: 16 of them GPUs, 9 free, 6 in use, 1 unavailable; 1.3 TiB of 2.2 TiB free\n"
+            "GPUs     16: 9 free, 6 in use, 1 unavailable; 1 other device; 1.3 TiB of 2.2 TiB free\n"
             "\n"
             "! chat/2  pending: no node has 2 GPUs free; gpu-1 has 1\n"
             "  would fit: put gpu-2 back in service: berth uncordon node/gpu-2\n"
