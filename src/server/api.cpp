@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <tuple>
 
 #include "fleet_format/fleet_json.hpp"
 #include "format/json_reading.hpp"

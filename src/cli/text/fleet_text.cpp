@@ -410,7 +410,7 @@ std::string replica_text(const json::object& answer, const Style& style) {
     text += "\n" + table_text(why.list("nodes"),
                               {{"NODE", text_cell("node"), 8},
                                {"FITS", [](const Fields& row) { return std::string(row.is("fits") ? "yes" : "no"); }},
-                               {"", text_cell("text"), 20}},
+                               {"", [](const Fields& row) { return with_short_ids(row.text("text")); }, 20}},
                               style);
   std::string changes;
   for (const json::value& value : why.list("changes")) changes += paragraph("- ", change_text(Fields(value)), style);
