@@ -117,10 +117,27 @@ class DamagedStore(Fleet):
 @needs_sqlite
 class StoreFile(Fleet):
     def test_a_path_with_a_mistake_is_not_an_empty_fleet(self):
-        missing = self.folder / "typo" / "store.db"
         serve = ("serve", "--no-agent", "--gateway", "none", "--listen", "127.0.0.1:0", "--store")
-        self.assertRefused(self.berth(*serve, f"sqlite:{missing}", BERTH_RUNTIME_DIR=str(self.folder / "other")), 2, "there is no folder", str(missing.parent))
+        other = {"BERTH_RUNTIME_DIR": str(self.folder / "other")}
+        for missing in (self.folder / "typo" / "store.db", self.store.parent / "stroe.db"):
+            self.assertRefused(self.berth(*serve, f"sqlite:{missing}", **other), 2, f"there is no store {missing}; correct the path, or add --create")
+            self.assertFalse(missing.exists())
+        settings = self.folder / "server.toml"
+        settings.write_text(f'listen = ["127.0.0.1:0"]\nstore = "sqlite:{missing}"\n')
+        self.assertRefused(self.berth("serve", "--no-agent", "--gateway", "none", "--config", str(settings), **other), 2, "--gateway")
+        self.assertRefused(self.berth("serve", "--no-agent", "--config", str(settings), **other), 2, f"there is no store {missing}")
+        self.assertFalse(missing.exists())
+        # A folder is never made.
+        missing = self.folder / "typo" / "store.db"
+        self.assertRefused(self.berth(*serve, f"sqlite:{missing}", "--create", **other), 2, "there is no folder", str(missing.parent))
         self.assertFalse(missing.parent.exists())
+        # A new one is made when it is asked for, and is there the next time.
+        new = self.store.parent / "new.db"
+        for options in (["--create"], []):
+            self.server.terminate()
+            self.assertEqual(self.server.wait(timeout=30), 0)
+            self.serve("--store", f"sqlite:{new}", *options)
+        self.assertTrue(new.exists())
 
     def test_a_foreign_file_is_not_touched(self):
         notes = self.folder / "notes.txt"

@@ -97,7 +97,7 @@ class Chaos(Networked):
         self.disk = self.folder / "disk"
         if not self.disk.exists():
             self.small_disk(self.disk, "8m")
-        super().serve("--store", f"sqlite:{self.disk}/store.db", *options)
+        super().serve("--store", f"sqlite:{self.disk}/store.db", "--create", *options)
 
     def helper(self, name, text, *arguments, prefix=()):
         """Runs a program until the test ends."""

@@ -84,6 +84,7 @@ class Verbs(Fleet):
         self.assertEqual(self.text("logs", "--tail", "2", "web/0"), "one\ntwo\n")
         self.assertRegex(self.text("events", "--subject", "web/0"), r"ready +web/0 ")
         self.assertRegex(self.text("events", "--subject", "a"), r"node +node/a ")
+        self.assertEqual(self.text("events", "--subject", "wbe", status=2), 'berth: there is no event about "wbe"; did you mean web?\n')
         self.assertRegex(self.text("token", "list"), r"\nt\d+ +node +node a ")
         self.assertRegex(self.text("why", "replica", "web/0"), r"^web/0 is ready on [ab]\n")
         for verb in ("status", "nodes", "deployments", "replicas", "events"):
@@ -151,9 +152,44 @@ class Verbs(Fleet):
         self.assertEqual(texts, [("user", f"a/{device} is cordoned: its fan is loud"), ("user", f"a/{device} is draining"),
                                  ("user", f"a/{device} is in service")])
         for words, sentence in [(["cordon", "node/a/none"], 'node a has no device "none"'), (["drain", "node/a/none", "--plan"], 'node a has no device "none"'), (["cordon", "node/none/x"], '"none"'),
-                                (["cordon", "node/a/GPU-"], "several"), (["cordon", "node/a", "--reason", "x"], "--reason"),
-                                (["cordon", "cuda:0", "--reason", "x"], "node/NAME/DEVICE")]:
+                                (["cordon", "node/a/GPU-"], "several"), (["cordon", "cuda:0", "--reason", "x"], "node/NAME/DEVICE")]:
             self.assertRegex(self.text(*words, status=2), f"^berth: [^\n]*{sentence}[^\n]*\n$", words)
+
+    def test_the_reason_of_a_cordon_is_shown_with_it(self):
+        a, _ = self.add_nodes("a", "b")
+        device = json.loads(a.berth("devices", "--backend", "cuda", "--json").stdout)[0]["id"]
+        user = self.get("session")["actor"]
+        self.text("cordon", "node/b", "--reason", "a new power supply")
+        self.text("drain", f"node/a/{device}", "--reason", "its fan is loud")
+        node, of_device = f"b +is cordoned by {user}: a new power supply", f"a +\\S+ is draining by {user}: its fan is loud"
+        for words in (["status"], ["nodes"]):
+            self.assertRegex(self.text(*words), f"(?m)^! {node}$")
+            self.assertRegex(self.text(*words), f"(?m)^! {of_device}$")
+        self.assertRegex(self.text("nodes", "b"), f"^b: healthy, cordoned by {user}: a new power supply; last report ")
+        self.assertRegex(self.text("nodes", "a"), f"(?m)^! {of_device}$")
+        self.assertRegex(self.text("events"), "b is cordoned: a new power supply")
+        # It goes with the cordon.
+        self.text("uncordon", "node/b")
+        self.assertNotIn("power supply", self.text("status") + self.text("nodes"))
+        self.assertNotIn("intent_reason", self.get("nodes/b")["node"])
+        self.nodes["b"].kill()
+        self.until(lambda: "! b  is lost\n" in self.text("status"), self.situation)
+
+    def test_a_token_has_a_name(self):
+        self.add_nodes("a")
+        self.apply(self.web(replicas=1))
+        file = self.folder / "ann.token"
+        answer = self.command("token", "add", "deploy", "--name", "ann", "-o", str(file))
+        self.assertRegex(answer.stderr, r"^berth: token t\d+ of role deploy for ann; it is in ")
+        token, = re.findall(r"token (t\d+) ", answer.stderr)
+        self.assertRegex(self.text("token", "list"), rf"(?m)^{token} +deploy +ann ")
+        scaled = self.berth("scale", "web", "2", BERTH_SERVER=f"http://127.0.0.1:{self.port}", BERTH_TOKEN_FILE=str(file))
+        self.assertEqual(scaled.returncode, 0, scaled.stderr)
+        self.assertEqual(self.get("events?subject=web")["events"][-1]["actor"], f"token:{token} (ann)")
+        self.assertIn(f"(token:{token} (ann))", self.text("events", "--people"))
+        self.text("token", "remove", token)
+        self.assertRegex(self.text("events"), rf"token {token} was made, role deploy, for ann .*\n(.*\n)*.*token {token} of ann was revoked ")
+        self.assertRefused(self.command("token", "add", "read", "--name", "ann smith"), 2, "is not a name")
 
     def test_what_is_pending_is_shown_with_its_deployment_alone(self):
         self.add_nodes("a")
@@ -162,6 +198,55 @@ class Verbs(Fleet):
         self.assertNotIn("big", self.text("replicas", "web"))
         self.assertRegex(self.text("replicas", "big"), r"^! big/0  pending: ")
         self.assertIn("! big/0  pending: ", self.text("replicas"))
+
+    def test_scale_restart_and_undo(self):
+        self.add_nodes("a", "b")
+        self.apply(self.web(replicas=1))
+        self.assertRegex(self.text("scale", "web", "3"), r"(?s)^~ web  replicas\n.*2 to start, .*\napplied as version 2\n$")
+        before = {one["generation"] for one in self.until_ready("web", 3).values()}
+        self.assertEqual(self.text("scale", "web", "3").splitlines()[-1], "nothing has changed; version 2 stays in force")
+        self.assertIn("! web/3-8  pending: ", self.text("scale", "web", "9", status=3))
+        self.text("scale", "web", "3")
+        self.assertRegex(self.text("scale", "web", "many", status=2), '"many" is not a number of replicas; give a number from 0 to 10000')
+        self.assertRegex(self.text("scale", "wbe", "3", status=2), '^berth: there is no deployment "wbe"; did you mean web[?]\n$')
+        # Each replica gets a successor with the same settings.
+        self.assertRegex(self.text("rollout", "restart", "web"), r"^web: \w+")
+        self.until(lambda: not before & set(self.generations().values()), self.situation)
+        self.until_ready("web", 3)
+        self.apply(self.web(replicas=3, text="v2"))
+        self.apply(self.web(replicas=3, text="v3"))
+        status = self.text("rollout", "status", "web")
+        self.assertRegex(status, r"\n  revision 3 had another command\n(.*\n)*  revision 1 had another command\n")
+        self.assertRegex(self.text("rollout", "undo", "web", "--to", "77", status=2), "web has no revision 77; berth rollout status web lists")
+        self.text("rollout", "undo", "web", "--to", "1")
+        self.until(lambda: self.get("deployments/web")["deployment"]["spec"]["command"][-1] == "v1", self.situation)
+        self.assertIn("revision 1 already", self.text("rollout", "undo", "web", "--to", "1", status=1))
+        self.until_ready("web", 3)
+        texts = [(one["actor"].split(":")[0], one["text"]) for one in self.get("events?subject=web")["events"] if one["actor"].startswith("user")]
+        self.assertEqual(texts, [("user", "it is scaled from 1 to 3 replicas"), ("user", "it is scaled from 3 to 9 replicas"), ("user", "it is scaled from 9 to 3 replicas"),
+                                 ("user", "its replicas are started again; revision 2"), ("user", "it goes back to the settings of revision 1; revision 5")])
+        # A token that operates may restart, and changes neither the number nor the settings.
+        operator = self.token("operate")
+        for path, body, expected in (("scale", {"replicas": 1}, 403), ("rollout", {"action": "undo"}, 403), ("rollout", {"action": "restart", "dry_run": True}, 200)):
+            status, _, text = self.ask("POST", f"/api/v1/deployments/web/{path}", body, operator)
+            self.assertEqual(status, expected, text)
+        self.assertEqual((json.loads(text)["restarts"], json.loads(text)["dry_run"]), (["web/0", "web/1", "web/2"], True))
+        self.assertEqual(self.get("deployments/web")["deployment"]["revision"], 5, "a plan changes nothing")
+        version = self.get("project")["version"]
+        status, _, text = self.ask("POST", "/api/v1/deployments/web/scale", {"replicas": 2, "if_version": version - 1})
+        self.assertEqual(status, 409, text)
+
+    def test_a_project_from_standard_input(self):
+        self.add_nodes("a")
+        project = pathlib.Path(self.write_project(self.web(replicas=1))).read_text()
+
+        def apply(text):
+            return subprocess.run([BERTH, "apply", "-", "--wait"], input=text, capture_output=True, text=True, timeout=60,
+                                  env=self.environment(BERTH_RUNTIME_DIR=str(self.folder / "server")))
+        answer = apply(project)
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        self.assertEqual(len(self.until_ready("web", 1)), 1)
+        self.assertRefused(apply("[cluster\n"), 2, "standard input:1")
 
     def test_another_project_may_come_where_nothing_is_deployed(self):
         self.add_nodes("a")

@@ -287,7 +287,7 @@ class FullDisks(Networked):
         self.disk = self.folder / "disk"
         if not self.disk.exists():
             self.small_disk(self.disk, "3m")
-        super().serve("--store", f"sqlite:{self.disk}/store.db", *options)
+        super().serve("--store", f"sqlite:{self.disk}/store.db", "--create", *options)
 
     def test_of_the_store(self):
         self.add_nodes("a", "b")

@@ -60,6 +60,30 @@ class Logs(Fleet):
         self.assertEqual({word for word, _ in named}, {"starts", "stops"}, a.log.read_text())
         self.assertEqual(len({name for _, name in named}), 1, named)
 
+    def test_the_run_before_and_a_named_incarnation(self):
+        self.add_nodes("a")
+        count = self.folder / "count"
+        self.run_script(f"echo x >> {count}; echo start $(wc -l < {count}); [ $(wc -l < {count}) -ge 3 ] && exec sleep 600; exit 3",
+                        readiness={"command": ["sh", "-c", f"[ $(wc -l < {count}) -ge 3 ]"], "every": "100ms"})
+        first = self.replicas("w")[0]["generation"]
+        self.assertEqual(self.own(self.command("logs", "w/0").stdout), "start 3\n")
+        self.assertEqual(self.own(self.command("logs", "--previous", "w/0").stdout), "start 2\n")
+        self.assertEqual(self.own(self.command("logs", "--previous", "--tail", "1", f"w/0#{first}").stdout), "start 2\n")
+        self.assertEqual(self.own(self.command("logs", f"w/0#{first}").stdout), "start 3\n")
+        # Both names are understood wherever a replica is named.
+        for words in (("replicas", f"w/0#{first}"), ("why", "replica", f"w/0#{first}")):
+            self.assertRegex(self.command(*words).stdout, "^w/0 is ready on a\n")
+        answer = self.command("logs", "w/0#777")
+        self.assertEqual((answer.returncode, answer.stderr), (2, "berth: there is no incarnation w/0#777; berth replicas w/0 lists those that there are\n"))
+        self.assertRefused(self.command("logs", "w/0#x"), 2, "'w/0#x' is not a replica")
+        self.assertRefused(self.command("logs", "--previous", "j1"), 2, "--previous is for replicas")
+        # A replica that has run once has nothing before.
+        self.assertEqual(self.command("rollout", "restart", "w").returncode, 0)
+        self.until(lambda: self.generations("w")[0] != first, self.situation)
+        self.until_ready("w", 1)
+        answer = self.command("logs", "--previous", "w/0")
+        self.assertEqual((answer.returncode, answer.stderr), (2, "berth: w/0 has not been started before on node a\n"))
+
     def test_following_ends_where_the_replica_is_replaced(self):
         self.add_nodes("a")
         self.run_script("echo one; exec sleep 600")

@@ -4,6 +4,7 @@
 #include <optional>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "agent/replica_job.hpp"
 #include "format/json_reading.hpp"
@@ -36,7 +37,14 @@ class OutputSending {
     while (true) {
       // Before the jobs are looked at: no job is started after it.
       const bool is_last = !request_.follows || !source_.is_ordered(request_.key);
-      if (const std::optional<machine::Job> job = job_after(last)) {
+      const std::vector<machine::Job> jobs = jobs_after(last);
+      const std::size_t skipped = request_.previous ? 1 : 0;
+      if (skipped > 0 && jobs.size() <= skipped)
+        return post_last("missing", "has not been started before on node " + source_.node.text());
+      // The newest one to begin with, then one after the other.
+      if (const machine::Job* const job = jobs.empty()   ? nullptr
+                                          : last.empty() ? &jobs[jobs.size() - 1 - skipped]
+                                                         : &jobs.front()) {
         if (!send(*job, last.empty())) break;
         last = job->id;
       } else if (is_last || !pause()) {
@@ -49,15 +57,13 @@ class OutputSending {
   }
 
  private:
-  // The next job of the replica; the newest one to begin with.
-  std::optional<machine::Job> job_after(const std::string& last) const {
+  // The jobs of the replica that came after this one, in their order; of "": all.
+  std::vector<machine::Job> jobs_after(const std::string& last) const {
     const auto number = [](const std::string& id) { return std::pair(id.size(), id); };
-    std::optional<machine::Job> found;
+    std::vector<machine::Job> found;
     for (machine::Job& job : machine::list_jobs(source_.jobs)) {
       const auto replica = found_job(job, real_clock().now());
-      if (!replica || replica->key != request_.key || number(job.id) <= number(last)) continue;
-      if (found && !last.empty()) break;
-      found = std::move(job);
+      if (replica && replica->key == request_.key && number(job.id) > number(last)) found.push_back(std::move(job));
     }
     return found;
   }

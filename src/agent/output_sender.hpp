@@ -20,6 +20,7 @@ struct OutputRequest {
   fleet::ReplicaKey key;
   std::uint64_t tail = 0;  // lines; 0: all
   bool follows = false;    // goes on with the next jobs of the replica, until it is gone
+  bool previous = false;   // of the job before the newest one
 };
 
 class OutputSender {

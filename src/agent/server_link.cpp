@@ -55,7 +55,8 @@ OutputRequest output_request_of(const json::value& value, const std::string& whe
   return {text("id"),
           {DeploymentId(text("deployment")), static_cast<std::uint32_t>(number("replica")), number("generation")},
           number("tail"),
-          format::bool_of(format::member(object, "follow", where), where + ".follow")};
+          format::bool_of(format::member(object, "follow", where), where + ".follow"),
+          format::optional_member(object, "previous", where, format::bool_of).value_or(false)};
 }
 
 }  // namespace

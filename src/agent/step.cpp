@@ -155,12 +155,11 @@ class Stepper {
   void carry_out(const ReplicaKey& key, const ReplicaOrder& order) {
     const auto found = jobs_.find(key);
     const FoundJob* job = found == jobs_.end() ? nullptr : found->second.front();
-    if (job) {
-      for (std::size_t i = 1; i < found->second.size(); ++i) {
-        const FoundJob& other = *found->second[i];
-        stop(other, "another job of this incarnation runs already");
-        if (!other.is_live()) out_.remove.push_back(other.id);
-      }
+    bool has_previous = false;  // the last one that ended before it stays, so that its output can be read
+    for (std::size_t i = 1; job && i < found->second.size(); ++i) {
+      const FoundJob& other = *found->second[i];
+      stop(other, "another job of this incarnation runs already");
+      if (!other.is_live() && std::exchange(has_previous, true)) out_.remove.push_back(other.id);
     }
     if (order.assigned.stopping) {
       // What has ended stays until the server has forgotten it, so that its output can be read.
@@ -291,7 +290,6 @@ class Stepper {
     }
     attempts.reason.clear();
     out_.start.push_back({order, needs_port(spec), uses(spec, "socket"), single});
-    if (ended) out_.remove.push_back(ended->id);
     report(key, ReplicaState::waiting, "", nullptr);
   }
 

@@ -190,9 +190,20 @@ TEST_F(AgentStepTest, WhatEndsIsStartedAgainWithABackOffThatDoubles) {
     EXPECT_TRUE(step_at(now + pause - 1ns).start.empty());
     step = step_at(now + pause);
     EXPECT_EQ(starts(step), Words{"chat/0#7"});
-    EXPECT_EQ(step.remove, Words{id}) << "the output of the next attempt takes its place";
     now += pause + 1s;
   }
+}
+
+TEST_F(AgentStepTest, TheRunBeforeTheNewestKeepsItsOutput) {
+  const auto& chat = add(order("chat", 0, 7));
+  jobs = {job_of(chat, "j1", FoundState::ended, 1s), job_of(chat, "j2", FoundState::ended, 2s),
+          job_of(chat, "j3", FoundState::ended, 3s)};
+  EXPECT_EQ(step_at(4s).remove, Words{"j1"});
+  jobs = {job_of(chat, "j2", FoundState::ended, 2s), job_of(chat, "j3", FoundState::ended, 3s),
+          job_of(chat, "j4", FoundState::running, 5s)};
+  const Step step = step_at(6s);
+  EXPECT_EQ(step.remove, Words{"j2"});
+  EXPECT_TRUE(step.stop.empty());
 }
 
 TEST_F(AgentStepTest, TenMinutesOfRunningWellEndARowOfFailures) {

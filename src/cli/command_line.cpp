@@ -105,10 +105,28 @@ std::vector<std::string> guarded(std::span<char*> words) {
   return out;
 }
 
-// What other programs call a verb.
+// What other programs call a verb, and verbs that are below another one.
 std::optional<std::string> meant_by(std::string_view word) {
-  constexpr std::pair<std::string_view, std::string_view> known[] = {
-      {"jobs", "ps -a"}, {"list", "ps"}, {"top", "devices --watch"}, {"kill", "stop"}, {"submit", "run -d"}};
+  constexpr std::pair<std::string_view, std::string_view> known[] = {{"jobs", "ps -a"},
+                                                                     {"list", "ps"},
+                                                                     {"queue", "ps"},
+                                                                     {"show", "ps"},
+                                                                     {"top", "devices --watch"},
+                                                                     {"kill", "stop"},
+                                                                     {"cancel", "stop"},
+                                                                     {"submit", "run -d"},
+                                                                     {"get", "status"},
+                                                                     {"info", "status"},
+                                                                     {"describe", "why"},
+                                                                     {"deploy", "apply"},
+                                                                     {"restart", "rollout restart"},
+                                                                     {"undo", "rollout undo"},
+                                                                     {"rollback", "rollout undo"},
+                                                                     {"pause", "rollout pause"},
+                                                                     {"resume", "rollout resume"},
+                                                                     {"backup", "store backup"},
+                                                                     {"join", "agent --join"},
+                                                                     {"version", "--version"}};
   for (const auto& [name, verb] : known) {
     if (word == name) return std::string(verb);
   }
@@ -275,6 +293,10 @@ int run_command_line(std::span<char*> words, const std::string& version, std::sp
   } catch (const CLI::ExtrasError&) {
     return print_usage_error(unexpected_text(path) + "; see " + path.typed + " --help");
   } catch (const CLI::ParseError& error) {
+    // What is missing matters less than a word that is wrong.
+    const std::vector<std::string> rest = path.verb->remaining();
+    if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !rest.empty())
+      return print_usage_error(unexpected_text(path) + "; see " + path.typed + " --help");
     std::string message = error.what();
     std::erase(message, bracket_guard);
     return print_usage_error(printable(message) + "; see " + path.typed + " --help");

@@ -44,6 +44,7 @@
   verb(relay)              \
   verb(gateway)            \
   verb(apply)              \
+  verb(scale)              \
   verb(status)             \
   verb(nodes)              \
   verb(deployments)        \

@@ -62,15 +62,32 @@ std::vector<std::string> changes_for_pending(const json::object& answer) {
   return texts;
 }
 
+// Right after a start nothing is known of nodes that have joined: where it then seems that something fits nowhere,
+// their first reports are awaited. How long an agent needs for its first look at its devices depends on their drivers.
+constexpr Duration first_reports_max = std::chrono::seconds(15);
+void await_first_reports(ServerAccess& server, const Call& dry_run) {
+  const Deadline deadline = Deadline::after(real_clock(), first_reports_max);
+  const auto awaited = [&] {
+    const Result<Answer> status = server.call({"/api/v1/status"});
+    return status && Fields(status->json).in("nodes").number("awaited").value_or(0) > 0;
+  };
+  while (awaited() && !deadline.passed(real_clock().now())) {
+    const Result<Answer> plan = server.call(dry_run);
+    if (!plan || Fields(plan->json).in("plan").list("pending").empty()) return;
+    real_clock().sleep_for(ask_again);
+  }
+}
+
 Result<Answer> put_project(ServerAccess& server, const Project& project, bool dry_run,
                            std::optional<std::uint64_t> if_version) {
-  Call call{"/api/v1/project", "PUT", {{"project", project_to_json(project)}}};
-  if (dry_run) call.body["dry_run"] = true;
+  Call call{"/api/v1/project", "PUT", {{"project", project_to_json(project)}, {"dry_run", true}}};
   if (if_version) call.body["if_version"] = *if_version;
+  await_first_reports(server, call);
+  if (!dry_run) call.body.erase("dry_run");
   return server.call(call);
 }
 
-// Prints the answer, and gives the status of its plan.
+// Prints the answer, and returns the status of its plan.
 int print_change(const ServerArguments& arguments, const Answer& answer, const std::string& last_line) {
   try {
     const std::string text = arguments.json ? answer.text : change_text(answer.json, stdout_style()) + last_line;
@@ -79,6 +96,15 @@ int print_change(const ServerArguments& arguments, const Answer& answer, const s
   } catch (const JsonError& error) {
     return print_error(to_error(error));
   }
+}
+
+// Of a change that was made.
+int print_applied(const ServerArguments& arguments, const Answer& answer) {
+  const Fields about(answer.json);
+  const std::string in_force = "version " + about.count("version");
+  return print_change(
+      arguments, answer,
+      about.is("changed") ? "applied as " + in_force + "\n" : "nothing has changed; " + in_force + " stays in force\n");
 }
 
 // The version that a plan file was made for.
@@ -274,13 +300,18 @@ int apply_to_server(const ServerArguments& arguments, const Project& project,
   if (!server) return print_error(server.error());
   const Result<Answer> answer = put_project(*server, project, false, version);
   if (!answer) return print_error(answer.error());
-  const Fields about(answer->json);
-  const std::string in_force = "version " + about.count("version");
-  const int status = print_change(
-      arguments, *answer,
-      about.is("changed") ? "applied as " + in_force + "\n" : "nothing has changed; " + in_force + " stays in force\n");
+  const int status = print_applied(arguments, *answer);
   if (!wait || (status != done && status != does_not_fit)) return status;
+  const std::string in_force = "version " + Fields(answer->json).count("version");
   return wait_until_ready(*server, project, in_force, status == done, arguments.json);
+}
+
+int scale_on_server(const ServerArguments& arguments, const std::string& deployment, std::uint32_t replicas) {
+  Result<ServerAccess> server = ServerAccess::open(arguments);
+  if (!server) return print_error(server.error());
+  const Result<Answer> answer =
+      server->call({"/api/v1/deployments/" + http::encoded(deployment) + "/scale", "POST", {{"replicas", replicas}}});
+  return answer ? print_applied(arguments, *answer) : print_error(answer.error());
 }
 
 Progress progress_of(const Project& project, const json::object& status) {

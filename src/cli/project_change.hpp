@@ -24,6 +24,7 @@ int plan_on_server(const ServerArguments& arguments, const Project& project, con
 // replicas are ready, or it is certain that they will not be.
 int apply_to_server(const ServerArguments& arguments, const Project& project,
                     const std::optional<std::string>& plan_file, bool wait);
+int scale_on_server(const ServerArguments& arguments, const std::string& deployment, std::uint32_t replicas);
 
 // "~ chat  command, replicas" for each deployment that changes, then the replicas as `berth plan` prints them.
 // Throws a JsonError.

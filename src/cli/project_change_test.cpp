@@ -88,6 +88,23 @@ TEST_F(ProjectChange, WhatDoesNotFitIsAppliedAndSaidWithStatus3) {
   EXPECT_EQ(applied.err, "berth: one deployment is not placed; see pending above\n");
 }
 
+TEST_F(ProjectChange, BeforeSomethingDoesNotFitTheFirstReportsOfNodesAreAwaited) {
+  const auto awaited = [](int nodes) {
+    return ok_answer(R"({"schema":1,"nodes":{"awaited":)" + std::to_string(nodes) + "}}");
+  };
+  const TestServer server({{"PUT /api/v1/project",
+                            {ok_answer(change(pending_chat)), ok_answer(change(pending_chat)), ok_answer(change(""))}},
+                           {"GET /api/v1/status", {awaited(2), awaited(1), awaited(0)}}});
+  const Outcome applied = apply(server);
+  EXPECT_EQ(applied.status, done) << applied.out;
+  std::string sent;
+  for (const http::Request& request : server.requests())
+    sent += request.method == "GET"                             ? "status "
+            : request.body.find("dry_run") == std::string::npos ? "apply "
+                                                                : "plan ";
+  EXPECT_EQ(sent, "status plan status plan status apply ");
+}
+
 TEST_F(ProjectChange, AWrongFileIsNotSent) {
   const TestServer server({{"PUT /api/v1/project", {ok_answer(change(""))}}});
   EXPECT_TRUE(write_text(file(), "[cluster]\nnmae = 3\n"));
@@ -138,19 +155,19 @@ TEST_F(ProjectChange, PlanWithServerUsesTheVariableAndKeepsItsOtherOptions) {
   const Outcome planned = run_words({"plan", "--server", file()}, add_plan);
   unsetenv("BERTH_SERVER");
   EXPECT_EQ(planned.status, done) << planned.err;
-  EXPECT_EQ(server.requests().size(), 1u);
+  EXPECT_EQ(server.requests().back().method, "PUT");
   EXPECT_EQ(run_words({"plan", "--server", file(), "--fleet", file()}, add_plan).status, wrong_input);
 }
 
 TEST_F(ProjectChange, WaitingEndsWhenAllAreReady) {
   const TestServer server({{"PUT /api/v1/project", {ok_answer(change(""))}},
                            {"GET /api/v1/status",
-                            {ok_answer(status_answer("serving", 2, 0)), ok_answer(status_answer("updating", 1, 1)),
-                             ok_answer(status_answer("serving", 2, 2))}}});
+                            {ok_answer(status_answer("serving", 2, 2)), ok_answer(status_answer("serving", 2, 0)),
+                             ok_answer(status_answer("updating", 1, 1)), ok_answer(status_answer("serving", 2, 2))}}});
   const Outcome waited = apply(server, {"--wait"});
   EXPECT_EQ(waited.status, done) << waited.err;
   EXPECT_TRUE(waited.out.ends_with("2 of 2 replicas are ready\n")) << waited.out;
-  EXPECT_EQ(server.requests().size(), 7u);
+  EXPECT_EQ(server.requests().size(), 8u) << "the first one is about nodes that have not reported";
   EXPECT_EQ(waited.err, "") << "no progress where no terminal is";
 }
 

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "cli/login_files.hpp"
 #include "cli/text/screen.hpp"
@@ -121,10 +122,23 @@ Error ServerAccess::connection_error(const Error& error) const {
   return {error.code, error.message, "check the address, and whether berth serve runs there"};
 }
 
-Result<Answer> ServerAccess::call(const Call& call) {
+Result<http::Response> ServerAccess::request(const Call& call) {
   const bool has_body = call.method == "PUT" || call.method == "POST";
-  Result<http::Response> response =
-      client_.request(call.method, call.target, has_body ? document(call.body) : std::string());
+  const std::string body = has_body ? document(call.body) : std::string();
+  const Result<http::Url> url = http::parse_url(client_.url());
+  const bool is_here = url && (url->kind == http::Url::Kind::unix_socket || http::is_loopback_name(url->host));
+  const bool waits = std::exchange(may_be_starting_, false) && is_here;
+  for (const Deadline deadline = Deadline::after(real_clock(), start_wait);;) {
+    Result<http::Response> response = client_.request(call.method, call.target, body);
+    const bool is_refused =
+        !response && response.error().code == ErrorCode::unavailable && response.error().advice.empty();
+    if (!waits || !is_refused || deadline.passed(real_clock().now())) return response;
+    real_clock().sleep_for(std::chrono::milliseconds(50));
+  }
+}
+
+Result<Answer> ServerAccess::call(const Call& call) {
+  Result<http::Response> response = request(call);
   if (!response) return connection_error(response.error());
   if (response->status != 200) return error_of_answer(response->status, response->body, client_.url());
   const Result<json::value> parsed = parse_json(response->body, "the answer of " + client_.url(), "");
@@ -230,14 +244,17 @@ void add_list_verb(const Verb& command, const ListVerb& list) {
   });
 }
 
-Result<std::string> replica_target(const std::string& name) {
-  const std::size_t slash = name.rfind('/');
-  const std::string number = slash == std::string::npos ? "" : name.substr(slash + 1);
-  const bool is_number =
-      !number.empty() && std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; });
-  if (slash == 0 || !is_number)
-    return Error{ErrorCode::invalid_argument, "'" + name + "' is not a replica", "write NAME/N, as chat/0"};
-  return "/api/v1/replicas/" + http::encoded(name.substr(0, slash)) + "/" + number;
+Result<ReplicaTarget> replica_target(const std::string& name) {
+  const auto is_number = [](std::string_view text) {
+    return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  };
+  const std::size_t slash = name.rfind('/'), hash = std::min(name.find('#', slash), name.size());
+  const std::string number = slash == std::string::npos ? "" : name.substr(slash + 1, hash - slash - 1);
+  const std::string generation = hash == name.size() ? "" : name.substr(hash + 1);
+  if (slash == 0 || !is_number(number) || (hash < name.size() && !is_number(generation)))
+    return Error{ErrorCode::invalid_argument, "'" + name + "' is not a replica",
+                 "write NAME/N, such as chat/0, or an incarnation of it, such as chat/0#17"};
+  return ReplicaTarget{"/api/v1/replicas/" + http::encoded(name.substr(0, slash)) + "/" + number, generation};
 }
 
 }  // namespace berth::cli

@@ -20,6 +20,9 @@ namespace berth::cli {
 // Between two questions while a verb waits for the fleet.
 inline constexpr Duration ask_again = std::chrono::milliseconds(500);
 
+// For a server that was started just before the command.
+inline constexpr Duration start_wait = std::chrono::seconds(3);
+
 struct ServerArguments {
   // "https://host:8443", "http://127.0.0.1:8080" or "unix:/path"; empty: BERTH_SERVER, and without that the socket of
   // this user's own server.
@@ -52,8 +55,9 @@ class ServerAccess {
   // Does not connect. invalid_argument: the address, the CA file or the token file.
   static Result<ServerAccess> open(const ServerArguments& arguments);
 
-  // An answer other than 200 is an error: invalid_argument, not_supported and not_found (status 2), else a code whose
-  // status is 1. unavailable: there is no server, or the state has moved.
+  // A server of this machine that does not listen yet is given `start_wait` once. An answer other than 200 is an error:
+  // invalid_argument, not_supported and not_found (status 2), else a code whose status is 1. unavailable: there is no
+  // server, or the state has moved.
   Result<Answer> call(const Call& call);
   // What happens in the fleet after the event of this id, until the stream ends or the function returns false. An event
   // that is known already may come again. timeout: the server is silent, also its keep-alive.
@@ -66,11 +70,13 @@ class ServerAccess {
 
  private:
   ServerAccess(http::Client client, bool is_own) : client_(std::move(client)), is_own_(is_own) {}
+  Result<http::Response> request(const Call& call);
   Error connection_error(const Error& error) const;
   Result<void> end_of_stream(const Result<http::Response>& response) const;
 
   http::Client client_;
   bool is_own_;  // this user's own server, at its usual place
+  bool may_be_starting_ = true;
 };
 
 // What an answer says, for people.
@@ -93,8 +99,12 @@ struct ListVerb {
 };
 void add_list_verb(const Verb& command, const ListVerb& list);
 
-// "/api/v1/replicas/chat/0" for "chat/0". invalid_argument: not of the form NAME/N.
-Result<std::string> replica_target(const std::string& name);
+struct ReplicaTarget {
+  std::string path;        // "/api/v1/replicas/chat/0"
+  std::string generation;  // "17" of "chat/0#17"; empty: none was named
+};
+// invalid_argument: not of the form NAME/N or NAME/N#GENERATION.
+Result<ReplicaTarget> replica_target(const std::string& name);
 
 // The error in the body of an answer. `status` decides where the body is not the API's.
 Error error_of_answer(int status, std::string_view body, const std::string& server);

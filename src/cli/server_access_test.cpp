@@ -5,6 +5,8 @@
 #include <boost/json.hpp>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
+#include <thread>
 
 #include "cli/test_server.hpp"
 #include "cli/text/fleet_text.hpp"
@@ -75,6 +77,23 @@ TEST_F(ServerAccessTest, WithoutAServerItSaysHowToStartOne) {
   EXPECT_EQ(answer.error().to_text(),
             "no berth server is running here; start one with berth serve, or set BERTH_SERVER");
   EXPECT_EQ(exit_status(answer.error()), environment_error);
+}
+
+TEST_F(ServerAccessTest, AServerThatIsStartingIsWaitedForOnce) {
+  std::optional<TestServer> server;
+  const std::string folder = state_folder("server").value();
+  std::thread starting([&] {
+    real_clock().sleep_for(std::chrono::milliseconds(300));
+    server.emplace(TestServer::Answers{{"GET /api/v1/nodes", {ok_answer(nodes_answer)}}}, "unix:" + folder + "/socket");
+  });
+  Result<ServerAccess> access = ServerAccess::open({});
+  const Result<Answer> answer = access->call({"/api/v1/nodes"});
+  starting.join();
+  EXPECT_TRUE(answer) << answer.error().to_text();
+  server.reset();
+  const TimePoint before = real_clock().now();
+  EXPECT_FALSE(access->call({"/api/v1/nodes"})) << "it has ended";
+  EXPECT_LT(real_clock().now() - before, start_wait);
 }
 
 TEST_F(ServerAccessTest, TheSocketOfTheOwnServerIsTheDefault) {

@@ -1,5 +1,10 @@
 #include "cli/server_store.hpp"
 
+#include <unistd.h>
+
+#include <cerrno>
+#include <string_view>
+
 #include "world/runtime_folder.hpp"
 
 namespace berth::cli {
@@ -10,6 +15,12 @@ Result<std::string> default_store() {
 #else
   return std::string("memory");
 #endif
+}
+
+Result<void> check_store_exists(const std::string& store, const std::string& advice) {
+  constexpr std::string_view scheme = "sqlite:";
+  if (!store.starts_with(scheme) || ::access(store.c_str() + scheme.size(), F_OK) == 0 || errno != ENOENT) return {};
+  return Error{ErrorCode::not_found, "there is no store " + store.substr(scheme.size()), advice};
 }
 
 }  // namespace berth::cli

@@ -1,4 +1,4 @@
-// The store that `berth serve` and `berth store` use where --store is absent.
+// The store that `berth serve` and `berth store` use where --store is absent, and whether one that is named exists.
 #pragma once
 
 #include <string>
@@ -9,5 +9,8 @@ namespace berth::cli {
 
 // A SQLite file in the server's state folder of this user; in a build without SQLite: memory.
 Result<std::string> default_store();
+
+// not_found: a path with a mistake must not become an empty store. `advice`: what to do then.
+Result<void> check_store_exists(const std::string& store, const std::string& advice);
 
 }  // namespace berth::cli

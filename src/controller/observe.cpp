@@ -226,7 +226,10 @@ class Observer {
       if (!kinds.emplace(pending.deployment, pending.reason.kind).second) continue;
       const auto before = out_.memory.pending.find(pending.deployment);
       if (before != out_.memory.pending.end() && before->second == pending.reason.kind) continue;
-      if (is_awaiting) continue;
+      if (is_awaiting) {
+        if (before == out_.memory.pending.end()) kinds.erase(pending.deployment);
+        continue;
+      }
       say(EventKind::pending, pending.deployment.text(), pending.reason.text);
     }
     out_.memory.pending = std::move(kinds);

@@ -39,6 +39,21 @@ TEST(Rollout, GoesOneByOneWithTheSurgeAndStopsEachWhenItsSuccessorIsReady) {
   EXPECT_TRUE(world.memory.rollouts.empty());
 }
 
+TEST(Rollout, ReplacesReplicasOfTheSameSettingsWhereARestartIsWanted) {
+  World world({gpu_node("a", 2), gpu_node("b", 2)});
+  world.want(version(1));
+  world.settle();
+  fleet::Wanted& wanted = world.desired.deployments.at(DeploymentId("d"));
+  wanted.earlier.insert(wanted.earlier.begin(), wanted.spec);
+  wanted.restart_revision = ++wanted.revision;
+  const Preview preview = controller::preview(world.input(), world.desired);
+  EXPECT_EQ(preview.restarts.size(), 3u);
+  EXPECT_EQ(world.step().start.size(), 1u) << "one after another, as in any rollout";
+  world.settle();
+  for (const fleet::Assigned& one : world.assigned) EXPECT_EQ(one.revision, 2u);
+  EXPECT_FALSE(world.step().has_actions()) << "once";
+}
+
 TEST(Rollout, IsNotOverBeforeTheLastSuccessorIsReady) {
   World world({gpu_node("a", 2)});
   world.want(version(1, 1));

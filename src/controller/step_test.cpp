@@ -28,6 +28,29 @@ TEST(ControllerStep, WhatIsWantedIsPlacedOnceAndThenNothingIsDone) {
   EXPECT_EQ(again.memory, after.memory);
 }
 
+TEST(ControllerStep, AServerThatIsStartedAgainTellsNothingTwice) {
+  World world({gpu_node("a", 2)});
+  world.reports.at(NodeId("a")).node.devices[1].health = Health::lost;
+  world.want(gpu_spec("d", 1));
+  world.want(gpu_spec("large", 1, 4));
+  world.settle();
+  // The next server leads before the node reports to it.
+  world.memory = {};
+  Input input = world.input();
+  input.nodes.at(NodeId("a")).report = nullptr;
+  const Step first = step(input);
+  EXPECT_TRUE(first.events.empty());
+  EXPECT_EQ(first.memory.awaited, std::set<NodeId>{NodeId("a")});
+  world.memory = first.memory;
+  const Step heard = world.step();
+  EXPECT_TRUE(heard.events.empty()) << heard.events.front().text;
+  EXPECT_TRUE(world.memory.awaited.empty());
+  EXPECT_TRUE(world.step().events.empty());
+  // What happens from then on is told.
+  world.reports.at(NodeId("a")).node.devices[1].health = Health::healthy;
+  EXPECT_EQ(events_of(world.step(), EventKind::device).size(), 1u);
+}
+
 TEST(ControllerStep, S1_F4_DeploymentsOfOneAndOfManyStepsNeverMeetOnAGpu) {
   World world({gpu_node("a", 2)});
   world.want(gpu_spec("d", 1));

@@ -85,7 +85,9 @@ Survey::Survey(const Input& given, const fleet::Desired& wanted_now) : input(giv
     const DeploymentSpec* runs =
         wanted == desired.deployments.end() ? nullptr : spec_of(wanted->second, assigned->revision);
     const auto [known, is_new] = up_to_date.try_emplace({assigned->place.deployment, assigned->revision}, false);
-    if (is_new) known->second = runs && runs_the_same(*runs, wanted->second.spec);
+    if (is_new)
+      known->second = runs && assigned->revision >= wanted->second.restart_revision.value_or(0) &&
+                      runs_the_same(*runs, wanted->second.spec);
     one.is_up_to_date = known->second;
     one.is_paused = wanted != desired.deployments.end() && wanted->second.paused;
     one.is_lost = one.age >= (runs ? replace_time(*runs) : std::chrono::seconds(assigned->replace_s));

@@ -1,6 +1,7 @@
 // The reason of a replica that was not placed. Every limit is tried on every node, one
 // after the other, each on what the ones before have left; the reason is the first
 // that leaves no node enough.
+#include <algorithm>
 #include <array>
 
 #include "berth/bytes.hpp"
@@ -61,7 +62,7 @@ std::string intent_reason(const NodeView& node, const DeviceId& gpu) {
 std::string example(const PlanJob& job, const PlannedNode& node, std::size_t stage) {
   if (stage < serving) return {};
   for (std::size_t gpu = 0; gpu < node.gpus.size(); ++gpu) {
-    if (stopped_at(job, node, gpu, true, true) != stage) continue;
+    if (stage < serving || stopped_at(job, node, gpu, true, true) != stage) continue;
     const std::string name = node.gpus[gpu].info->id.text() + ": ";
     if (stage == without_others) return name + "used by another replica";
     const DeviceView& view = stage == fit         ? node.gpus_idle[gpu]

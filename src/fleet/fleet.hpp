@@ -27,6 +27,8 @@ struct Wanted {
   // Which replica has which keys, as ShardTable::to_text() writes it; absent: its requests carry no keys.
   std::optional<std::string> shards = {};
   std::uint32_t shards_moved = 0;  // by the last change of that table
+  // Replicas of earlier revisions than this one are replaced even if their settings are the same.
+  std::optional<std::uint64_t> restart_revision = {};
   UnknownFields unknown = {};
   friend bool operator==(const Wanted&, const Wanted&) = default;
 };

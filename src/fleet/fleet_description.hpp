@@ -36,10 +36,13 @@ inline constexpr auto fields<Assignment> = std::tuple{Field{"deployment", &Assig
                                                       Field{"exclusive", &Assignment::exclusive}.required()};
 
 template <>
-inline constexpr auto fields<fleet::Wanted> =
-    std::tuple{Field{"spec", &fleet::Wanted::spec}.required(), Field{"revision", &fleet::Wanted::revision}.required(),
-               Field{"earlier", &fleet::Wanted::earlier},      Field{"paused", &fleet::Wanted::paused},
-               Field{"shards", &fleet::Wanted::shards},        Field{"shards_moved", &fleet::Wanted::shards_moved}};
+inline constexpr auto fields<fleet::Wanted> = std::tuple{Field{"spec", &fleet::Wanted::spec}.required(),
+                                                         Field{"revision", &fleet::Wanted::revision}.required(),
+                                                         Field{"earlier", &fleet::Wanted::earlier},
+                                                         Field{"paused", &fleet::Wanted::paused},
+                                                         Field{"shards", &fleet::Wanted::shards},
+                                                         Field{"shards_moved", &fleet::Wanted::shards_moved},
+                                                         Field{"restart_revision", &fleet::Wanted::restart_revision}};
 
 template <>
 inline constexpr auto fields<fleet::Assigned> = std::tuple{Inline{&fleet::Assigned::place},
@@ -119,9 +122,9 @@ template <>
 inline constexpr bool is_sparse<fleet::NodeRecord> = true;
 template <>
 inline constexpr auto fields<fleet::NodeRecord> = std::tuple{
-    Field{"name", &fleet::NodeRecord::id}.required(),         Field{"intent", &fleet::NodeRecord::intent}.required(),
-    Field{"intent_by", &fleet::NodeRecord::intent_by},        Field{"inventory", &fleet::NodeRecord::inventory},
-    Field{"joined_at_ms", &fleet::NodeRecord::joined_ms},     Field{"devices", &fleet::NodeRecord::devices},
-    Field{"intent_reason", &fleet::NodeRecord::intent_reason}};
+    Field{"name", &fleet::NodeRecord::id}.required(),  Field{"intent", &fleet::NodeRecord::intent}.required(),
+    Field{"intent_by", &fleet::NodeRecord::intent_by}, Field{"intent_reason", &fleet::NodeRecord::intent_reason},
+    Field{"inventory", &fleet::NodeRecord::inventory}, Field{"joined_at_ms", &fleet::NodeRecord::joined_ms},
+    Field{"devices", &fleet::NodeRecord::devices}};
 
 }  // namespace berth::world

@@ -29,7 +29,7 @@ std::string id_in_name(std::string_view uri) {
 }
 
 Who who_is(const fleet::Credential& credential) {
-  std::string actor = "token:" + credential.id;
+  std::string actor = "token:" + credential.id + (credential.name ? " (" + *credential.name + ")" : "");
   if (credential.role == fleet::Role::node && credential.node) actor = "node:" + credential.node->text();
   if (credential.role == fleet::Role::gateway && credential.name) actor = "gateway:" + *credential.name;
   return {credential.role, std::move(actor), credential.id, credential.node, false};

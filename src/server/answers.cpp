@@ -21,14 +21,8 @@ void send(const http::Responder& responder, const Error& error) {
   responder.send(http::error_response(status, code, error.message, error.advice));
 }
 
-http::Response no_such_replica(const DeploymentId& name, const std::string& number) {
-  return http::error_response(404, "not_found", "there is no replica " + name.text() + "/" + number,
-                              "berth replicas lists them");
-}
-
-void send_no_deployment(const http::Responder& responder, const DeploymentId& name) {
-  responder.send(http::error_response(404, "not_found", "there is no deployment \"" + name.text() + "\"",
-                                      "berth deployments lists them"));
+bool dry_run_in(const boost::json::object& body, const std::string& where) {
+  return format::optional_member(body, "dry_run", where, format::bool_of).value_or(false);
 }
 
 std::string reason_in(const boost::json::object& body, const std::string& where) {

@@ -24,11 +24,11 @@ inline void send(const http::Responder& responder, const boost::json::object& an
   responder.send(http::json_response(200, format::document(answer)));
 }
 void send(const http::Responder& responder, const Error& error);
-void send_no_deployment(const http::Responder& responder, const DeploymentId& name);
-// `number` as the request has it: it may be none.
-http::Response no_such_replica(const DeploymentId& name, const std::string& number);
 
 bool is_json(const http::Request& request);
+
+// The member "dry_run" of a body; absent is false. Throws a JsonError.
+bool dry_run_in(const boost::json::object& body, const std::string& where);
 
 // The member "reason" of a body; absent is empty. Throws a JsonError where it is longer than a sentence.
 std::string reason_in(const boost::json::object& body, const std::string& where);

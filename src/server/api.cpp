@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <tuple>
 
 #include "fleet_format/fleet_json.hpp"
 #include "format/json_reading.hpp"
+#include "placement/nearest_name.hpp"
 #include "server/answers.hpp"
 #include "server/openapi.hpp"
 #include "server/request_metrics.hpp"
@@ -25,10 +27,6 @@ constexpr Duration gateway_start_time = std::chrono::seconds(10);
 
 Intent intent_in(const json::object& body, const std::string& where) {
   return format::intent_of(format::member(body, "intent", where), where + ".intent");
-}
-
-bool dry_run_in(const json::object& body, const std::string& where) {
-  return format::optional_member(body, "dry_run", where, format::bool_of).value_or(false);
 }
 
 }  // namespace
@@ -60,6 +58,7 @@ const std::vector<Api::Route>& Api::routes() {
       {"GET", "/api/v1/deployments", Role::read, &Api::get_deployments},
       {"GET", "/api/v1/deployments/{NAME}", Role::read, &Api::get_deployment},
       {"DELETE", "/api/v1/deployments/{NAME}", Role::deploy, &Api::delete_deployment},
+      {"POST", "/api/v1/deployments/{NAME}/scale", Role::deploy, &Api::post_scale},
       {"POST", "/api/v1/deployments/{NAME}/rollout", Role::operate, &Api::post_rollout},
       {"GET", "/api/v1/replicas", Role::read, &Api::get_replicas},
       {"GET", "/api/v1/replicas/{NAME}/{N}", Role::read, &Api::get_replica},
@@ -209,9 +208,7 @@ void Api::get_nodes(const Call& call) {
 
 void Api::send_node(const NodeId& node, const http::Responder& responder, const Plan* plan) {
   const auto found = leader_.state().nodes.find(node);
-  if (found == leader_.state().nodes.end())
-    return responder.send(
-        http::error_response(404, "not_found", "there is no node \"" + node.text() + "\"", "berth nodes lists them"));
+  if (found == leader_.state().nodes.end()) return send(responder, leader_.no_node(node));
   json::object out{{"revision", leader_.change_count()}, {"node", node_view(leader_, found->second)}};
   if (plan) out["plan"] = plan_view(leader_, *plan);
   send(responder, out);
@@ -225,8 +222,8 @@ void Api::put_node_intent(const Call& call) {
     return std::tuple(intent_in(body, where), reason_in(body, where), dry_run_in(body, where));
   });
   if (!wanted) return send(call.responder, wanted.error());
-  const NodeId node(call.part("NAME"));
   const auto& [intent, reason, is_dry_run] = *wanted;
+  const NodeId node(call.part("NAME"));
   if (is_dry_run) return preview_intent(node, std::nullopt, intent, call.responder);
   if (const auto set = leader_.set_intent(node, intent, call.who.actor, reason); !set)
     return send(call.responder, set.error());
@@ -298,10 +295,18 @@ void Api::get_replicas(const Call& call) {
   json::array replicas = replicas_view(leader_, only);
   // Of a deployment that was deleted, replicas may still end.
   if (only && replicas.empty() && !leader_.state().desired.deployments.contains(*only))
-    return send_no_deployment(call.responder, *only);
+    return send(call.responder, leader_.no_deployment(*only));
   send(call.responder, json::object{{"revision", leader_.change_count()},
                                     {"replicas", std::move(replicas)},
                                     {"pending", pending_view(leader_, only)}});
+}
+
+Error Api::no_replica(const DeploymentId& name, const std::string& number) const {
+  Error error{ErrorCode::not_found, "there is no replica " + name.text() + "/" + number, "berth replicas lists them"};
+  if (leader_.state().desired.deployments.contains(name)) return error;
+  const std::string advice = leader_.no_deployment(name).advice;
+  if (advice.ends_with('?')) error.advice = advice.substr(0, advice.size() - 1) + "/" + number + "?";
+  return error;
 }
 
 bool Api::is_wanted(const DeploymentId& name, std::optional<std::uint64_t> replica) const {
@@ -315,8 +320,29 @@ void Api::get_replica(const Call& call) {
   const auto index = read_number(number, replicas_max);
   json::object view = index ? replica_view(leader_, name, static_cast<std::uint32_t>(*index)) : json::object();
   if (!is_wanted(name, index) && (!index || view.at("incarnations").as_array().empty()))
-    return call.responder.send(no_such_replica(name, number));
+    return send(call.responder, no_replica(name, number));
   send(call.responder, view);
+}
+
+Result<void> Api::check_subject(const std::string& subject) const {
+  const store::State& state = leader_.state();
+  std::vector<std::string> known{state.desired.cluster};
+  for (const auto& [name, wanted] : state.desired.deployments) known.push_back(name.text());
+  for (const auto& [name, record] : state.nodes) {
+    known.push_back(name.text());
+    known.push_back("node/" + name.text());
+  }
+  for (const auto& [id, credential] : state.credentials)
+    known.push_back(credential.role == Role::gateway ? "gateway/" + credential.name.value_or(id) : "token/" + id);
+  const std::string of_replica = subject.substr(0, subject.rfind('/'));
+  const std::vector<std::string_view> names(known.begin(), known.end());
+  for (const std::string_view name : names) {
+    if (name == subject || name == of_replica) return {};
+  }
+  const auto nearest = placement::nearest_name(subject, names);
+  return Error{ErrorCode::not_found, "there is no event about " + format::in_quotes(subject),
+               nearest ? "did you mean " + std::string(*nearest) + "?"
+                       : "name a deployment, NAME/N, node/NAME, gateway/NAME or token/ID"};
 }
 
 void Api::get_events(const Call& call) {
@@ -339,6 +365,10 @@ void Api::get_events(const Call& call) {
     if (subject == call.request.query.end() || event.subject == subject->second ||
         event.subject == "node/" + subject->second)
       list.push_back(format::to_json(event));
+  }
+  // Of one that is not known there may be events of the time when it was.
+  if (subject != call.request.query.end() && list.empty() && !call.request.query.contains("after")) {
+    if (const Result<void> known = check_subject(subject->second); !known) return send(call.responder, known.error());
   }
   if (list.size() > limit) list.erase(list.begin(), list.end() - static_cast<std::ptrdiff_t>(limit));
   send(call.responder,

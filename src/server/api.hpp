@@ -112,7 +112,11 @@ class Api {
   void get_deployments(const Call& call);
   void get_deployment(const Call& call);
   void delete_deployment(const Call& call);
+  void post_scale(const Call& call);
   void post_rollout(const Call& call);
+  // Answers with where the change leads, and with the deployment that it is about.
+  void make(const Call& call, Result<Leader::Proposal> proposal, bool dry_run,
+            const std::optional<DeploymentId>& shown = std::nullopt);
   void get_replicas(const Call& call);
   void get_replica(const Call& call);
   void get_logs(const Call& call);
@@ -138,6 +142,10 @@ class Api {
   void post_route(const Call& call);
   void post_logs(const Call& call);
 
+  // `number` as the request has it: it may be none.
+  Error no_replica(const DeploymentId& name, const std::string& number) const;
+  // not_found: nothing of the fleet has that name.
+  Result<void> check_subject(const std::string& subject) const;
   bool is_wanted(const DeploymentId& name, std::optional<std::uint64_t> replica) const;
   fleet::Credential new_credential(fleet::Role role, const Who& who, const std::string& secret) const;
   // "certificate" and "authority", both PEM.
@@ -167,7 +175,7 @@ class Api {
     NodeId node;
     fleet::ReplicaKey key;
     std::uint64_t tail = 0;
-    bool follows = false;
+    bool follows = false, previous = false;
     std::string credential;  // of who reads
     http::Responder responder;
     bool is_sent = false;                     // the agent knows

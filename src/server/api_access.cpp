@@ -54,7 +54,7 @@ void Api::post_token(const Call& call) {
   struct Body {
     Role role = Role::read;
     std::optional<std::uint64_t> seconds;
-    std::optional<std::string> node;
+    std::optional<std::string> node, name;
     fleet::Credential of_call;  // what the token of a caller has besides
     bool for_gateway = false;
   };
@@ -68,6 +68,7 @@ void Api::post_token(const Call& call) {
                                 {Role::read, Role::operate, Role::deploy, Role::join, Role::call}, where + ".role");
     read.seconds = format::optional_member(object, "ttl_s", where, format::whole_of);
     read.node = format::optional_member(object, "node", where, node_name_of);
+    read.name = format::optional_member(object, "name", where, node_name_of);
     read.for_gateway = format::optional_member(object, "gateway", where, format::bool_of).value_or(false);
     if (read.node && read.role != Role::join)
       throw format::JsonError{where + ".node is given, and only a token of role join is for a node"};
@@ -80,13 +81,12 @@ void Api::post_token(const Call& call) {
       if (count == 0 || count > 1'000'000) throw format::JsonError{at + " is not from 1 to 1000000"};
       return static_cast<std::uint32_t>(count);
     };
-    for (const char* key : {"deployment", "name", "weight", "per_second", "concurrent_max", "explain"}) {
+    for (const char* key : {"deployment", "weight", "per_second", "concurrent_max", "explain"}) {
       if (read.role != Role::call && object.contains(key))
         throw format::JsonError{where + "." + key + " is given, and only a token of role call has it"};
     }
     if (read.role == Role::call) {
       read.of_call.deployment.emplace(node_name_of(format::member(object, "deployment", where), where + ".deployment"));
-      read.of_call.name = format::optional_member(object, "name", where, node_name_of);
       read.of_call.weight = format::optional_member(object, "weight", where, count_of).value_or(1);
       read.of_call.per_second = format::optional_member(object, "per_second", where, count_of);
       read.of_call.concurrent_max = format::optional_member(object, "concurrent_max", where, count_of);
@@ -98,7 +98,7 @@ void Api::post_token(const Call& call) {
   const bool is_call = body->role == Role::call;
   const std::optional<DeploymentId>& deployment = body->of_call.deployment;
   if (deployment && !leader_.state().desired.deployments.contains(*deployment))
-    return send_no_deployment(call.responder, *deployment);
+    return send(call.responder, leader_.no_deployment(*deployment));
   // A key for requests is shown to gateways, never to a server, so that it does not carry the server's fingerprint.
   http::Token token{http::make_secret(is_call ? http::call_prefix : http::control_prefix),
                     signing_.signs_server && !is_call ? signing_.authority->fingerprint() : ""};
@@ -106,7 +106,7 @@ void Api::post_token(const Call& call) {
   if (body->node) credential.node = NodeId(*body->node);
   credential.for_gateway = body->for_gateway;
   credential.deployment = deployment;
-  credential.name = body->of_call.name;
+  credential.name = body->name;
   credential.weight = body->of_call.weight;
   credential.per_second = body->of_call.per_second;
   credential.concurrent_max = body->of_call.concurrent_max;

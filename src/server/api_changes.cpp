@@ -36,18 +36,27 @@ void Api::put_project(const Call& call) {
     Body read;
     read.project = format::project_of(format::member(object, "project", where), where + ".project");
     read.version = format::optional_member(object, "if_version", where, format::whole_of);
-    read.dry_run = format::optional_member(object, "dry_run", where, format::bool_of).value_or(false);
+    read.dry_run = dry_run_in(object, where);
     return read;
   });
   if (!body) return send(call.responder, body.error());
-  const auto planned = leader_.plan(body->project, body->version);
-  if (!planned) return send(call.responder, planned.error());
-  const auto& [changes, preview] = *planned;
-  if (body->dry_run) return send(call.responder, applied_view(leader_, changes, preview, true));
-  const auto applied = leader_.apply(body->project, body->version, call.who.actor);
-  if (!applied) return send(call.responder, applied.error());
-  decide();
-  send(call.responder, applied_view(leader_, *applied, preview, false));
+  make(call, leader_.propose(body->project, body->version), body->dry_run);
+}
+
+void Api::make(const Call& call, Result<Leader::Proposal> proposal, bool dry_run,
+               const std::optional<DeploymentId>& shown) {
+  if (!proposal) return send(call.responder, proposal.error());
+  const controller::Preview preview = leader_.preview(*proposal);
+  Leader::Applied applied = proposal->applied;
+  if (!dry_run) {
+    Result<Leader::Applied> made = leader_.make(*std::move(proposal), call.who.actor);
+    if (!made) return send(call.responder, made.error());
+    applied = *std::move(made);
+    decide();
+  }
+  json::object out = applied_view(leader_, applied, preview, dry_run);
+  if (auto view = shown ? deployment_view(leader_, *shown) : std::nullopt) out["deployment"] = *std::move(view);
+  send(call.responder, out);
 }
 
 void Api::get_deployments(const Call& call) {
@@ -57,7 +66,7 @@ void Api::get_deployments(const Call& call) {
 void Api::get_deployment(const Call& call) {
   const DeploymentId name(call.part("NAME"));
   auto view = deployment_view(leader_, name);
-  if (!view) return send_no_deployment(call.responder, name);
+  if (!view) return send(call.responder, leader_.no_deployment(name));
   send(call.responder, json::object{{"revision", leader_.change_count()}, {"deployment", *std::move(view)}});
 }
 
@@ -68,36 +77,53 @@ void Api::delete_deployment(const Call& call) {
   send(call.responder, json::object{{"version", leader_.state().desired.version}, {"removed", name.text()}});
 }
 
-void Api::post_rollout(const Call& call) {
+void Api::post_scale(const Call& call) {
   struct Body {
-    RolloutAction action = RolloutAction::pause;
-    std::string reason;
+    std::uint32_t replicas = 0;
+    std::optional<std::uint64_t> version;
+    bool dry_run = false;
   };
   const auto body = read_body(call.request, [](const json::object& object, const std::string& where) {
-    format::check_members(object, {"action", "reason"}, where);
+    format::check_members(object, {"replicas", "if_version", "dry_run"}, where);
+    return Body{format::small_of(format::member(object, "replicas", where), where + ".replicas"),
+                format::optional_member(object, "if_version", where, format::whole_of), dry_run_in(object, where)};
+  });
+  if (!body) return send(call.responder, body.error());
+  const DeploymentId name(call.part("NAME"));
+  make(call, leader_.propose_scale(name, body->replicas, body->version), body->dry_run, name);
+}
+
+void Api::post_rollout(const Call& call) {
+  struct Body {
+    RolloutRequest rollout;
+    bool dry_run = false;
+  };
+  const auto body = read_body(call.request, [](const json::object& object, const std::string& where) {
+    format::check_members(object, {"action", "reason", "to_revision", "dry_run"}, where);
     const std::string action = format::text_of(format::member(object, "action", where), where + ".action");
     Body read;
     if (action == "pause")
-      read.action = RolloutAction::pause;
+      read.rollout.action = RolloutAction::pause;
     else if (action == "resume")
-      read.action = RolloutAction::resume;
+      read.rollout.action = RolloutAction::resume;
     else if (action == "undo")
-      read.action = RolloutAction::undo;
+      read.rollout.action = RolloutAction::undo;
+    else if (action == "restart")
+      read.rollout.action = RolloutAction::restart;
     else
-      throw format::JsonError{where + ".action is none of pause, resume and undo"};
-    read.reason = reason_in(object, where);
+      throw format::JsonError{where + ".action is not pause, resume, undo or restart"};
+    read.rollout.reason = reason_in(object, where);
+    read.rollout.to_revision = format::optional_member(object, "to_revision", where, format::whole_of);
+    if (read.rollout.to_revision && read.rollout.action != RolloutAction::undo)
+      throw format::JsonError{where + ".to_revision is given, and only an undo has it"};
+    read.dry_run = dry_run_in(object, where);
     return read;
   });
   if (!body) return send(call.responder, body.error());
-  if (body->action == RolloutAction::undo && !may(call.who, Role::deploy))
+  if (body->rollout.action == RolloutAction::undo && !may(call.who, Role::deploy))
     return call.responder.send(http::error_response(403, "forbidden", "an undo needs the role deploy"));
   const DeploymentId name(call.part("NAME"));
-  if (const auto rolled = leader_.rollout(name, body->action, body->reason, call.who.actor); !rolled)
-    return send(call.responder, rolled.error());
-  decide();
-  json::object out{{"version", leader_.state().desired.version}};
-  if (auto view = deployment_view(leader_, name)) out["deployment"] = *std::move(view);
-  send(call.responder, out);
+  make(call, leader_.propose_rollout(name, body->rollout, call.who.actor), body->dry_run, name);
 }
 
 namespace {
@@ -150,7 +176,8 @@ void Api::send_orders(const NodeId& node, const http::Responder& responder) {
                                 {"replica", reader.key.replica},
                                 {"generation", reader.key.generation},
                                 {"tail", reader.tail},
-                                {"follow", reader.follows}});
+                                {"follow", reader.follows},
+                                {"previous", reader.previous}});
   }
   if (!logs.empty()) out["logs"] = std::move(logs);
   send(responder, out);

@@ -39,19 +39,25 @@ void Api::get_logs(const Call& call) {
       if (!found || found->generation < one.generation) found = &one;
     }
   }
-  if (!found && !is_wanted(name, index)) return call.responder.send(no_such_replica(name, number));
+  if (!found && !is_wanted(name, index)) return send(call.responder, no_replica(name, number));
+  if (!found && generation != call.request.query.end())
+    return call.responder.send(http::error_response(404, "not_found",
+                                                    "there is no incarnation " + replica + "#" + generation->second,
+                                                    "berth replicas " + replica + " lists those that there are"));
   if (!found)
     return call.responder.send(
         http::error_response(404, "not_found", replica + " has no place now", "berth why replica " + replica));
   if (leader_.health(found->place.node) == controller::NodeHealth::lost)
     return call.responder.send(node_is_lost(found->place.node));
   const auto tail = call.request.query.find("tail");
-  const auto follow = call.request.query.find("follow");
+  const auto is_set = [&](const char* key) {
+    const auto value = call.request.query.find(key);
+    return value != call.request.query.end() && value->second != "0";
+  };
   const std::string id = "l" + std::to_string(next_number_++);
-  readers_.emplace(
-      id, Reader{found->place.node, found->key(),
-                 tail == call.request.query.end() ? 0 : read_number(tail->second, tail_max).value_or(0),
-                 follow != call.request.query.end() && follow->second != "0", call.who.credential, call.responder});
+  readers_.emplace(id, Reader{found->place.node, found->key(),
+                              tail == call.request.query.end() ? 0 : read_number(tail->second, tail_max).value_or(0),
+                              is_set("follow"), is_set("previous"), call.who.credential, call.responder});
   call.responder.on_gone([this, id] {
     const auto gone = readers_.find(id);
     if (gone == readers_.end()) return;
@@ -68,9 +74,12 @@ void Api::post_logs(const Call& call) {
     return send(call.responder, json::object{{"open", false}, {"room", false}});
   Reader& reader = found->second;
   reader.to_piece = call.responder;
-  if (call.request.query.contains("refused")) {
+  const bool is_missing = call.request.query.contains("missing");
+  if (is_missing || call.request.query.contains("refused")) {
     reader.responder.send(
-        http::error_response(503, "unavailable", call.request.body, "try again when one of them has ended"));
+        is_missing
+            ? http::error_response(404, "not_found", name_of(reader.key) + " " + call.request.body, "")
+            : http::error_response(503, "unavailable", call.request.body, "try again when one of them has ended"));
     answer_piece(reader, false, false);
     readers_.erase(found);
     return;

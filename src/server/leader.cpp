@@ -248,10 +248,6 @@ void Leader::forget_removed() {
   std::erase_if(memory_.nodes, [&](const auto& entry) { return !state_.nodes.contains(entry.first); });
 }
 
-Error Leader::no_node(const NodeId& node) {
-  return {ErrorCode::not_found, "there is no node \"" + node.text() + "\"", "berth nodes lists them"};
-}
-
 Result<void> Leader::take_report(Heard next) {
   const NodeId node = next.report.node.id;
   // A node must not take for its newest orders what the store has replaced: it would start a single replica that also

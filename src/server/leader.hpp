@@ -29,7 +29,12 @@ struct Heard {
   std::string address = {};   // that it came from, of IP; empty: not known
 };
 
-enum class RolloutAction : std::uint8_t { pause, resume, undo };
+enum class RolloutAction : std::uint8_t { pause, resume, undo, restart };
+struct RolloutRequest {
+  RolloutAction action = RolloutAction::pause;
+  std::string reason = {};                        // of a pause
+  std::optional<std::uint64_t> to_revision = {};  // of an undo; absent: the newest one with other settings
+};
 
 // Since this server leads.
 struct StoreCounts {
@@ -80,13 +85,28 @@ class Leader {
     std::vector<DeploymentId> added, removed;
     std::map<DeploymentId, std::pair<DeploymentSpec, DeploymentSpec>> altered;  // before and after
   };
+  // A change that is not made yet. It is valid until something else changes.
+  struct Proposal {
+    Applied applied;
+    fleet::Desired desired;
+    store::Change change;
+    fleet::EventKind kind = fleet::EventKind::applied;  // of its event, as the rest
+    std::string subject = {}, text = {};
+  };
+  Result<Proposal> propose(const Project& project, std::optional<std::uint64_t> version) const;
+  Result<Proposal> propose_scale(const DeploymentId& name, std::uint32_t replicas,
+                                 std::optional<std::uint64_t> version) const;
+  Result<Proposal> propose_rollout(const DeploymentId& name, const RolloutRequest& request,
+                                   const std::string& actor) const;
+  // Where a proposal would lead: as long as dozens of steps, so only for those who look at it.
+  controller::Preview preview(const Proposal& proposal) const;
+  Result<Applied> make(Proposal proposal, const std::string& actor);
   Result<Applied> apply(const Project& project, std::optional<std::uint64_t> version, const std::string& actor);
-  // What apply() would do, and where it would lead: as long as dozens of steps, so only for those who look at it.
-  Result<std::pair<Applied, controller::Preview>> plan(const Project& project,
-                                                       std::optional<std::uint64_t> version) const;
+  Result<void> rollout(const DeploymentId& name, const RolloutRequest& request, const std::string& actor);
   Result<void> remove(const DeploymentId& name, const std::string& actor);
-  Result<void> rollout(const DeploymentId& name, RolloutAction action, const std::string& reason,
-                       const std::string& actor);
+  // The errors for names that are not known; with the nearest known one.
+  Error no_deployment(const DeploymentId& name) const;
+  Error no_node(const NodeId& node) const;
   Result<void> set_intent(const NodeId& node, Intent intent, const std::string& actor, const std::string& reason = {});
   // The id of the device that has this id, or had it in earlier versions. Absent: as far as is known, the node has
   // none.
@@ -145,14 +165,8 @@ class Leader {
 
  private:
   Leader() = default;
-  struct Proposal {
-    Applied applied;
-    fleet::Desired desired;
-    store::Change change;
-  };
-  static Error no_node(const NodeId& node);
+  Proposal propose_change(fleet::Wanted wanted, fleet::EventKind kind, std::string text) const;
   Result<void> check_singles_ended(const NodeId& node) const;
-  Result<Proposal> propose(const Project& project, std::optional<std::uint64_t> version) const;
   Result<void> commit(store::Change change, std::vector<fleet::Event> events);
   Result<std::optional<TimePoint>> take_steps();
   Result<store::State> read() const;

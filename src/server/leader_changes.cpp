@@ -1,8 +1,10 @@
 // The part of the leader that changes what is wanted, which nodes there are and who may do what.
 #include <algorithm>
 #include <set>
+#include <string_view>
 
 #include "fleet/bounds.hpp"
+#include "placement/nearest_name.hpp"
 #include "server/acceptance.hpp"
 #include "server/leader.hpp"
 #include "server/shard_tables.hpp"
@@ -14,6 +16,13 @@ namespace {
 
 using fleet::EventKind;
 
+fleet::Wanted next_revision(fleet::Wanted wanted, const DeploymentSpec& before) {
+  ++wanted.revision;
+  wanted.paused.reset();
+  wanted.earlier.insert(wanted.earlier.begin(), before);
+  return fitted(std::move(wanted));
+}
+
 // The next state of one deployment; the earlier spec is kept for an undo.
 fleet::Wanted next_wanted(const fleet::Wanted* before, const DeploymentSpec& spec, std::uint64_t version) {
   // A number that no deployment of this name has had before: of one that was removed, replicas may still run.
@@ -22,10 +31,7 @@ fleet::Wanted next_wanted(const fleet::Wanted* before, const DeploymentSpec& spe
   next.spec = spec;
   next = with_shards(std::move(next));
   if (same_but_replicas(before->spec, spec)) return next;
-  ++next.revision;
-  next.paused.reset();
-  next.earlier.insert(next.earlier.begin(), before->spec);
-  return fitted(std::move(next));
+  return next_revision(std::move(next), before->spec);
 }
 
 Error stale(std::uint64_t wanted, std::uint64_t version) {
@@ -35,8 +41,32 @@ Error stale(std::uint64_t wanted, std::uint64_t version) {
           "plan again: berth plan --server FILE"};
 }
 
-Error no_deployment(const DeploymentId& name) {
-  return {ErrorCode::not_found, "there is no deployment \"" + name.text() + "\"", "berth deployments lists them"};
+template <class Id, class Value>
+Error not_known(const char* noun, const Id& name, const std::map<Id, Value>& known, const char* advice) {
+  std::vector<std::string_view> names;
+  for (const auto& [id, value] : known) names.push_back(id.text());
+  const auto nearest = placement::nearest_name(name.text(), names);
+  return {ErrorCode::not_found, std::string("there is no ") + noun + " \"" + name.text() + "\"",
+          nearest ? "did you mean " + std::string(*nearest) + "?" : advice};
+}
+
+// The settings that an undo goes back to.
+Result<DeploymentSpec> earlier_settings(const fleet::Wanted& wanted, std::optional<std::uint64_t> revision) {
+  const std::string name = wanted.spec.name.text();
+  if (revision) {
+    const DeploymentSpec* const found = controller::spec_of(wanted, *revision);
+    if (!found)
+      return Error{ErrorCode::not_found, name + " has no revision " + std::to_string(*revision),
+                   "berth rollout status " + name + " lists those that it can go back to"};
+    if (!same_but_replicas(*found, wanted.spec)) return *found;
+    return Error{ErrorCode::already_exists,
+                 name + " has the settings of revision " + std::to_string(*revision) + " already", ""};
+  }
+  for (const DeploymentSpec& earlier : wanted.earlier) {
+    if (!same_but_replicas(earlier, wanted.spec)) return earlier;
+  }
+  return Error{ErrorCode::already_exists, name + " has no earlier revision with other settings",
+               "apply a file instead"};
 }
 std::string intent_words(Intent intent) {
   return intent == Intent::in_service ? "in service" : std::string(to_string(intent));
@@ -92,36 +122,46 @@ Result<Leader::Proposal> Leader::propose(const Project& project, std::optional<s
   if (next.egress_preference != before.egress_preference) change.egress_preference = next.egress_preference;
   applied.changed = next != before || !change.deployments.empty();
   applied.version = before.version;
+  const auto counted = [](std::size_t count, const char* what) {
+    return count == 0 ? std::string() : ", " + std::to_string(count) + " " + what;
+  };
+  out.subject = project.cluster.name;
+  out.text = "version " + std::to_string(applied.version + 1) + " of the project" +
+             counted(applied.added.size(), "added") + counted(applied.altered.size(), "changed") +
+             counted(applied.removed.size(), "removed");
   return out;
 }
 
-Result<std::pair<Leader::Applied, controller::Preview>> Leader::plan(const Project& project,
-                                                                     std::optional<std::uint64_t> version) const {
-  Proposal proposal = BERTH_TRY(propose(project, version));
+controller::Preview Leader::preview(const Proposal& proposal) const {
   controller::Input from = input();
-  from.unreadable.clear();  // what the project does not name ends
-  return std::pair(std::move(proposal.applied), controller::preview(from, proposal.desired));
+  for (const auto& [name, wanted] : proposal.change.deployments) from.unreadable.erase(name);
+  return controller::preview(from, proposal.desired);
 }
 
-Result<Leader::Applied> Leader::apply(const Project& project, std::optional<std::uint64_t> version,
-                                      const std::string& actor) {
-  Proposal proposal = BERTH_TRY(propose(project, version));
+Result<Leader::Applied> Leader::make(Proposal proposal, const std::string& actor) {
   Applied& applied = proposal.applied;
   // Whether nothing changes is only known where this server leads and has read all that is committed.
   if (!applied.changed) {
     BERTH_TRY(commit(std::move(proposal.change), {}));
     return std::move(applied);
   }
-  const auto counted = [](std::size_t count, const char* what) {
-    return count == 0 ? std::string() : ", " + std::to_string(count) + " " + what;
-  };
   BERTH_TRY(commit(std::move(proposal.change),
-                   {event(EventKind::applied, actor, project.cluster.name,
-                          "version " + std::to_string(applied.version + 1) + " of the project" +
-                              counted(applied.added.size(), "added") + counted(applied.altered.size(), "changed") +
-                              counted(applied.removed.size(), "removed"))}));
+                   {event(proposal.kind, actor, std::move(proposal.subject), std::move(proposal.text))}));
   applied.version = state_.desired.version;
   return std::move(applied);
+}
+
+Result<Leader::Applied> Leader::apply(const Project& project, std::optional<std::uint64_t> version,
+                                      const std::string& actor) {
+  return make(BERTH_TRY(propose(project, version)), actor);
+}
+
+Error Leader::no_deployment(const DeploymentId& name) const {
+  return not_known("deployment", name, state_.desired.deployments, "berth deployments lists them");
+}
+
+Error Leader::no_node(const NodeId& node) const {
+  return not_known("node", node, state_.nodes, "berth nodes lists them");
 }
 
 Result<void> Leader::remove(const DeploymentId& name, const std::string& actor) {
@@ -131,15 +171,44 @@ Result<void> Leader::remove(const DeploymentId& name, const std::string& actor) 
   return commit(std::move(change), {event(EventKind::applied, actor, name.text(), name.text() + " is removed")});
 }
 
-Result<void> Leader::rollout(const DeploymentId& name, RolloutAction action, const std::string& reason,
-                             const std::string& actor) {
+// One deployment that is there.
+Leader::Proposal Leader::propose_change(fleet::Wanted wanted, EventKind kind, std::string text) const {
+  const DeploymentId name = wanted.spec.name;
+  Proposal out{{}, state_.desired, change_of(state_), kind, name.text(), std::move(text)};
+  fleet::Wanted& before = out.desired.deployments.at(name);
+  out.applied.version = state_.desired.version;
+  out.applied.changed = before != wanted;
+  if (!out.applied.changed) return out;
+  out.applied.altered.emplace(name, std::pair(before.spec, wanted.spec));
+  out.change.deployments[name] = wanted;
+  before = std::move(wanted);
+  return out;
+}
+
+Result<Leader::Proposal> Leader::propose_scale(const DeploymentId& name, std::uint32_t replicas,
+                                               std::optional<std::uint64_t> version) const {
+  if (version && *version != state_.desired.version) return stale(*version, state_.desired.version);
+  const auto found = state_.desired.deployments.find(name);
+  if (found == state_.desired.deployments.end()) return no_deployment(name);
+  DeploymentSpec spec = found->second.spec;
+  const std::string text =
+      "it is scaled from " + std::to_string(spec.replicas) + " to " + std::to_string(replicas) + " replicas";
+  spec.replicas = replicas;
+  BERTH_TRY(validate(spec));
+  Proposal out = propose_change(next_wanted(&found->second, spec, state_.desired.version), EventKind::applied, text);
+  BERTH_TRY(check_acceptable(out.desired));
+  return out;
+}
+
+Result<Leader::Proposal> Leader::propose_rollout(const DeploymentId& name, const RolloutRequest& request,
+                                                 const std::string& actor) const {
   const auto found = state_.desired.deployments.find(name);
   if (found == state_.desired.deployments.end()) return no_deployment(name);
   fleet::Wanted wanted = found->second;
   std::string text;
-  switch (action) {
+  switch (request.action) {
     case RolloutAction::pause:
-      wanted.paused = bounded_reason(reason.empty() ? "paused by " + actor : reason);
+      wanted.paused = bounded_reason(request.reason.empty() ? "paused by " + actor : request.reason);
       text = "its rollout is paused: " + *wanted.paused;
       break;
     case RolloutAction::resume:
@@ -149,18 +218,30 @@ Result<void> Leader::rollout(const DeploymentId& name, RolloutAction action, con
       text = "its rollout goes on";
       break;
     case RolloutAction::undo: {
-      if (wanted.earlier.empty())
-        return Error{ErrorCode::already_exists, name.text() + " has no earlier revision", "apply a file instead"};
-      DeploymentSpec earlier = wanted.earlier.front();
+      DeploymentSpec earlier = BERTH_TRY(earlier_settings(wanted, request.to_revision));
       earlier.replicas = wanted.spec.replicas;
       wanted = next_wanted(&found->second, earlier, state_.desired.version);
-      text = "it goes back to its previous settings; revision " + std::to_string(wanted.revision);
+      text = (request.to_revision ? "it goes back to the settings of revision " + std::to_string(*request.to_revision)
+                                  : std::string("it goes back to its previous settings")) +
+             "; revision " + std::to_string(wanted.revision);
       break;
     }
+    case RolloutAction::restart:
+      // What is paused would go on, and a revision that failed would be tried again.
+      if (wanted.paused)
+        return Error{ErrorCode::already_exists, "the rollout of " + name.text() + " is paused",
+                     "berth rollout resume " + name.text() + " first"};
+      wanted = next_revision(std::move(wanted), found->second.spec);
+      wanted.restart_revision = wanted.revision;
+      text = "its replicas are started again; revision " + std::to_string(wanted.revision);
+      break;
   }
-  store::Change change = change_of(state_);
-  change.deployments[name] = std::move(wanted);
-  return commit(std::move(change), {event(EventKind::rollout, actor, name.text(), std::move(text))});
+  return propose_change(std::move(wanted), EventKind::rollout, std::move(text));
+}
+
+Result<void> Leader::rollout(const DeploymentId& name, const RolloutRequest& request, const std::string& actor) {
+  BERTH_TRY(make(BERTH_TRY(propose_rollout(name, request, actor)), actor));
+  return {};
 }
 
 Result<void> Leader::set_intent(const NodeId& node, Intent intent, const std::string& actor,
@@ -171,7 +252,7 @@ Result<void> Leader::set_intent(const NodeId& node, Intent intent, const std::st
   fleet::NodeRecord record = found->second;
   record.intent = intent;
   record.intent_by = actor;
-  record.intent_reason = intent == Intent::in_service ? "" : reason;
+  record.intent_reason = intent == Intent::in_service ? std::string() : reason;
   change.nodes[node] = std::move(record);
   return commit(std::move(change),
                 {event(EventKind::intent, actor, "node/" + node.text(),
@@ -291,16 +372,19 @@ Result<void> Leader::add_credential(const fleet::Credential& credential, const s
   change.credentials[credential.id] = credential;
   return commit(std::move(change),
                 {event(EventKind::credential, actor, "token/" + credential.id,
-                       "token " + credential.id + " was made, role " + std::string(to_string(credential.role)))});
+                       "token " + credential.id + " was made, role " + std::string(to_string(credential.role)) +
+                           (credential.name ? ", for " + *credential.name : ""))});
 }
 
 Result<void> Leader::remove_credential(const std::string& id, const std::string& actor) {
-  if (!state_.credentials.contains(id))
+  const auto found = state_.credentials.find(id);
+  if (found == state_.credentials.end())
     return Error{ErrorCode::not_found, "there is no token \"" + id + "\"", "berth token list shows them"};
+  const std::string of_name = found->second.name ? " of " + *found->second.name : "";
   store::Change change = change_of(state_);
   change.credentials[id] = std::nullopt;
   return commit(std::move(change),
-                {event(EventKind::credential, actor, "token/" + id, "token " + id + " was revoked")});
+                {event(EventKind::credential, actor, "token/" + id, "token " + id + of_name + " was revoked")});
 }
 
 }  // namespace berth::server

@@ -43,8 +43,8 @@ TEST_F(LeaderTest, ASpecOfAHundredKilobytesIsUpdatedAsOftenAsNeeded) {
     ASSERT_TRUE(applied) << i << ": " << applied.error().to_text();
   }
   EXPECT_GE(leader_.state().desired.deployments.at(DeploymentId("large")).earlier.size(), 2u);
-  EXPECT_TRUE(leader_.rollout(DeploymentId("large"), RolloutAction::pause, std::string(5'000, 'r'), "user:ann"));
-  EXPECT_TRUE(leader_.rollout(DeploymentId("large"), RolloutAction::undo, "", "user:ann"));
+  EXPECT_TRUE(leader_.rollout(DeploymentId("large"), {RolloutAction::pause, std::string(5'000, 'r')}, "user:ann"));
+  EXPECT_TRUE(leader_.rollout(DeploymentId("large"), {RolloutAction::undo}, "user:ann"));
 }
 
 // As a version without these bounds accepted it: with the reason of a pause it is larger than a store takes.
@@ -165,6 +165,59 @@ TEST_F(LeaderTest, FlippingDevicesPushNothingOutThatPeopleDid) {
       std::any_of(events.begin(), events.end(), [](const fleet::Event& one) { return one.actor == "user:ann"; }));
   EXPECT_TRUE(std::any_of(events.begin(), events.end(),
                           [](const fleet::Event& one) { return one.text.find("left out") != std::string::npos; }));
+}
+
+TEST_F(LeaderTest, AnUndoGoesBackToANamedRevisionOrTheNewestOneThatDiffers) {
+  const DeploymentId name("chat");
+  const auto apply = [&](const std::string& command) {
+    DeploymentSpec spec = cpu_spec("chat", 2);
+    spec.command = {command};
+    ASSERT_TRUE(leader_.apply(project_of({spec}), std::nullopt, "user:ann"));
+  };
+  const auto wanted = [&]() -> const fleet::Wanted& { return leader_.state().desired.deployments.at(name); };
+  const auto undo = [&](std::optional<std::uint64_t> to) {
+    return leader_.rollout(name, {RolloutAction::undo, "", to}, "user:ann");
+  };
+  apply("one");
+  EXPECT_EQ(undo(std::nullopt).error().code, ErrorCode::already_exists) << "there is none";
+  const std::uint64_t first = wanted().revision;
+  apply("two");
+  apply("three");
+  ASSERT_TRUE(leader_.make(leader_.propose_scale(name, 5, std::nullopt).value(), "user:ann"));
+  ASSERT_TRUE(undo(first));
+  EXPECT_EQ(wanted().spec.command.front(), "one");
+  EXPECT_EQ(wanted().spec.replicas, 5u) << "how many there are is not part of a revision";
+  EXPECT_EQ(undo(first).error().code, ErrorCode::already_exists) << "it has those settings";
+  EXPECT_EQ(undo(first + 99).error().code, ErrorCode::not_found);
+  ASSERT_TRUE(leader_.rollout(name, {RolloutAction::restart}, "user:ann"));
+  EXPECT_EQ(wanted().restart_revision, wanted().revision);
+  ASSERT_TRUE(undo(std::nullopt));
+  EXPECT_EQ(wanted().spec.command.front(), "three") << "the revision before the restart has the same settings";
+}
+
+TEST_F(LeaderTest, AProposalChangesNothingUntilItIsMade) {
+  ASSERT_TRUE(leader_.apply(project_of({cpu_spec("chat")}), std::nullopt, "user:ann"));
+  const std::uint64_t version = leader_.state().desired.version;
+  const DeploymentId name("chat");
+  Leader::Proposal scaled = leader_.propose_scale(name, 3, version).value();
+  const Leader::Proposal restarted = leader_.propose_rollout(name, {RolloutAction::restart}, "user:ann").value();
+  EXPECT_EQ(leader_.state().desired.version, version);
+  EXPECT_EQ(leader_.make(std::move(scaled), "user:ann").value().version, version + 1);
+  EXPECT_EQ(leader_.recent_events().back().text, "it is scaled from 1 to 3 replicas");
+  EXPECT_FALSE(leader_.make(restarted, "user:ann")) << "it was proposed for the version before";
+  EXPECT_EQ(leader_.propose_scale(name, 4, version).error().code, ErrorCode::stale_handle);
+  EXPECT_EQ(leader_.propose_scale(name, replicas_max + 1, std::nullopt).error().code, ErrorCode::invalid_argument);
+  EXPECT_FALSE(leader_.make(leader_.propose_scale(name, 3, std::nullopt).value(), "user:ann").value().changed);
+  ASSERT_TRUE(leader_.rollout(name, {RolloutAction::pause, "wait"}, "user:ann"));
+  EXPECT_FALSE(leader_.rollout(name, {RolloutAction::restart}, "user:ann")) << "it is paused";
+}
+
+TEST_F(LeaderTest, ANameThatIsNotKnownGetsTheNearestOne) {
+  ASSERT_TRUE(leader_.apply(project_of({cpu_spec("chat")}), std::nullopt, "user:ann"));
+  EXPECT_EQ(leader_.no_deployment(DeploymentId("caht")).to_text(),
+            "there is no deployment \"caht\"; did you mean chat?");
+  EXPECT_EQ(leader_.no_deployment(DeploymentId("embeddings")).advice, "berth deployments lists them");
+  EXPECT_EQ(leader_.no_node(NodeId("gpu1")).advice, "did you mean gpu-1?");
 }
 
 TEST_F(LeaderTest, AReportThatIsRefusedIsShownAtItsNodeUntilTheNextOne) {

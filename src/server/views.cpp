@@ -129,12 +129,6 @@ bool takes_work(const fleet::ReportedDevice& device, const fleet::NodeRecord& re
 
 namespace {
 
-void put_intent(json::object& out, const fleet::DeviceIntent& intent) {
-  out["intent"] = to_string(intent.intent);
-  if (!intent.by.empty()) out["intent_by"] = intent.by;
-  if (!intent.reason.empty()) out["intent_reason"] = intent.reason;
-}
-
 // What to do about a device that is lost; empty: nothing is known. The driver takes a PCI address as well as the UUID,
 // which displays shorten.
 std::string advice_for(const fleet::ReportedDevice& device) {
@@ -143,6 +137,24 @@ std::string advice_for(const fleet::ReportedDevice& device) {
   return "stop what uses it and run nvidia-smi --gpu-reset" +
          (device.info.pci_address ? " -i " + *device.info.pci_address : std::string()) +
          " on its node, or reboot the node; it is used again once it is healthy";
+}
+
+// Why a device is not in service: what its operator has set, or a user of its machine. Empty: it is in service.
+json::object intent_view(const fleet::ReportedDevice& device, const fleet::NodeRecord& record) {
+  const fleet::DeviceIntent* const said = operators_intent(device, record);
+  const Intent intent = said ? said->intent : device.intent;
+  if (intent == Intent::in_service) return {};
+  json::object out{{"intent", to_string(intent)}};
+  if (const std::string& by = said ? said->by : device.intent_by; !by.empty()) out["intent_by"] = by;
+  if (said && !said->reason.empty()) out["intent_reason"] = said->reason;
+  return out;
+}
+// The same of a node as a whole.
+json::object intent_view(const fleet::NodeRecord& record) {
+  json::object out{{"intent", to_string(record.intent)}};
+  if (!record.intent_by.empty()) out["intent_by"] = record.intent_by;
+  if (!record.intent_reason.empty()) out["intent_reason"] = record.intent_reason;
+  return out;
 }
 
 json::object device_view(const fleet::ReportedDevice& device, const fleet::NodeRecord& record) {
@@ -155,8 +167,8 @@ json::object device_view(const fleet::ReportedDevice& device, const fleet::NodeR
       out.erase(figure);
   }
   if (const std::string advice = advice_for(device); !advice.empty()) out["advice"] = advice;
-  if (const fleet::DeviceIntent* const said = operators_intent(device, record)) {
-    put_intent(out, *said);
+  if (operators_intent(device, record)) {
+    for (const auto& [key, value] : intent_view(device, record)) out[key] = value;
     out.erase("intent_age_ms");
   }
   return out;
@@ -184,11 +196,10 @@ DeviceCounts count_devices(const Leader& leader) {
         counts.bytes_total += total;
         if (is_usable) counts.bytes_free += free - std::min(free, device.memory_bytes_promised.value_or(0));
       }
-      const fleet::DeviceIntent* const said = operators_intent(device, record);
-      const fleet::DeviceIntent intent = said ? *said : fleet::DeviceIntent{device.intent, device.intent_by, ""};
-      if (intent.intent > Intent::in_service) {
-        counts.cordoned.push_back(json::object{{"node", id.text()}, {"device", device.info.id.text()}});
-        put_intent(counts.cordoned.back().as_object(), intent);
+      if (json::object intent = intent_view(device, record); !intent.empty()) {
+        intent["node"] = id.text();
+        intent["device"] = device.info.id.text();
+        counts.cordoned.push_back(std::move(intent));
       }
       if (device.health == Health::healthy) continue;
       json::object unhealthy{
@@ -204,18 +215,21 @@ DeviceCounts count_devices(const Leader& leader) {
 
 json::object status_view(const Leader& leader, const std::string& version, std::uint64_t started_ms) {
   const store::State& state = leader.state();
-  std::uint64_t healthy = 0, suspect = 0, lost = 0, cordoned = 0, ignoring = 0;
-  json::array cordoned_nodes;
+  std::uint64_t healthy = 0, suspect = 0, lost = 0, cordoned = 0, ignoring = 0, awaited = 0;
+  json::array unavailable;
   for (const auto& [id, record] : state.nodes) {
     const controller::NodeHealth health = leader.health(id);
     ++(leader.is_ignored_by(id)                    ? ignoring
        : health == controller::NodeHealth::healthy ? healthy
        : health == controller::NodeHealth::suspect ? suspect
                                                    : lost);
-    if (record.intent == Intent::in_service) continue;
-    ++cordoned;
-    cordoned_nodes.push_back(json::object{{"node", id.text()}});
-    put_intent(cordoned_nodes.back().as_object(), {record.intent, record.intent_by, record.intent_reason});
+    cordoned += record.intent != Intent::in_service;
+    awaited += !leader.heard(id) && health != controller::NodeHealth::lost;
+    if (health == controller::NodeHealth::healthy && record.intent == Intent::in_service) continue;
+    json::object node = intent_view(record);
+    node["node"] = id.text();
+    node["health"] = to_string(health);
+    unavailable.push_back(std::move(node));
   }
   DeviceCounts devices = count_devices(leader);
   json::array deployments;
@@ -236,7 +250,8 @@ json::object status_view(const Leader& leader, const std::string& version, std::
                      {"suspect", suspect},
                      {"lost", lost},
                      {"ignoring", ignoring},
-                     {"cordoned", cordoned}}},
+                     {"cordoned", cordoned},
+                     {"awaited", awaited}}},
                    {"devices",
                     {{"total", devices.total},
                      {"gpus", devices.gpus},
@@ -245,8 +260,8 @@ json::object status_view(const Leader& leader, const std::string& version, std::
                      {"unavailable", devices.unavailable},
                      {"memory_bytes_total", devices.bytes_total},
                      {"memory_bytes_free", devices.bytes_free}}},
+                   {"unavailable_nodes", std::move(unavailable)},
                    {"unhealthy_devices", std::move(devices.unhealthy)},
-                   {"cordoned_nodes", std::move(cordoned_nodes)},
                    {"cordoned_devices", std::move(devices.cordoned)},
                    {"deployments", std::move(deployments)},
                    {"pending", pending_view(leader)}};
@@ -262,7 +277,7 @@ json::object node_view(const Leader& leader, const fleet::NodeRecord& record) {
   const Heard* const known = leader.known(record.id);
   json::object out{
       {"name", record.id.text()}, {"health", to_string(leader.health(record.id))}, {"joined_at_ms", record.joined_ms}};
-  put_intent(out, {record.intent, record.intent_by, record.intent_reason});
+  for (const auto& [key, value] : intent_view(record)) out[key] = value;
   if (const auto age = leader.report_age(record.id)) out["last_report_age_s"] = seconds(*age);
   if (const std::string problem = leader.node_problem(record.id); !problem.empty()) out["problem"] = problem;
   if (const std::string address = leader.address_of(record.id); !address.empty()) out["address"] = address;
@@ -316,6 +331,15 @@ json::object deployment_view(const Leader& leader, const controller::DeploymentS
                        {"paused", wanted->paused.has_value()},
                        {"undo_revisions", wanted->earlier.size()}};
   if (wanted->paused) rollout["reason"] = *wanted->paused;
+  json::array earlier;
+  std::uint64_t revision = wanted->revision;
+  for (const DeploymentSpec& spec : wanted->earlier) {
+    DeploymentSpec with_count = spec;  // which an undo keeps
+    with_count.replicas = wanted->spec.replicas;
+    earlier.push_back(json::object{{"revision", --revision},
+                                   {"fields", json::value_from(deployment::changed_fields(with_count, wanted->spec))}});
+  }
+  rollout["earlier"] = std::move(earlier);
   out["rollout"] = std::move(rollout);
   return out;
 }

@@ -84,7 +84,7 @@ bool FleetOperators::apply(const std::vector<DeploymentSpec>& specs) {
     project.cluster.name = "lab";
     for (auto& [id, spec] : all) project.deployments.push_back(std::move(spec));
     const std::uint64_t version = leader.state().desired.version;
-    if (chance(10)) BERTH_TRY(leader.plan(project, version));
+    if (chance(10)) static_cast<void>(leader.preview(BERTH_TRY(leader.propose(project, version))));
     BERTH_TRY(leader.apply(project, version, operator_name));
     return {};
   });
@@ -96,7 +96,7 @@ bool FleetOperators::remove(const DeploymentId& id) {
 
 bool FleetOperators::resume(const DeploymentId& id) {
   return change(
-      {}, [&](server::Leader& leader) { return leader.rollout(id, server::RolloutAction::resume, "", operator_name); });
+      {}, [&](server::Leader& leader) { return leader.rollout(id, {server::RolloutAction::resume}, operator_name); });
 }
 
 bool FleetOperators::set_intent(const NodeId& node, Intent intent) {
@@ -147,9 +147,8 @@ void FleetOperators::change_some_deployment() {
       if (wanted.earlier.empty()) break;
       spec = wanted.earlier.front();
       spec.replicas = wanted.spec.replicas;
-      change({{id, spec}}, [&](server::Leader& leader) {
-        return leader.rollout(id, server::RolloutAction::undo, "", operator_name);
-      });
+      change({{id, spec}},
+             [&](server::Leader& leader) { return leader.rollout(id, {server::RolloutAction::undo}, operator_name); });
       return;
     case 4:
       if (!wanted.paused) break;

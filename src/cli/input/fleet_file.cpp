@@ -18,6 +18,10 @@ Result<Fleet> parse_fleet(const std::string& text, const std::string& path) {
 }
 
 Result<Project> load_project(const std::string& path) {
+  if (path == "-") {
+    const std::string text = BERTH_TRY(read_text("/dev/stdin"));
+    return read_project(text, "standard input");
+  }
   return read_text(path).and_then([&](const std::string& text) { return read_project(text, path); });
 }
 Result<Fleet> load_fleet(const std::string& path) {

@@ -15,6 +15,7 @@ bool looks_like_a_fleet(std::string_view text);
 // `path` is for error messages.
 Result<Fleet> parse_fleet(const std::string& text, const std::string& path);
 
+// "-": from standard input.
 Result<Project> load_project(const std::string& path);
 Result<Fleet> load_fleet(const std::string& path);
 

@@ -170,13 +170,14 @@ std::string unhealthy_line(const std::string& node, const std::string& device, c
   return paragraph("! " + node + "  ",
                    device + " is " + row.word("health") + (row.has("advice") ? "; " + row.text("advice") : ""), style);
 }
-std::string intent_words(const Fields& row) {
-  return row.word("intent") + (row.has("intent_by") ? " by " + row.text("intent_by") : "") +
+// " by user:ann: its fan is loud", after the intent.
+std::string intent_reason(const Fields& row) {
+  if (row.raw("intent") == "in_service") return "";
+  return (row.has("intent_by") ? " by " + row.text("intent_by") : "") +
          (row.has("intent_reason") ? ": " + row.text("intent_reason") : "");
 }
-// `device`: empty: the node itself.
 std::string intent_line(const std::string& node, const std::string& device, const Fields& row, const Style& style) {
-  return paragraph("! " + node + "  ", (device.empty() ? "" : device + " ") + "is " + intent_words(row), style);
+  return paragraph("! " + node + "  ", device + "is " + row.word("intent") + intent_reason(row), style);
 }
 // For each device that is not healthy or not in service. The devices of a lost node are not listed.
 std::string unhealthy_text(const Fields& node, const Style& style) {
@@ -186,12 +187,9 @@ std::string unhealthy_text(const Fields& node, const Style& style) {
     if (node.raw("health") != "lost" && device.has("health") && device.raw("health") != "healthy")
       text += unhealthy_line(node.text("name"), device.text("id"), device, style);
     if (node.raw("health") != "lost" && device.has("intent_by") && device.raw("intent") != "in_service")
-      text += intent_line(node.text("name"), device.text("id"), device, style);
+      text += intent_line(node.text("name"), device.text("id") + " ", device, style);
   }
   return text;
-}
-std::string cordoned_text(const Fields& node, const Style& style) {
-  return node.has("intent_reason") ? intent_line(node.text("name"), "", node, style) : std::string();
 }
 
 std::string problem_text(const Fields& node, const Style& style) {
@@ -254,17 +252,20 @@ std::string status_text(const json::object& answer, const Style& style) {
     text += "\n" + paragraph("! ", warning.text("subject") + ": " + warning.text("text"), style);
   }
   std::size_t unhealthy = 0;
+  for (const json::value& value : all.list("unavailable_nodes")) {
+    const Fields node(value);
+    if (++unhealthy > shown_max) continue;
+    if (node.raw("health") != "healthy")
+      text += paragraph("! " + node.text("node") + "  ", "is " + node.word("health"), style);
+    if (node.raw("intent") != "in_service") text += intent_line(node.text("node"), "", node, style);
+  }
   for (const json::value& value : all.list("unhealthy_devices")) {
     const Fields device(value);
     if (++unhealthy <= shown_max) text += unhealthy_line(device.text("node"), device.text("device"), device, style);
   }
-  for (const json::value& value : all.list("cordoned_nodes")) {
-    const Fields row(value);
-    if (++unhealthy <= shown_max) text += intent_line(row.text("node"), "", row, style);
-  }
   for (const json::value& value : all.list("cordoned_devices")) {
     const Fields device(value);
-    if (++unhealthy <= shown_max) text += intent_line(device.text("node"), device.text("device"), device, style);
+    if (++unhealthy <= shown_max) text += intent_line(device.text("node"), device.text("device") + " ", device, style);
   }
   if (unhealthy > shown_max) text += "  and " + std::to_string(unhealthy - shown_max) + " more\n";
   if (!all.list("pending").empty()) text += "\n" + pending_text(all.list("pending"), style);
@@ -295,9 +296,12 @@ std::string nodes_text(const json::object& answer, const Style& style) {
     return std::to_string(free) + " of " + std::to_string(total);
   };
   std::string unhealthy;
-  for (const json::value& node : nodes)
-    unhealthy +=
-        problem_text(Fields(node), style) + cordoned_text(Fields(node), style) + unhealthy_text(Fields(node), style);
+  for (const json::value& node : nodes) {
+    unhealthy += problem_text(Fields(node), style);
+    if (Fields(node).raw("intent") != "in_service")
+      unhealthy += intent_line(Fields(node).text("name"), "", Fields(node), style);
+    unhealthy += unhealthy_text(Fields(node), style);
+  }
   return table_text(nodes,
                     {{"NODE", text_cell("name"), 8},
                      {"HEALTH", state_cell("health", style)},
@@ -315,9 +319,8 @@ std::string nodes_text(const json::object& answer, const Style& style) {
 std::string node_text(const json::object& answer, const Style& style) {
   const Fields node = Fields(answer).in("node");
   std::string text = node.text("name") + ": " + state_cell("health", style)(node) + ", " +
-                     (node.raw("intent") == "in_service" ? state_cell("intent", style)(node) : intent_words(node)) +
-                     "; last report " + (node.has("last_report_age_s") ? node.age("last_report_age_s") + " ago" : "-") +
-                     "\n";
+                     state_cell("intent", style)(node) + intent_reason(node) + "; last report " +
+                     (node.has("last_report_age_s") ? node.age("last_report_age_s") + " ago" : "-") + "\n";
   text += "berth " + node.text("version") + ", " + node.count("cpus") + " CPUs, " + node.bytes("memory_bytes") +
           " of memory" + (node.is("egress") ? ", may call providers outside" : "") + "\n";
   if (const std::string labels = pairs_text(node.in("labels").object()); !labels.empty())
@@ -358,6 +361,12 @@ std::string rollout_text(const json::object& answer, const Style& style) {
   text += "rollout: surge " + rollout.count("surge") + ", unavailable " + rollout.count("unavailable") + "; " +
           counted(static_cast<std::size_t>(std::max(0.0, rollout.number("undo_revisions").value_or(0))), "undo step") +
           "\n";
+  for (const json::value& value : rollout.list("earlier")) {
+    std::string fields;
+    for (const json::value& field : Fields(value).list("fields"))
+      fields += (fields.empty() ? "had another " : ", ") + value_text(field);
+    if (!fields.empty()) text += paragraph("  revision " + Fields(value).count("revision") + " ", fields, style);
+  }
   return text;
 }
 
@@ -400,7 +409,7 @@ std::string replica_text(const json::object& answer, const Style& style) {
     text += "\n" + table_text(why.list("nodes"),
                               {{"NODE", text_cell("node"), 8},
                                {"FITS", [](const Fields& row) { return std::string(row.is("fits") ? "yes" : "no"); }},
-                               {"", text_cell("text"), 20}},
+                               {"", [](const Fields& row) { return with_short_ids(row.text("text")); }, 20}},
                               style);
   std::string changes;
   for (const json::value& value : why.list("changes")) changes += paragraph("- ", change_text(Fields(value)), style);
@@ -425,12 +434,13 @@ std::string events_text(const json::object& answer, const Style& style) {
 
 namespace {
 
-// The node that may join or has joined, a gateway, or a deployment and who calls it.
+// The node that may join or has joined, a gateway, a deployment and who calls it, or a person.
 std::string token_use(const Fields& row) {
   if (row.has("node")) return "node " + row.text("node");
   if (row.has("deployment")) return row.text("deployment") + (row.has("name") ? ", by " + row.text("name") : "");
   if (row.text("role") == "gateway") return "gateway " + row.text("name");
-  return row.has("gateway") ? "a gateway" : "-";
+  if (row.has("gateway")) return "a gateway";
+  return row.has("name") ? row.text("name") : "-";
 }
 
 }  // namespace

@@ -173,8 +173,8 @@ TEST(FleetText, TheReasonOfACordonIsShownWithIt) {
   EXPECT_NE(node_text(answer, {}).find("cordoned by user:ann: new power supply; last report"), std::string::npos)
       << node_text(answer, {});
   json::object all = read(status);
-  all["cordoned_nodes"] = json::parse(
-      R"([{"node":"gpu-1","intent":"cordoned","intent_by":"user:ann","intent_reason":"new power supply"}])");
+  all["unavailable_nodes"] = json::parse(
+      R"([{"node":"gpu-1","health":"healthy","intent":"cordoned","intent_by":"user:ann","intent_reason":"new power supply"}])");
   EXPECT_NE(status_text(all, {}).find("\n! gpu-1  " + of_node), std::string::npos) << status_text(all, {});
 }
 

@@ -13,7 +13,8 @@ void add_apply(const Verb& command) {
   };
   const auto arguments = std::make_shared<Arguments>();
   Verb verb = command.add("apply", "deploy a project to the fleet");
-  verb.argument("FILE", &arguments->project, "the project: what is to run (berth init writes an example)");
+  verb.argument("FILE", &arguments->project,
+                "the project: what is to run (berth init writes an example); - is standard input");
   verb.option("--plan", "PLAN.json", &arguments->plan,
               "as berth plan --server -o wrote it; refused if the project has changed since");
   verb.flag(

@@ -23,7 +23,7 @@ constexpr std::size_t piece_bytes = 65536;
 struct LogsArguments {
   ServerArguments server;
   std::string name;
-  bool follow = false;
+  bool follow = false, previous = false;
   std::size_t tail = 0;  // 0: all
 };
 
@@ -122,6 +122,9 @@ class JobLogs {
 };
 
 int run_logs_of_jobs(const LogsArguments& arguments) {
+  if (arguments.previous)
+    return print_error({ErrorCode::invalid_argument, "--previous is for replicas of the fleet",
+                        "name one, such as chat/0; the output of a job has all of its attempts"});
   Result<std::vector<Job>> jobs = jobs_named(std::span(&arguments.name, 1), false, Matching::newest);
   if (!jobs && jobs.error().code == ErrorCode::invalid_argument)
     return print_error({jobs.error().code, jobs.error().message,
@@ -146,21 +149,26 @@ std::string reason_for_end(const std::string& name, const Result<Answer>& answer
 }
 
 int run_logs_of_replica(const LogsArguments& arguments) {
-  Result<std::string> target = replica_target(arguments.name);
+  const Result<ReplicaTarget> target = replica_target(arguments.name);
   if (!target) return print_error(target.error());
   Result<ServerAccess> server = ServerAccess::open(arguments.server);
   if (!server) return print_error(server.error());
-  std::string query = arguments.follow ? "?follow=1" : "";
-  if (arguments.tail > 0) query += (query.empty() ? "?tail=" : "&tail=") + std::to_string(arguments.tail);
+  std::string query;
+  const auto add = [&](const std::string& more) { query += (query.empty() ? "?" : "&") + more; };
+  if (arguments.follow) add("follow=1");
+  if (arguments.previous) add("previous=1");
+  if (arguments.tail > 0) add("tail=" + std::to_string(arguments.tail));
+  if (!target->generation.empty()) add("generation=" + target->generation);
   OutputPrinter printer;
   bool printed = true;
-  const Result<void> ended = server->output(*target + "/logs" + query, arguments.follow, [&](std::string_view piece) {
-    return printed = printer.put(std::string(piece));
-  });
+  const Result<void> ended =
+      server->output(target->path + "/logs" + query, arguments.follow,
+                     [&](std::string_view piece) { return printed = printer.put(std::string(piece)); });
   printed = printed && printer.end();
   if (!ended) return print_error(ended.error());
   if (!printed) return environment_error;
-  if (arguments.follow) print_note("the output has ended: " + reason_for_end(arguments.name, server->call({*target})));
+  if (arguments.follow)
+    print_note("the output has ended: " + reason_for_end(arguments.name, server->call({target->path})));
   return done;
 }
 
@@ -170,12 +178,15 @@ void add_logs(const Verb& command) {
   const auto arguments = std::make_shared<LogsArguments>();
   Verb verb = command.add("logs", "print the output of a job or a replica");
   verb.flag("-f,--follow", arguments->follow, "keep printing until it ends");
+  verb.flag("--previous", arguments->previous,
+            "of a replica that was started again on its node: what it wrote before that");
+  verb.exclude("--previous", "--follow");
   OptionRules rules;
   rules.range = {1, 1'000'000};
   verb.option("--tail", "N", &arguments->tail, "begin with the last N lines", rules);
-  verb.argument(
-      "NAME", &arguments->name,
-      "the id or name of a job of this machine, a pattern such as 'sweep-*', or a replica of the fleet such as chat/0");
+  verb.argument("NAME", &arguments->name,
+                "the id or name of a job of this machine, a pattern such as 'sweep-*', or a replica of the fleet such "
+                "as chat/0, or chat/0#17 for one of its incarnations");
   add_address_options(verb, arguments->server);
   verb.run([arguments] {
     const bool is_replica = arguments->name.find('/') != std::string::npos;

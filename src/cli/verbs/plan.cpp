@@ -124,7 +124,8 @@ int run_plan(const PlanArguments& arguments) {
 void add_plan(const Verb& command) {
   const auto arguments = std::make_shared<PlanArguments>();
   Verb verb = command.add("plan", "show which replicas would run on which GPUs of which nodes");
-  verb.argument("FILE", &arguments->project, "the project: what is to run (berth init writes an example)");
+  verb.argument("FILE", &arguments->project,
+                "the project: what is to run (berth init writes an example); - is standard input");
   verb.option("--fleet", "FLEET", &arguments->fleet, "the nodes; without it, this machine");
   verb.flag("--server", arguments->live,
             "plan for the live fleet and show the difference: --server, or --server=URL (see berth status --help)");

@@ -9,6 +9,7 @@ struct RolloutArguments {
   ServerArguments server;
   std::string deployment;
   std::string reason;
+  std::size_t to_revision = 0;  // 0: the previous one
 };
 
 void add_action(const Verb& rollout, const std::string& action, const std::string& help) {
@@ -16,12 +17,19 @@ void add_action(const Verb& rollout, const std::string& action, const std::strin
   Verb verb = rollout.add(action, help);
   verb.argument("NAME", &arguments->deployment, "the deployment");
   if (action == "pause") verb.option("--reason", "TEXT", &arguments->reason, "shown to all who look at it");
+  if (action == "undo") {
+    OptionRules rules;
+    rules.range = {1, 1'000'000'000};
+    verb.option("--to", "REVISION", &arguments->to_revision,
+                "go back to this revision; berth rollout status lists those that are kept", rules);
+  }
   add_server_options(verb, arguments->server);
   verb.run([arguments, action] {
     Call call{"/api/v1/deployments/" + http::encoded(arguments->deployment)};
     if (action != "status") {
       call = {call.target + "/rollout", "POST", {{"action", action}}};
       if (!arguments->reason.empty()) call.body["reason"] = arguments->reason;
+      if (arguments->to_revision > 0) call.body["to_revision"] = arguments->to_revision;
     }
     return call_and_print(arguments->server, call, rollout_text);
   });
@@ -37,7 +45,8 @@ void add_rollout(const Verb& command) {
   add_action(verb, "status", "show the progress of the rollout");
   add_action(verb, "pause", "stop replacing replicas");
   add_action(verb, "resume", "continue after a pause, including one after failures");
-  add_action(verb, "undo", "go back to the previous revision");
+  add_action(verb, "restart", "replace every replica by a new one with the same settings, as in a rollout");
+  add_action(verb, "undo", "go back to the previous settings, or to those of an earlier revision");
 }
 
 }  // namespace berth::cli

@@ -40,7 +40,7 @@ struct ServeArguments {
   std::vector<std::string> listen;
   std::optional<std::string> certificate, key;
   std::vector<std::string> names;
-  bool no_agent = false;
+  bool create = false, no_agent = false;
   std::optional<std::string> gateway, access_log;
   AgentArguments agent;
 };
@@ -128,6 +128,11 @@ int run_serve(const ServeArguments& arguments) {
   if (const auto checked = check_gateway(gateway_address, *settings); !checked) return print_error(checked.error());
   const Result<std::string> store = settings->store ? *settings->store : default_store();
   if (!store) return print_error(store.error());
+  if (settings->store && !arguments.create) {
+    if (const auto there = check_store_exists(*store, "correct the path, or add --create to begin with an empty store");
+        !there)
+      return print_error(there.error());
+  }
   options.store = *store;
   options.endpoints = settings->endpoints;
   options.read_again = [&]() -> Result<server::Endpoints> {
@@ -207,6 +212,8 @@ void add_serve(const Verb& command) {
               "TOML file of the server, instead of the options about it (docs/operate/operations.md); read again on SIGHUP");
   verb.option("--store", "STORE", &arguments->store,
               "memory, or sqlite:PATH; without it a file in the state folder of this user");
+  verb.flag("--create", arguments->create,
+            "begin with an empty store if the file of --store or --config does not exist");
   verb.option("--listen", "ADDRESS", &arguments->listen, "ADDRESS:PORT to listen on (127.0.0.1:8080); may be repeated");
   verb.option("--tls-certificate", "FILE", &arguments->certificate,
               "PEM; without it the server creates an authority for the fleet and signs its own certificate");

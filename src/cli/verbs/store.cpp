@@ -19,12 +19,9 @@ struct StoreArguments {
   store::IfNotEmpty if_not_empty() const { return replace ? store::IfNotEmpty::replace : store::IfNotEmpty::refuse; }
 };
 
-// A store to read from: a wrong path must not make a new file.
+// A store to read from.
 Result<std::shared_ptr<store::Engine>> existing_store(const std::string& kind) {
-  if (kind.starts_with("sqlite:") && ::access(kind.c_str() + 7, F_OK) != 0) {
-    return Error{ErrorCode::not_found, "there is no store " + kind.substr(7),
-                 "name it with --store, as it was given to berth serve"};
-  }
+  BERTH_TRY(check_store_exists(kind, "name it with --store, as it was given to berth serve"));
   return store::open_engine(kind);
 }
 

@@ -20,9 +20,10 @@ struct TokenArguments {
   ServerArguments server;
   std::string name;  // a role, or an id
   std::string ttl;
-  std::string node;                // of role join; empty: any
-  bool gateway = false;            // of role join: for a gateway
-  std::string deployment, caller;  // of role call
+  std::string node;        // of role join; empty: any
+  bool gateway = false;    // of role join: for a gateway
+  std::string for_name;    // who it is for
+  std::string deployment;  // of role call
   unsigned weight = 1;
   std::size_t per_second = 0, concurrent_max = 0;  // 0: not given, no limit
   bool may_explain = false;                        // of role call
@@ -46,7 +47,7 @@ int run_add(const TokenArguments& arguments) {
   if (!arguments.node.empty()) call.body["node"] = arguments.node;
   if (arguments.gateway) call.body["gateway"] = true;
   if (!arguments.deployment.empty()) call.body["deployment"] = arguments.deployment;
-  if (!arguments.caller.empty()) call.body["name"] = arguments.caller;
+  if (!arguments.for_name.empty()) call.body["name"] = arguments.for_name;
   if (arguments.weight != 1) call.body["weight"] = arguments.weight;
   if (arguments.per_second > 0) call.body["per_second"] = arguments.per_second;
   if (arguments.concurrent_max > 0) call.body["concurrent_max"] = arguments.concurrent_max;
@@ -66,7 +67,8 @@ int run_add(const TokenArguments& arguments) {
       return print_error(written.error());
     }
   }
-  std::fprintf(stderr, "berth: token %s of role %s%s%s; %s\n", token.text("id").c_str(), token.text("role").c_str(),
+  std::fprintf(stderr, "berth: token %s of role %s%s%s%s; %s\n", token.text("id").c_str(), token.text("role").c_str(),
+               token.has("name") ? (" for " + token.text("name")).c_str() : "",
                token.has("node") ? (" for node " + token.text("node")).c_str() : "",
                token.has("expires_at_ms") ? (", until " + token.time("expires_at_ms") + " UTC").c_str() : "",
                arguments.output.empty() ? "it is shown only now" : ("it is in " + arguments.output).c_str());
@@ -92,7 +94,8 @@ void add_token(const Verb& command) {
              "for role join: only the machine that joins as this node may use it; required to replace a lost node");
   add.flag("--gateway", arguments->gateway, "for role join: for a gateway instead of a node");
   add.option("--deployment", "NAME", &arguments->deployment, "for role call: the deployment that it may call");
-  add.option("--name", "NAME", &arguments->caller, "for role call: name of the caller, shown by berth token list");
+  add.option("--name", "WHO", &arguments->for_name,
+             "who it is for: shown by berth token list, and in the events of what the token does");
   add.option("--weight", "N", &arguments->weight, "for role call: its share of the replicas when several callers wait",
              {.range = {{1, 1000}}});
   add.option("--per-second", "N", &arguments->per_second, "for role call: most requests per second at each gateway",

@@ -230,9 +230,9 @@ int run_why(const WhyArguments& arguments) {
     if (arguments.id != "replica")
       return print_error({ErrorCode::invalid_argument, "there are two names",
                           "write berth why replica NAME/N, berth why request ID or berth why key KEY"});
-    const Result<std::string> target = replica_target(arguments.name);
+    const Result<ReplicaTarget> target = replica_target(arguments.name);
     if (!target) return print_error(target.error());
-    return call_and_print(arguments.server, {*target}, replica_text);
+    return call_and_print(arguments.server, {target->path}, replica_text);
   }
   if (arguments.id == "replica" || (arguments.id && replica_target(*arguments.id)))
     return print_error(

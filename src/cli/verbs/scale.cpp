@@ -1,0 +1,33 @@
+// `berth scale`: another number of replicas.
+#include <charconv>
+
+#include "cli/project_change.hpp"
+
+namespace berth::cli {
+
+void add_scale(const Verb& command) {
+  struct Arguments {
+    ServerArguments server;
+    std::string deployment;
+    std::string replicas;
+  };
+  const auto arguments = std::make_shared<Arguments>();
+  Verb verb = command.add("scale", "change the number of replicas of a deployment");
+  verb.argument("NAME", &arguments->deployment, "the deployment");
+  verb.argument("N", &arguments->replicas, "how many replicas it is to have");
+  add_server_options(verb, arguments->server);
+  verb.footer(
+      {"The next berth apply sets the number that its file has. What does not fit stays pending until there is room, "
+       "and is exit status 3."});
+  verb.run([arguments] {
+    std::uint32_t replicas = 0;
+    const std::string& text = arguments->replicas;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), replicas);
+    if (error != std::errc() || end != text.data() + text.size() || replicas > replicas_max)
+      return print_error({ErrorCode::invalid_argument, "\"" + text + "\" is not a number of replicas",
+                          "give a number from 0 to " + std::to_string(replicas_max)});
+    return scale_on_server(arguments->server, arguments->deployment, replicas);
+  });
+}
+
+}  // namespace berth::cli
