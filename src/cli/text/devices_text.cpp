@@ -22,22 +22,6 @@ constexpr std::size_t name_least = 8, name_most = 28;
 // "quarantined, Xid 79": the state and one reason.
 constexpr std::size_t health_least = 19, health_wanted = 36;
 
-// "101.2/139.8 GiB": both in the unit of the total.
-std::string free_of_total(Maybe free, Maybe total) {
-  if (!total) return free ? bytes_text(*free) + " free" : "-";
-  const std::string whole = bytes_text(*total);
-  const std::size_t blank = whole.find(' ');
-  std::string part = "-";
-  if (free) {
-    static constexpr std::string_view units = "BKMGTPE";
-    const double scale = std::ldexp(1.0, 10 * static_cast<int>(units.find(whole[blank + 1])));
-    char text[32];
-    std::snprintf(text, sizeof text, scale > 1 ? "%.1f" : "%.0f", static_cast<double>(*free) / scale);
-    part = text;
-  }
-  return part + "/" + whole;
-}
-
 std::string number_text(const auto& value, const char* unit) {
   if (!value) return "-";
   return std::to_string(std::lround(static_cast<double>(*value))) + unit;
@@ -160,7 +144,8 @@ Cells cells_of(const Line& line, const std::string& brief, TimePoint now, const 
   const Telemetry nothing{}, &seen = row.seen ? *row.seen : nothing;
   if (line.whole ? shares_memory(info) : !(part && shares_memory(info))) {
     cells.parts = memory_parts(row);
-    texts[memory] = free_of_total(memory_bytes_free(row), memory_bytes_total(row));
+    const Maybe free = memory_bytes_free(row), total = memory_bytes_total(row);
+    texts[memory] = total ? part_of_total(free, *total) : free ? bytes_text(*free) + " free" : "-";
     const auto& share = seen.load.utilization;
     texts[load] = number_text(share ? std::optional(*share * 100) : std::nullopt, "%");
   }
@@ -173,6 +158,20 @@ Cells cells_of(const Line& line, const std::string& brief, TimePoint now, const 
 }
 
 }  // namespace
+
+std::string part_of_total(Maybe part, std::uint64_t total) {
+  const std::string whole = bytes_text(total);
+  const std::size_t blank = whole.find(' ');
+  std::string amount = "-";
+  if (part) {
+    static constexpr std::string_view units = "BKMGTPE";
+    const double scale = std::ldexp(1.0, 10 * static_cast<int>(units.find(whole[blank + 1])));
+    char text[32];
+    std::snprintf(text, sizeof text, scale > 1 ? "%.1f" : "%.0f", static_cast<double>(*part) / scale);
+    amount = text;
+  }
+  return amount + "/" + whole;
+}
 
 std::string device_label(const DeviceInfo& info) { return info.backend + ":" + std::to_string(info.ordinal); }
 
