@@ -7,6 +7,7 @@
 #include "berth/bytes.hpp"
 #include "berth/health.hpp"
 #include "cli/text/memory_bar.hpp"
+#include "inventory/available_memory.hpp"
 #include "inventory/short_id.hpp"
 
 namespace berth::cli {
@@ -15,7 +16,7 @@ using namespace inventory;
 using namespace world;
 namespace {
 
-constexpr std::size_t bar_least = 8, bar_wanted = 10, bar_most = 24;
+constexpr std::size_t bar_least = 7, bar_wanted = 10, bar_most = 24;
 // "GPU-454afa53" is never cut; ids of other drivers may be long.
 constexpr std::size_t id_least = 12, id_most = 24;
 constexpr std::size_t name_least = 8, name_most = 28;
@@ -25,6 +26,13 @@ constexpr std::size_t health_least = 19, health_wanted = 36;
 std::string number_text(const auto& value, const char* unit) {
   if (!value) return "-";
   return std::to_string(std::lround(static_cast<double>(*value))) + unit;
+}
+
+// "50.0/78.0/80.0 GiB": what a new request could get, what is free, and all.
+std::string memory_text(Maybe available, Maybe free, Maybe total) {
+  if (!total) return free ? bytes_text(*free) + " free" : "-";
+  const std::string first = part_of_total(available, *total);
+  return first.substr(0, first.find('/') + 1) + part_of_total(free, *total);
 }
 
 // A part whose memory is that of its parent.
@@ -100,7 +108,7 @@ std::vector<Line> arrange(std::span<const DeviceRow> rows, const Style& style) {
 }
 
 enum Column : std::size_t { device, id, name, split, memory, load, temperature, power, clock, health };
-constexpr std::array<std::string_view, 10> titles{"DEVICE", "ID",    "NAME",   "MEMORY", ">FREE/TOTAL",
+constexpr std::array<std::string_view, 10> titles{"DEVICE", "ID",    "NAME",   "MEMORY", ">AVAIL/FREE/TOTAL",
                                                   ">LOAD",  ">TEMP", ">POWER", ">MHZ",   "HEALTH"};
 // The order in which columns are dropped when there is no room.
 constexpr std::array less_important{clock, power, temperature, name, split, load, memory};
@@ -144,8 +152,10 @@ Cells cells_of(const Line& line, const std::string& brief, TimePoint now, const 
   const Telemetry nothing{}, &seen = row.seen ? *row.seen : nothing;
   if (line.whole ? shares_memory(info) : !(part && shares_memory(info))) {
     cells.parts = memory_parts(row);
-    const Maybe free = memory_bytes_free(row), total = memory_bytes_total(row);
-    texts[memory] = total ? part_of_total(free, *total) : free ? bytes_text(*free) + " free" : "-";
+    // What holds the first of the parts does not hold the others.
+    const Maybe available = line.whole && cells.parts ? Maybe((*cells.parts)[static_cast<std::size_t>(Owner::free)])
+                                                      : memory_bytes_available(row);
+    texts[memory] = memory_text(available, memory_bytes_free(row), memory_bytes_total(row));
     const auto& share = seen.load.utilization;
     texts[load] = number_text(share ? std::optional(*share * 100) : std::nullopt, "%");
   }
