@@ -132,6 +132,47 @@ class Shown(JobsCase):
         self.assertRegex(whole[waiting], r"next .*waiting #1 +any 1 .*60\.0 GiB .* sleep 605$")
         self.assertEqual(self.berth("stop", after, waiting, running).returncode, 0)
 
+    def test_why_explains_what_a_job_waits_for(self):
+        self.machine.write_text(f"gpus 4 memory=80GiB\nprocess gpu=3 pid={os.getpid()} bytes=30GiB\n")
+        own = [self.job("-q", "--name", f"own{gpu}", "--time", f"{9 - gpu}h", "--device", f"cuda:{gpu}", "--", "sleep", "608") for gpu in range(3)]
+        for job in own:
+            self.until_state(job, "running")
+        waiting = self.job("-q", "--name", "next", "--", "sleep", "609")
+        reason = self.until(lambda: (now := self.jobs()[waiting].get("reason", "")).startswith("place 1 in line") and now)
+        self.assertIn("every suitable device is held exclusively", reason, "what most of them fail on, not the process on the fourth")
+        answer = self.berth("why", "next")
+        self.assertEqual((answer.returncode, answer.stderr), (0, ""))
+        text = " ".join(answer.stdout.split())
+        self.assertIn(f"{waiting} (next) is waiting at place 1 in line: every suitable device is held exclusively", text)
+        for words in ("4 devices -> ", "in the way:", "each of these changes alone would let it start", "next: "):
+            self.assertIn(words, text)
+        for gpu, job in enumerate(own):
+            self.assertRegex(answer.stdout, rf"(?m)^cuda:{gpu} +you .* all .*{job} \(own{gpu}\): sleep$")
+        self.assertRegex(answer.stdout, rf"(?m)^cuda:3 +you +{os.getpid()} +30.0 GiB .*python")
+        self.assertRegex(text, rf"it starts by \S+ \S+, when {own[2]} \(own2\) reaches its time limit, if nothing else takes the devices")
+        known = json.loads(self.berth("why", waiting, "--json").stdout)
+        self.assertEqual((known["job"], known["state"], known["place"], known["explanation"]["cause"]), (waiting, "waiting", 1, "held_exclusively"))
+        self.assertEqual(known["starts_by_us"], self.jobs()[own[2]]["started_us"] + 7 * 3600 * 1_000_000)
+        self.assertEqual([device["held_by"][0]["user"] for device in known["in_the_way"][:3]], 3 * ["you"])
+        shown, _ = self.on_terminal(80, "why", waiting)
+        self.assertLessEqual(max(len(line.rstrip()) for line in shown.splitlines()), 80, shown)
+        # One without a time limit is in the way of the second.
+        both = self.job("-q", "-n", "4", "--", "sleep", "610")
+        self.until(lambda: "place 2 in line" in self.jobs()[both].get("reason", ""))
+        self.assertIn("its start cannot be estimated", " ".join(self.berth("why", both).stdout.split()))
+
+        after = self.job("-q", "--after", own[0], "--", "true")
+        self.until(lambda: "has not finished" in self.jobs()[after].get("reason", ""))
+        answer = self.berth("why", after)
+        self.assertEqual((answer.returncode, answer.stderr), (0, ""))
+        self.assertRegex(" ".join(answer.stdout.split()), rf"^{after} is waiting: {own[0]} has not finished {own[0]} \(own0\) is running; it ends by \S+ \S+ next: berth logs -f {own[0]}$")
+        self.assertEqual(json.loads(self.berth("why", after, "--json").stdout), {"job": after, "state": "waiting", "reason": f"{own[0]} has not finished"})
+
+    def test_why_says_that_load_decided(self):
+        self.machine.write_text("gpus 2 memory=80GiB\nprocess gpu=0 pid=4194711 bytes=30GiB\nprocess gpu=1 pid=4194712 bytes=10GiB\n")
+        self.assertEqual(self.berth("pick", "--mem", "1G").stdout.strip(), self.gpus()[1])
+        self.assertRegex(self.berth("why").stdout, r"(?m)^GPU-\S+ +runner-up .* others use it more than GPU-\S+$")
+
     def test_rows_are_selected_by_state_time_and_number(self):
         self.assertEqual(self.berth("wait", *(self.job("-q", "--mem", "1G", "--", "true") for _ in range(2))).returncode, 0)
         failed, running = self.job("-q", "--mem", "1G", "--", "false"), self.job("-q", "--mem", "1G", "--", "sleep", "607")
