@@ -46,16 +46,16 @@ struct Busy {
   }
 };
 
-const LeaseEnd first{{1, 1, 1000}, 500}, second{{1, 2, 1000}, 400};
+const LeaseEnd first_end{{1, 1, 1000}, 500}, second_end{{1, 2, 1000}, 400};
 
 TEST(StartEstimate, IsTheFirstEndAfterWhichTheRequestFits) {
   Busy busy;
-  EXPECT_EQ(busy.start({first, second}), 400U);
-  EXPECT_EQ(busy.start({first}), 500U);
+  EXPECT_EQ(busy.start({first_end, second_end}), 400U);
+  EXPECT_EQ(busy.start({first_end}), 500U);
   EXPECT_EQ(busy.start({}), std::nullopt);
   busy.request.count = 2;
-  EXPECT_EQ(busy.start({first, second}), 500U) << "it needs both";
-  EXPECT_EQ(busy.start({second}), std::nullopt) << "the other one has no time limit";
+  EXPECT_EQ(busy.start({first_end, second_end}), 500U) << "it needs both";
+  EXPECT_EQ(busy.start({second_end}), std::nullopt) << "the other one has no time limit";
 }
 
 TEST(StartEstimate, CountsRequestsAhead) {
@@ -63,7 +63,7 @@ TEST(StartEstimate, CountsRequestsAhead) {
   WaitingRequest ahead;
   ahead.reference = {1, 9, 1000};
   ahead.claims = {{DeviceId("gpu2"), "gpu2", 60 * gib, 0, false}};
-  EXPECT_EQ(busy.start({first, second}, {ahead}), 500U) << "the request ahead gets what is free at 400";
+  EXPECT_EQ(busy.start({first_end, second_end}, {ahead}), 500U) << "the request ahead gets what is free at 400";
 }
 
 TEST(CommonCause, IsWhatMostSuitableDevicesFailOn) {
