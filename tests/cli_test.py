@@ -353,8 +353,8 @@ class Command(CommandCase):
 
     @unittest.skipIf(HAS_CUDA, "the kernel driver of this machine is not the double's")
     def test_the_documented_examples_are_what_the_command_prints(self):
-        for name in ("reference/devices", "guide/why", "guide/run", "guide/jobs"):
-            page = (ROOT / f"docs/{name}.md").read_text()
+        for group, name in (("reference", "devices"), ("guide", "why"), ("guide", "run"), ("guide", "jobs")):
+            page = (ROOT / f"docs/{group}/{name}.md").read_text()
             examples = re.findall(r"<!-- run(?: on (\w+))? -->\n```\n\$ berth (.*)\n((?:.*\n)*?)```", page)
             self.assertEqual(len(examples), page.count("<!-- run"))
             for machine, command, expected in examples:
