@@ -25,7 +25,7 @@ struct Busy {
       device.telemetry->load.memory_bytes_total = 80 * gib;
       device.telemetry->load.memory_bytes_free = 30 * gib;
       const auto pid = static_cast<std::uint32_t>(100 + id);
-      device.telemetry->processes = {{pid, ProcessKind::foreign, {}, 50 * gib}};
+      device.telemetry->processes.emplace().push_back({pid, ProcessKind::foreign, {}, 50 * gib});
       ledger::ObservedProcess process{pid, 50 * gib, {}};
       process.trace.lineage = {ProcessIdentity{pid, 1, 3}};
       process.trace.user = 1000;
