@@ -134,7 +134,7 @@ int run_why_waiting(const Job& job, bool as_json) {
   waiting.label = label(job);
   waiting.place = ahead.size() + 1;
   waiting.explanation = decided.explanation;
-  waiting.ids = ids_of(context->observer.devices());
+  waiting.ids = machine::ids_of(context->observer.devices());
   if (decided.winners.empty())
     waiting.changes =
         suggest(context->wanted.requirements, context->wanted.count, decided.views, WaitOption::unsupported);
