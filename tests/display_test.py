@@ -4,10 +4,11 @@ import os
 import re
 import shutil
 import signal
+import termios
 import unittest
 
 import run_test  # takes the paths off the command line
-from berth_case import may_mount, user_name
+from berth_case import BERTH_WORD, may_mount, user_name
 from run_test import BERTH, GIB, ROOT, Machine
 
 
@@ -60,7 +61,7 @@ class Display(Machine):
         self.assertEqual(self.berth("wait", job).returncode, 0)
         self.assertEqual(self.berth("pick", "--backend", "simulated", "--mem", "1G", **simulated).returncode, 0)
         for verb, headings, cells in ((["devices"], ["DEVICE", "ID", "FREE/TOTAL", "HEALTH"], ["simulated:0", "-indeed0", "-indeed1"]),
-                                      (["ps", "-a"], ["ID", "DEVICE", "PROMISED", "JOB", "STATE"], ["simulated:0", "simulated:1", job]),
+                                      (["ps", "-a"], ["ID", "GPUS", "USED/PROMISED", "STATE", "COMMAND"], [" simul", job]),
                                       (["why"], ["device", "verdict", "detail"], ["-indeed0", "-indeed1"])):
             with self.subTest(verb=verb):
                 text = "\n".join(self.lines(self.on_terminal(80, *verb, **simulated)[0]))
@@ -153,10 +154,29 @@ class Display(Machine):
 
     def test_ps_is_watched_like_devices(self):
         self.hold("--mem", "10G", "--device", "cuda:0")
-        text, status = self.on_terminal(80, "ps", "--watch", until=b"GPU-afcd1d7b")
+        text, status = self.on_terminal(80, "ps", "--watch", until=b"COMMAND")
         self.assertEqual(status, 0)
         self.assertIn("\x1b[?1049h", text)
-        self.assertIn("GPU-afcd1d7b", text[text.rindex("\x1b[?1049l"):], "the last picture stays")
+        self.assertIn("10.0 GiB", text[text.rindex("\x1b[?1049l"):], "the last picture stays")
+
+    def test_a_watch_ends_at_q_and_leaves_the_terminal_as_it_was(self):
+        self.hold("--mem", "10G", "--device", "cuda:0")
+        for how in (b"q", b"\x03"):  # Ctrl-C
+            pid, master, read_until = self.terminal("sh", "-i")
+            text = read_until(b"", b"prompt> ")
+            before = termios.tcgetattr(master)
+            os.write(master, f"{BERTH_WORD} ps --watch\n".encode())
+            text = read_until(text, b"COMMAND")
+            self.assertFalse(termios.tcgetattr(master)[3] & (termios.ICANON | termios.ECHO), "keys are read as they are typed")
+            os.write(master, b"x")
+            os.write(master, how)
+            text = read_until(text, b"\x1b[?1049l")
+            text = read_until(text[text.rindex(b"\x1b[?1049l"):], b"prompt> ")
+            self.assertEqual(termios.tcgetattr(master), before, how)
+            os.write(master, b"echo status=$?\n")
+            text = read_until(b"", b"status=0\r")
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
     def test_a_watched_page_that_is_too_long_says_so(self):
         self.hold("--mem", "1G", "-n", "8")
@@ -171,7 +191,9 @@ class Display(Machine):
             self.until(lambda: sum(lease["state"] == "waiting" for lease in self.ps()) == place, "it stands in line")
         waiting = [lease for lease in self.ps() if lease["state"] == "waiting"]
         self.assertEqual([lease["place"] for lease in waiting], [1, 2])
-        self.assertRegex(self.berth("ps").stdout, r"(?m)^ +2 .* 1 device with 100.0 GiB ")
+        text = self.berth("ps").stdout
+        self.assertRegex(text, r"(?m) waiting #1 .*\n.* waiting #2 +any 1 +100.0 GiB ")
+        self.assertRegex(text, r"(?m)^! \d+, \d+: needs 1 device with 100.0 GiB$")
 
 
 class Messages(Machine):

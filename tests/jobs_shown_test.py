@@ -6,7 +6,7 @@ import subprocess
 import time
 import unittest
 
-from berth_case import BERTH
+from berth_case import BERTH, user_name
 from jobs_case import JobsCase
 
 
@@ -102,13 +102,129 @@ class Shown(JobsCase):
         self.assertRefused(self.berth("rm", "--force", running), 1, "has not ended", "berth stop")
 
     def test_a_narrow_terminal_shows_whole_reasons(self):
-        job = self.job("--name", "toobig", "--mem", "81G", "--", "true")
-        self.assertEqual(self.berth("wait", job).returncode, 3)
-        shown, status = self.on_terminal(80, "ps", "-a")
+        self.hold("--device", ",".join(self.gpus()))
+        job = self.job("--name", "tooearly", "--mem", "40G", "-n", "2", "--", "true")
+        reason = self.until(lambda: (now := self.jobs()[job].get("reason", "")).startswith("place") and now)
+        shown, status = self.on_terminal(80, "ps")
         self.assertEqual(status, 0)
-        self.assertRegex(shown, r"(?m)^! j1 toobig  refused: no device has 81\.0 GiB in total ")
+        self.assertRegex(shown, r"(?m)^! j1 tooearly: needs 2 devices with 40\.0 GiB each; ")
+        words = reason.split(" in line: ")[1].split()
+        self.assertIn(" ".join(words), " ".join(shown.split()), "whole")
         self.assertLessEqual(max(len(line.rstrip()) for line in shown.splitlines()), 80, shown)
         self.assertNotRegex(shown, r"GPU-[0-9a-f]{8}-", "ids are short")
+
+    def test_a_job_and_its_lease_are_one_row(self):
+        running = self.job("-q", "--name", "train", "--mem", "40G", "--device", "cuda:0", "--", "sleep", "604")
+        self.until_state(running, "running")
+        held = self.hold("--mem", "10G", "--device", "cuda:1")
+        waiting = self.job("-q", "--name", "next", "--mem", "60G", "--device", "cuda:0", "--", "sleep", "605")
+        self.until(lambda: self.jobs()[waiting].get("reason", "").startswith("place"))
+        after = self.job("-q", "--after", running, "--", "sleep", "606")
+        self.until(lambda: "has not finished" in self.jobs()[after].get("reason", ""))
+        page = json.loads(self.berth("ps", "--json").stdout)
+        self.assertEqual({lease.get("job"): lease["state"] for lease in page["leases"]}, {running: "running", None: "running", waiting: "waiting"})
+        number = next(str(lease["id"]) for lease in page["leases"] if "job" not in lease)
+        table = self.berth("ps").stdout.split("\n\n")[0].splitlines()[1:]
+        self.assertEqual([row.split()[0] for row in table], [running, number, waiting, after] if number > running else [number, running, waiting, after], table)
+        whole = {row.split()[0]: row for row in table}
+        self.assertRegex(whole[running], rf"train +{user_name()} +running +0 .*40\.0 GiB .* sleep 604$")
+        self.assertRegex(whole[number], rf"running +1 .*10\.0 GiB +{held.command_pid} .* sh -c 'echo .*read line'$", "a command of this user, with its arguments")
+        self.assertRegex(whole[waiting], r"next .*waiting #1 +any 1 .*60\.0 GiB .* sleep 605$")
+        self.assertEqual(self.berth("stop", after, waiting, running).returncode, 0)
+
+    def test_why_explains_what_a_job_waits_for(self):
+        self.machine.write_text(f"gpus 4 memory=80GiB\nprocess gpu=3 pid={os.getpid()} bytes=30GiB\n")
+        own = [self.job("-q", "--name", f"own{gpu}", "--time", f"{9 - gpu}h", "--device", f"cuda:{gpu}", "--", "sleep", "608") for gpu in range(3)]
+        for job in own:
+            self.until_state(job, "running")
+        waiting = self.job("-q", "--name", "next", "--", "sleep", "609")
+        reason = self.until(lambda: (now := self.jobs()[waiting].get("reason", "")).startswith("place 1 in line") and now)
+        self.assertIn("every suitable device is held exclusively", reason, "what most of them fail on, not the process on the fourth")
+        answer = self.berth("why", "next")
+        self.assertEqual((answer.returncode, answer.stderr), (0, ""))
+        text = " ".join(answer.stdout.split())
+        self.assertIn(f"{waiting} (next) is waiting at place 1 in line: every suitable device is held exclusively", text)
+        for words in ("4 devices -> ", "in the way:", "each of these changes alone would let it start", "next: "):
+            self.assertIn(words, text)
+        for gpu, job in enumerate(own):
+            self.assertRegex(answer.stdout, rf"(?m)^cuda:{gpu} +you .* all .*{job} \(own{gpu}\): sleep$")
+        self.assertRegex(answer.stdout, rf"(?m)^cuda:3 +you +{os.getpid()} +30.0 GiB .*python")
+        self.assertRegex(text, rf"it starts by \S+ \S+, when {own[2]} \(own2\) reaches its time limit, if nothing else takes the devices")
+        known = json.loads(self.berth("why", waiting, "--json").stdout)
+        self.assertEqual((known["job"], known["state"], known["place"], known["explanation"]["cause"]), (waiting, "waiting", 1, "held_exclusively"))
+        self.assertEqual(known["starts_by_us"], self.jobs()[own[2]]["started_us"] + 7 * 3600 * 1_000_000)
+        self.assertEqual([device["held_by"][0]["user"] for device in known["in_the_way"][:3]], 3 * ["you"])
+        shown, _ = self.on_terminal(80, "why", waiting)
+        self.assertLessEqual(max(len(line.rstrip()) for line in shown.splitlines()), 80, shown)
+        # One without a time limit is in the way of the second.
+        both = self.job("-q", "-n", "4", "--", "sleep", "610")
+        self.until(lambda: "place 2 in line" in self.jobs()[both].get("reason", ""))
+        self.assertIn("its start cannot be estimated", " ".join(self.berth("why", both).stdout.split()))
+
+        after = self.job("-q", "--after", own[0], "--", "true")
+        self.until(lambda: "has not finished" in self.jobs()[after].get("reason", ""))
+        answer = self.berth("why", after)
+        self.assertEqual((answer.returncode, answer.stderr), (0, ""))
+        self.assertRegex(" ".join(answer.stdout.split()), rf"^{after} is waiting: {own[0]} has not finished {own[0]} \(own0\) is running; it ends by \S+ \S+ next: berth logs -f {own[0]}$")
+        self.assertEqual(json.loads(self.berth("why", after, "--json").stdout), {"job": after, "state": "waiting", "reason": f"{own[0]} has not finished"})
+
+    def test_why_says_that_load_decided(self):
+        self.machine.write_text("gpus 2 memory=80GiB\nprocess gpu=0 pid=4194711 bytes=30GiB\nprocess gpu=1 pid=4194712 bytes=10GiB\n")
+        self.assertEqual(self.berth("pick", "--mem", "1G").stdout.strip(), self.gpus()[1])
+        self.assertRegex(self.berth("why").stdout, r"(?m)^GPU-\S+ +runner-up .* others use it more than GPU-\S+$")
+
+    def test_rows_are_selected_by_state_time_and_number(self):
+        self.assertEqual(self.berth("wait", *(self.job("-q", "--mem", "1G", "--", "true") for _ in range(2))).returncode, 0)
+        failed, running = self.job("-q", "--mem", "1G", "--", "false"), self.job("-q", "--mem", "1G", "--", "sleep", "607")
+        self.berth("wait", failed)
+        self.until_state(running, "running")
+        self.hold("--mem", "1G")
+        state = self.folder_of("j1") / "state.json"
+        long_ago = json.loads(state.read_text())
+        long_ago.update(started_us=1_000_000, ended_us=2_000_000)
+        state.write_text(json.dumps(long_ago))
+
+        def listed(*options):
+            answer = self.berth("ps", "--json", *options)
+            self.assertEqual(answer.returncode, 0, answer.stderr)
+            page = json.loads(answer.stdout)
+            jobs = [job["id"] for job in page["jobs"]]
+            text = self.berth("ps", *options).stdout.split("\n\n")[0].splitlines()[1:]
+            self.assertEqual(sorted(row.split()[0] for row in text if row.startswith("j")), jobs, "the same in the table")
+            return jobs, len(page["leases"])
+        self.assertEqual(listed(), ([running], 2))
+        self.assertEqual(listed("--all"), (["j1", "j2", failed, running], 2))
+        self.assertEqual(listed("--state", "failed"), ([failed], 0))
+        self.assertEqual(listed("--state", "running,done"), (["j1", "j2", running], 2))
+        self.assertEqual(listed("--last", "2"), ([failed, running], 1))
+        self.assertEqual(listed("--since", "1h"), (["j2", failed, running], 2))
+        self.assertEqual(listed("--state", "waiting"), ([], 0))
+        self.assertEqual(self.berth("ps", "--state", "waiting").stdout, "there is nothing to list\n")
+        for options, words in ((("--state", "runing"), "'runing' is not a state; did you mean running?"), (("--state", "x"), "the states are pool"),
+                               (("--last", "0"), "--last"), (("--since", "25:00"), '"25:00" is not a time'), (("--since", "2126-01-01T08:00"), "is in the future")):
+            self.assertRefused(self.berth("ps", *options), 2, words)
+
+    def test_two_hundred_jobs_are_one_screen(self):
+        self.assertEqual(self.berth("wait", self.job("-q", "--mem", "1G", "--", "true")).returncode, 0)
+        state = json.loads((self.folder_of("j1") / "state.json").read_text())
+        state.update(state="waiting", reason="place 9 in line: no device has room")
+        asked = json.loads((self.folder_of("j1") / "job.json").read_text())
+        for number in range(2, 202):
+            shutil.copytree(self.folder_of("j1"), self.folder_of(f"j{number}"))
+            (self.folder_of(f"j{number}") / "state.json").write_text(json.dumps(state))
+            # Of a machine that cannot be seen from here: these have no supervisor.
+            (self.folder_of(f"j{number}") / "job.json").write_text(json.dumps({**asked, "machine": "elsewhere", "boot": "x"}))
+        shown, _ = self.on_terminal(80, "ps", rows=24)
+        self.assertLess(len(shown.splitlines()), 24, shown)
+        self.assertRegex(shown, r"(?m)^and 1\d\d more waiting: berth ps --all\r?$")
+        self.assertLess(len(self.berth("ps").stdout.splitlines()), 24)
+        self.assertEqual(self.berth("ps", "--state", "waiting").stdout.count("\nj"), 200)
+        took = []
+        for _ in range(5):
+            began = time.monotonic()
+            self.berth("ps")
+            took.append(time.monotonic() - began)
+        self.assertQuick(min(took), 0.1, "200 jobs are listed in at most 100 ms")
 
     def test_what_can_never_fit_is_not_explained_by_requests_ahead(self):
         self.hold("--mem", "10G")

@@ -11,7 +11,7 @@ import subprocess
 import time
 import unittest
 
-from berth_case import BERTH, BERTH_WORD, GIB, may_mount
+from berth_case import BERTH, BERTH_WORD, GIB, may_mount, user_name
 from jobs_case import JobsCase
 
 
@@ -29,8 +29,8 @@ class Jobs(JobsCase):
         self.assertIn(ended["devices"][0], self.gpus())
         self.assertEqual(self.ps(), [], "what it held is given back")
         text = self.berth("ps", "-a").stdout
-        self.assertRegex(text, rf"JOB +NAME +STATE +STATUS +DEVICE +TIME +COMMAND")
-        self.assertRegex(text, rf"{job} +greeting +done +0 ")
+        self.assertRegex(text, r"ID +NAME +USER +STATE +GPUS +DEVICES +USED/PROMISED +PID +TIME +COMMAND")
+        self.assertRegex(text, rf"(?m)^{job} +greeting +{user_name()} +done +0 ")
         failing = self.job("--mem", "1G", "--", "sh", "-c", "exit 7")
         answer = self.berth("wait", failing)
         self.assertEqual(answer.returncode, 7)
@@ -107,7 +107,7 @@ class Jobs(JobsCase):
         self.machine.write_text(f"gpu memory=80GiB\nprocess gpu=0 pid_file={pid} bytes=11GiB\n")
         modest = self.job("--mem", "40G", "--limit", "watch", *script)
         self.until(lambda: self.jobs()[modest].get("memory_bytes_peak") == 11 * GIB)
-        self.assertIn("11.0 GiB of 40.0 GiB", self.berth("ps", COLUMNS="160").stdout)
+        self.assertIn(" 11.0/40.0 GiB ", self.berth("ps").stdout)
 
     def test_a_job_that_fails_is_tried_again(self):
         count = self.folder / "count"

@@ -198,6 +198,14 @@ for action in (lambda: os.truncate({str(path)!r}, 0), lambda: open({str(path)!r}
         for process in waiting:
             process.kill()
 
+    def test_ps_shows_arguments_to_their_user_alone(self):
+        self.hold("--mem", "1G", prefix=user(ALICE))
+        for prefix, sees in ((user(ALICE), self.assertIn), (user(MALLORY), self.assertNotIn), ((), self.assertNotIn)):
+            for options in ((), ("--json",)):
+                shown = self.berth("ps", *options, prefix=prefix).stdout
+                self.assertRegex(shown, r"\bsh\b")
+                sees("read line", shown)
+
     # M5
     def test_names_carry_no_control_characters_to_a_terminal(self):
         odd = self.folder / "x\x1b[2J\x07y"

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <tuple>
 #include <utility>
 
 #include "berth/random.hpp"
 #include "inventory/device_row.hpp"
+#include "machine/decision.hpp"
 #include "machine/wait_queue.hpp"
 #include "placement/explain.hpp"
 #include "placement/id_order.hpp"
@@ -129,7 +131,8 @@ Ticket draw(const Policy& policy, const LedgerSnapshot& snapshot) {
   return policy.ticket == TicketKind::random ? real_random().next() : snapshot.next_id;
 }
 
-// One attempt on the current state, after the requests ahead in the queue.
+}  // namespace
+
 void decide(const ReservationRequest& request, const LedgerSnapshot& snapshot, std::optional<LeaseReference> within,
             std::span<const WaitingRequest> ahead, TimePoint now, Reservation& out) {
   out.views = views_of(out.observed, snapshot, within);
@@ -151,7 +154,19 @@ void decide(const ReservationRequest& request, const LedgerSnapshot& snapshot, s
                     .winners;
 }
 
-}  // namespace
+void name_common_cause(const Requirements& requirements, Reservation& out) {
+  if (!out.explanation.cause) return;
+  std::map<Cause, std::size_t> kept_out;  // by the first obstacle of each device
+  for (std::size_t i = 0; i < out.views.size(); ++i) {
+    const Explanation::Candidate& candidate = out.explanation.candidates[i];
+    if (!candidate.rejection || !could_use(requirements, out.views[i])) continue;
+    const auto first = std::find_if(candidate.causes.begin(), candidate.causes.end(),
+                                    [&](Cause cause) { return filter_of(cause) == candidate.rejection; });
+    if (first != candidate.causes.end()) ++kept_out[*first];
+  }
+  for (const auto& [cause, count] : kept_out)
+    if (count > kept_out[*out.explanation.cause]) out.explanation.cause = cause;
+}
 
 namespace {
 
@@ -313,7 +328,7 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
       const WaitingRequest* const smaller =
           me != queue.end() && !deadline.passed(now) ? smaller_request_ahead(waiting_request, ahead) : nullptr;
       if (smaller) {
-        tell(ahead.size() + 1, "a request ahead in the queue asks for no more than this one");
+        tell(ahead.size() + 1, "a request ahead in the queue needs no more than this one and goes first");
         sleep_behind(ledger, place, *before, *smaller, ahead, began, deadline);
         continue;
       }
@@ -387,6 +402,7 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
     {
       const Ledger::Lock done = *std::move(lock);
     }
+    name_common_cause(request.requirements, out);
     tell(static_cast<std::size_t>(me - queue.begin()) + 1, out.explanation.reason());
     // A lease may end without a write, so check that more often than the drivers.
     const auto ahead = static_cast<std::size_t>(me - queue.begin());

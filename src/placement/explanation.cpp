@@ -206,11 +206,20 @@ Explanation placement::explain(const Policy& policy, const Requirements& require
   }
   for (const std::size_t winner : decision.winners) result.winners.push_back(views[winner].info->id);
   result.winner = result.winners.front();
+  const std::size_t last_winner = decision.winners.back();
   for (const Ranked& ranked : ranking.order) {
-    result.candidates[ranked.position].cost = ranked.cost;
+    Explanation::Candidate& candidate = result.candidates[ranked.position];
+    candidate.cost = ranked.cost;
     const auto& winners = decision.winners;
-    if (!result.runner_up && std::find(winners.begin(), winners.end(), ranked.position) == winners.end())
-      result.runner_up = views[ranked.position].info->id;
+    const bool is_winner = std::find(winners.begin(), winners.end(), ranked.position) != winners.end();
+    if (ranked.used_by_others) {
+      // Devices that others use are ordered by their load (id_order) where the policy sees no difference.
+      const bool by_load = !is_winner && views[last_winner].used_by_others && ranked.cost &&
+                           ranked.cost == result.candidates[last_winner].cost;
+      candidate.detail += (candidate.detail.empty() ? "" : ", ") + std::string("others use it") +
+                          (by_load ? " more than " + result.candidates[last_winner].device.text() : "");
+    }
+    if (!result.runner_up && !is_winner) result.runner_up = views[ranked.position].info->id;
   }
   return result;
 }
@@ -235,8 +244,9 @@ std::string Explanation::reason() const {
   }
   std::string prefix;
   if (count > 1) {
-    prefix = "only " + std::to_string(funnel.back().left) + " of the " + std::to_string(count) +
-             " requested devices are available: ";
+    const std::size_t left = funnel.back().left;
+    prefix = (left == 0 ? "none" : "only " + std::to_string(left)) + " of the " + std::to_string(count) +
+             " requested devices " + (left < 2 ? "is" : "are") + " available: ";
   }
   if (*cause == Cause::memory_shared)
     return prefix + "parts of one device share its memory, and need their bytes together";
@@ -257,6 +267,9 @@ std::string Explanation::reason() const {
   });
   const std::string could_serve = some_left_out ? "no selected device " : "no device that could serve ";
   const std::string subject = prefix + (eligible > 0 || all ? other : could_serve);
+  // "every suitable device is ", for what is the same on all of them.
+  const std::string kind = eligible > 0 ? "other " : all ? "" : some_left_out ? "selected " : "suitable ";
+  const std::string every = prefix + "every " + kind + "device is ";
   // One device is given as an example; the table lists them all.
   const auto example = [&] {
     if (kept_out.empty()) return std::string();
@@ -290,11 +303,11 @@ std::string Explanation::reason() const {
     case Cause::capability: return subject + "has capability " + to_string(*requirements.capability_min) + example();
     case Cause::feature:
     case Cause::label: return subject + "has " + wanted_features(requirements) + example();
-    case Cause::held: return subject + "has no lease" + example();
-    case Cause::held_exclusively: return subject + "can be shared" + example();
+    case Cause::held: return every + "already leased" + example();
+    case Cause::held_exclusively: return every + "held exclusively" + example();
     case Cause::kept: return subject + "is free: all are kept for earlier requests" + example();
     case Cause::silent: return subject + "reports that it is unused" + example();
-    case Cause::occupied: return subject + "is unused" + example();
+    case Cause::occupied: return every + "in use" + example();
     case Cause::memory_unknown: return free + example();
     case Cause::memory_too_small:
       return subject + "has " + wanted_memory(requirements) + " in total" + largest(&Candidate::memory_bytes_total);

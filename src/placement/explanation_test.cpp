@@ -164,7 +164,7 @@ TEST(Explanation, CausesOfOneFilterCountTogether) {
   choose_group(*find_policy("least_loaded"), {}, 4, fleet, {}, 0, &explanation);
   EXPECT_EQ(explanation.cause, Cause::lost);
   EXPECT_EQ(explanation.reason(),
-            "only 1 of the 4 requested devices are available: no other device is healthy (dev-00: lost; 1 more)");
+            "only 1 of the 4 requested devices is available: no other device is healthy (dev-00: lost; 1 more)");
 }
 
 TEST(Explanation, AnUnknownBackEndIsReportedWithTheNearestName) {

@@ -82,7 +82,7 @@ TEST(Whole, SaysWhatKeepsItOut) {
   for (std::size_t i = 0; i < 3; ++i) fleet[i].other_processes = 1;
   Explanation explanation = explain_with(fleet, whole());
   EXPECT_EQ(explanation.cause, Cause::occupied);
-  EXPECT_EQ(explanation.reason(), "no device is unused (dev-00: in use by 1 other process; 2 more)");
+  EXPECT_EQ(explanation.reason(), "every device is in use (dev-00: in use by 1 other process; 2 more)");
   EXPECT_EQ(explanation.funnel_text(), "3 devices -> 3 not held -> 0 unused -> none");
   // What is known comes before what a silent device may be.
   fleet[1].sample = SampleState::unknown;
@@ -141,6 +141,23 @@ TEST_P(UsedByOthers, ComesBeforeALessPreferredOne) {
 
 INSTANTIATE_TEST_SUITE_P(Policies, UsedByOthers, testing::ValuesIn(policies().begin(), policies().end()),
                          [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Whole, TheExplanationSaysThatLoadDecided) {
+  TestFleet fleet(3);
+  const auto details = [&] {
+    std::string text;
+    for (const Explanation::Candidate& candidate : explain_with(fleet, {}).candidates) text += candidate.detail + ";";
+    return text;
+  };
+  EXPECT_EQ(details(), ";;;");
+  fleet[0].used_by_others = true;
+  EXPECT_EQ(details(), "others use it;;;") << "an unused one was chosen";
+  for (std::size_t i = 0; i < 3; ++i) fleet[i].used_by_others = true;
+  fleet[0].id_order = 2;  // the busiest
+  fleet[1].id_order = 0;
+  fleet[2].id_order = 1;
+  EXPECT_EQ(details(), "others use it more than dev-01;others use it;others use it more than dev-01;");
+}
 
 TEST(Whole, AnUnusedPairComesBeforeAJoinedPairThatIsUsed) {
   TestFleet fleet(4);

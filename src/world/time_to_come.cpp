@@ -1,17 +1,25 @@
 #include "world/time_to_come.hpp"
 
+#include <algorithm>
 #include <ctime>
 
 #include "world/duration.hpp"
 
 namespace berth::world {
 
-Result<std::uint64_t> parse_time_to_come(const std::string& text, std::uint64_t now_us) {
-  const char* const advice = "write it like 20:00, 2026-11-20T08:00, or 2h for two hours from now";
+namespace {
+
+enum class Direction : std::uint8_t { past, future };
+
+Result<std::uint64_t> parse_time(const std::string& text, std::uint64_t now_us, Direction direction) {
+  const bool is_past = direction == Direction::past;
+  const std::string advice =
+      std::string("write it like 20:00, 2026-11-20T08:00, or 2h for two hours ") + (is_past ? "ago" : "from now");
   if (text.find(':') == std::string::npos) {
-    const Result<Duration> from_now = parse_duration(text);
-    if (!from_now) return Error{ErrorCode::invalid_argument, "\"" + text + "\" is not a time", advice};
-    return now_us + static_cast<std::uint64_t>(*from_now / std::chrono::microseconds(1));
+    const Result<Duration> distance = parse_duration(text);
+    if (!distance) return Error{ErrorCode::invalid_argument, "\"" + text + "\" is not a time", advice};
+    const auto us = static_cast<std::uint64_t>(*distance / std::chrono::microseconds(1));
+    return is_past ? now_us - std::min(now_us, us) : now_us + us;
   }
   const auto now = static_cast<std::time_t>(now_us / 1'000'000);
   std::tm today{};
@@ -36,12 +44,24 @@ Result<std::uint64_t> parse_time_to_come(const std::string& text, std::uint64_t 
   if (when >= 0) localtime_r(&when, &same);
   if (when < 0 || same.tm_mday != parts.tm_mday)  // such as February 30
     return Error{ErrorCode::invalid_argument, "\"" + text + "\" is not a time", advice};
-  if (when <= now && !has_date) {
-    ++parts.tm_mday;
+  const auto is_wrong_way = [&] { return is_past ? when > now : when <= now; };
+  if (is_wrong_way() && !has_date) {
+    parts.tm_mday += is_past ? -1 : 1;
     when = seconds_of(parts);
   }
-  if (when <= now) return Error{ErrorCode::invalid_argument, text + " is in the past", advice};
+  if (is_wrong_way())
+    return Error{ErrorCode::invalid_argument, text + " is in the " + (is_past ? "future" : "past"), advice};
   return static_cast<std::uint64_t>(when) * 1'000'000;
+}
+
+}  // namespace
+
+Result<std::uint64_t> parse_time_to_come(const std::string& text, std::uint64_t now_us) {
+  return parse_time(text, now_us, Direction::future);
+}
+
+Result<std::uint64_t> parse_time_passed(const std::string& text, std::uint64_t now_us) {
+  return parse_time(text, now_us, Direction::past);
 }
 
 std::string local_text(std::uint64_t wall_time_us) {

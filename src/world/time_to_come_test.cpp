@@ -28,5 +28,21 @@ TEST(TimeToCome, IsTheNextOfThatHourOrTheOneOfItsDate) {
     EXPECT_EQ(read(text), "\"" + std::string(text) + "\" is not a time");
 }
 
+TEST(TimePassed, IsTheLastOfThatHourOrTheOneOfItsDate) {
+  setenv("TZ", "UTC", 1);
+  tzset();
+  constexpr std::uint64_t now = 1'794'744'062'999'999;  // 2026-11-15 12:01:02
+  const auto read = [](const std::string& text) {
+    const Result<std::uint64_t> when = parse_time_passed(text, now);
+    return when ? local_text(*when) : when.error().message;
+  };
+  EXPECT_EQ(read("20:00"), "2026-11-14 20:00:00");
+  EXPECT_EQ(read("12:01"), "2026-11-15 12:01:00");
+  EXPECT_EQ(read("2026-11-01T08:00"), "2026-11-01 08:00:00");
+  EXPECT_EQ(read("2h"), "2026-11-15 10:01:02");
+  EXPECT_EQ(read("2026-11-16T08:00"), "2026-11-16T08:00 is in the future");
+  EXPECT_EQ(read("24:00"), "\"24:00\" is not a time");
+}
+
 }  // namespace
 }  // namespace berth::world

@@ -7,6 +7,7 @@
 #include "berth/bytes.hpp"
 #include "berth/health.hpp"
 #include "cli/text/memory_bar.hpp"
+#include "inventory/available_memory.hpp"
 #include "inventory/short_id.hpp"
 
 namespace berth::cli {
@@ -15,32 +16,23 @@ using namespace inventory;
 using namespace world;
 namespace {
 
-constexpr std::size_t bar_least = 8, bar_wanted = 10, bar_most = 24;
+constexpr std::size_t bar_least = 7, bar_wanted = 10, bar_most = 24;
 // "GPU-454afa53" is never cut; ids of other drivers may be long.
 constexpr std::size_t id_least = 12, id_most = 24;
 constexpr std::size_t name_least = 8, name_most = 28;
 // "quarantined, Xid 79": the state and one reason.
 constexpr std::size_t health_least = 19, health_wanted = 36;
 
-// "101.2/139.8 GiB": both in the unit of the total.
-std::string free_of_total(Maybe free, Maybe total) {
-  if (!total) return free ? bytes_text(*free) + " free" : "-";
-  const std::string whole = bytes_text(*total);
-  const std::size_t blank = whole.find(' ');
-  std::string part = "-";
-  if (free) {
-    static constexpr std::string_view units = "BKMGTPE";
-    const double scale = std::ldexp(1.0, 10 * static_cast<int>(units.find(whole[blank + 1])));
-    char text[32];
-    std::snprintf(text, sizeof text, scale > 1 ? "%.1f" : "%.0f", static_cast<double>(*free) / scale);
-    part = text;
-  }
-  return part + "/" + whole;
-}
-
 std::string number_text(const auto& value, const char* unit) {
   if (!value) return "-";
   return std::to_string(std::lround(static_cast<double>(*value))) + unit;
+}
+
+// "50.0/78.0/80.0 GiB": what a new request could get, what is free, and all.
+std::string memory_text(Maybe available, Maybe free, Maybe total) {
+  if (!total) return free ? bytes_text(*free) + " free" : "-";
+  const std::string first = part_of_total(available, *total);
+  return first.substr(0, first.find('/') + 1) + part_of_total(free, *total);
 }
 
 // A part whose memory is that of its parent.
@@ -116,7 +108,7 @@ std::vector<Line> arrange(std::span<const DeviceRow> rows, const Style& style) {
 }
 
 enum Column : std::size_t { device, id, name, split, memory, load, temperature, power, clock, health };
-constexpr std::array<std::string_view, 10> titles{"DEVICE", "ID",    "NAME",   "MEMORY", ">FREE/TOTAL",
+constexpr std::array<std::string_view, 10> titles{"DEVICE", "ID",    "NAME",   "MEMORY", ">AVAIL/FREE/TOTAL",
                                                   ">LOAD",  ">TEMP", ">POWER", ">MHZ",   "HEALTH"};
 // The order in which columns are dropped when there is no room.
 constexpr std::array less_important{clock, power, temperature, name, split, load, memory};
@@ -160,7 +152,10 @@ Cells cells_of(const Line& line, const std::string& brief, TimePoint now, const 
   const Telemetry nothing{}, &seen = row.seen ? *row.seen : nothing;
   if (line.whole ? shares_memory(info) : !(part && shares_memory(info))) {
     cells.parts = memory_parts(row);
-    texts[memory] = free_of_total(memory_bytes_free(row), memory_bytes_total(row));
+    // What holds the first of the parts does not hold the others.
+    const Maybe available = line.whole && cells.parts ? Maybe((*cells.parts)[static_cast<std::size_t>(Owner::free)])
+                                                      : memory_bytes_available(row);
+    texts[memory] = memory_text(available, memory_bytes_free(row), memory_bytes_total(row));
     const auto& share = seen.load.utilization;
     texts[load] = number_text(share ? std::optional(*share * 100) : std::nullopt, "%");
   }
@@ -173,6 +168,20 @@ Cells cells_of(const Line& line, const std::string& brief, TimePoint now, const 
 }
 
 }  // namespace
+
+std::string part_of_total(Maybe part, std::uint64_t total) {
+  const std::string whole = bytes_text(total);
+  const std::size_t blank = whole.find(' ');
+  std::string amount = "-";
+  if (part) {
+    static constexpr std::string_view units = "BKMGTPE";
+    const double scale = std::ldexp(1.0, 10 * static_cast<int>(units.find(whole[blank + 1])));
+    char text[32];
+    std::snprintf(text, sizeof text, scale > 1 ? "%.1f" : "%.0f", static_cast<double>(*part) / scale);
+    amount = text;
+  }
+  return amount + "/" + whole;
+}
 
 std::string device_label(const DeviceInfo& info) { return info.backend + ":" + std::to_string(info.ordinal); }
 

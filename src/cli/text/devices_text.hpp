@@ -17,6 +17,8 @@ namespace berth::cli {
 // Older values are shown with their age.
 inline constexpr Duration fresh_for = std::chrono::seconds(2);
 
+// "101.2/139.8 GiB": both in the unit of the total.
+std::string part_of_total(Maybe part, std::uint64_t total);
 // "cuda:6".
 std::string device_label(const DeviceInfo& info);
 

@@ -147,6 +147,30 @@ TEST(DevicesText, NoLineIsLongerThanTheTerminal) {
   }
 }
 
+TEST(DevicesText, WhatANewRequestCouldGetIsShownNextToWhatIsFree) {
+  DeviceRow row = full_row(0);
+  const auto has = [&](const char* text) {
+    return devices_text(std::span(&row, 1), now, {200, false, false}).find(text) != std::string::npos;
+  };
+  EXPECT_TRUE(has("  40.0/40.0/80.0 GiB  "));
+  row.memory_bytes_promised = 30 * gib;
+  EXPECT_TRUE(has("  10.0/40.0/80.0 GiB  "));
+  row.memory_bytes_promised = 50 * gib;
+  EXPECT_TRUE(has("  0.0/40.0/80.0 GiB  "));
+  row.memory_bytes_promised = 0;
+  row.intent = Intent::cordoned;
+  EXPECT_TRUE(has("  0.0/40.0/80.0 GiB  "));
+  row = full_row(0);
+  row.held_exclusively = true;
+  EXPECT_TRUE(has("  0.0/40.0/80.0 GiB  "));
+  row = full_row(0);
+  row.seen->recovery_action = RecoveryAction::reset;
+  EXPECT_TRUE(has("  0.0/40.0/80.0 GiB  "));
+  row.seen->recovery_action.reset();
+  row.seen->load.memory_bytes_free.reset();
+  EXPECT_TRUE(has("  -/-/80.0 GiB  "));
+}
+
 TEST(DevicesText, HeldAndCordonedDevicesAreMarked) {
   DeviceRow row = full_row(0);
   const auto health = [&] {
@@ -187,8 +211,8 @@ TEST(DevicesText, OneLinePerDeviceWithinAHundredColumns) {
 TEST(DevicesText, ColumnsWithoutValuesAreLeftOut) {
   const std::vector<DeviceRow> rows{bare_row()};
   const auto lines = lines_of(devices_text(rows, now, {}));
-  EXPECT_EQ(lines[0], "DEVICE  ID    NAME               FREE/TOTAL  HEALTH");
-  EXPECT_EQ(lines[1], "host:0  host  aarch64 processor           -  healthy");
+  EXPECT_EQ(lines[0], "DEVICE  ID    NAME               AVAIL/FREE/TOTAL  HEALTH");
+  EXPECT_EQ(lines[1], "host:0  host  aarch64 processor                 -  healthy");
 }
 
 TEST(DevicesText, ANarrowTerminalLosesTheLeastImportantFirst) {

@@ -1,18 +1,16 @@
-// Jobs as a table and as JSON.
+// Jobs as JSON, and their commands as text.
 #pragma once
 
 #include <boost/json/object.hpp>
 #include <span>
 #include <string>
 
-#include "cli/text/terminal.hpp"
 #include "machine/job_store.hpp"
 
 namespace berth::cli {
 
 // "python train.py --epochs 3", with quotes where a shell would need them.
 std::string command_text(std::span<const std::string> words);
-std::string jobs_text(std::span<const machine::Job> jobs, const Style& style);
 boost::json::object job_to_json(const machine::Job& job);
 
 }  // namespace berth::cli

@@ -1,12 +1,15 @@
 #include "cli/text/ps_text.hpp"
 
 #include <boost/json.hpp>
+#include <regex>
 
 #include "cli/text/test_text.hpp"
+#include "world/wall_time.hpp"
 
 namespace berth::cli {
 
 using namespace inventory;
+using namespace machine;
 namespace {
 
 LeaseRow running(std::uint64_t id, std::vector<int> devices, std::uint64_t bytes) {
@@ -33,18 +36,59 @@ LeaseRow waiting(std::uint64_t id, std::size_t place, WaitedFor wanted) {
   return row;
 }
 
-TEST(PsText, AnIdleMachineIsOneSentence) {
-  EXPECT_EQ(ps_text({}, {}, {}), "no device is held through Berth\n");
-  EXPECT_EQ(ps_json({}, {}), "{\"leases\":[],\"cordons\":[],\"jobs\":[]}\n");
+PsPage page_of(std::vector<LeaseRow> leases, std::vector<Job> jobs = {}, std::vector<IntentRow> intents = {}) {
+  PsPage page{std::move(leases), std::move(jobs), std::move(intents), {}, "alice"};
+  for (int device = 0; device < 8; ++device) page.labels[gpu_id(device)] = "cuda:" + std::to_string(device);
+  return page;
 }
 
-TEST(PsText, EveryDeviceOfALeaseHasALineWithItsShortId) {
-  const std::vector<LeaseRow> leases{running(3, {0, 6}, 20 * gib), running(12, {1}, 0)};
-  EXPECT_EQ(ps_text(leases, {}, {}),
-            "ID   PID  USER   COMMAND   STATE    DEVICE                PROMISED     USED  SINCE\n"
-            " 3  4711  alice  train.py  running  cuda:0  GPU-00000000  20.0 GiB  1.0 GiB  3 min\n"
-            "                                    cuda:6  GPU-00000006  20.0 GiB  1.0 GiB\n"
-            "12  4711  alice  train.py  running  cuda:1  GPU-00000001       all        -  3 min\n");
+std::string text_of(const PsPage& page, const Style& style = {}) { return ps_text(page, ps_rows(page), style); }
+std::string json_of(const PsPage& page) { return ps_json(page, ps_rows(page)); }
+
+Job job(int number, JobState state, std::string reason = {}) {
+  Job job;
+  job.id = "j" + std::to_string(number);
+  job.request.name = "fit-" + std::to_string(number);
+  job.request.command = {"python3", "fit.py", "--name", "a b"};
+  job.request.created_us = world::wall_time_us();
+  job.progress.state = state;
+  job.progress.reason = std::move(reason);
+  return job;
+}
+
+TEST(PsText, AnIdleMachineIsOneSentence) {
+  EXPECT_EQ(text_of({}), "no devices are in use through Berth\n");
+  EXPECT_EQ(json_of({}), "{\"leases\":[],\"cordons\":[],\"jobs\":[]}\n");
+}
+
+TEST(PsText, EveryLeaseIsARowWithItsDevices) {
+  std::vector<LeaseRow> leases{running(3, {0, 6}, 20 * gib), running(12, {1}, 0), running(13, {1, 2, 3, 5}, gib)};
+  leases[2].arguments = {"train.py", "--epochs", "3"};
+  EXPECT_EQ(
+      text_of(page_of(leases)),
+      "ID  USER   STATE    GPUS   DEVICES                                   USED/PROMISED   PID  TIME  COMMAND\n"
+      " 3  alice  running  0,6    GPU-00000000,GPU-00000006                  2.0/40.0 GiB  4711    3m  train.py\n"
+      "12  alice  running  1      GPU-00000001                                      -/all  4711    3m  train.py\n")
+      << "as tall as it must be";
+}
+
+TEST(PsText, AJobAndItsLeaseAreOneRow) {
+  std::vector<LeaseRow> leases{running(3, {0, 6}, 20 * gib), waiting(4, 2, {2, 20 * gib, 8}), waiting(5, 1, {1, 0, 8})};
+  leases[0].job = "j7";
+  leases[1].job = "j8";
+  leases[2].user = "bob";
+  std::vector<Job> jobs{job(6, JobState::failed, "ended with status 7"), job(7, JobState::running),
+                        job(8, JobState::waiting, "place 2 in line: no device has 20.0 GiB free")};
+  jobs[0].progress.status = 7;
+  const std::vector<std::string> lines = lines_of(text_of(page_of(leases, jobs)));
+  ASSERT_EQ(lines.size(), 8U) << text_of(page_of(leases, jobs));
+  EXPECT_TRUE(lines[1].starts_with("j7  fit-7  alice  running")) << lines[1];
+  EXPECT_TRUE(lines[1].ends_with("python3 fit.py --name 'a b'")) << lines[1];
+  EXPECT_TRUE(lines[2].starts_with("5          bob    waiting #1  any 1")) << "by place: " << lines[2];
+  EXPECT_TRUE(lines[3].starts_with("j8  fit-8  alice  waiting #2  any 2")) << lines[3];
+  EXPECT_TRUE(lines[4].starts_with("j6  fit-6  alice  failed (7)")) << "last, what has ended: " << lines[4];
+  EXPECT_EQ(lines[6], "! 5: needs 1 whole device");
+  EXPECT_EQ(lines[7], "! j8 fit-8: needs 2 devices with 20.0 GiB each; no device has 20.0 GiB free");
 }
 
 TEST(PsText, FitsEightyAndSixtyColumns) {
@@ -60,18 +104,51 @@ TEST(PsText, FitsEightyAndSixtyColumns) {
   leases[3].priority = "high";
   leases[1].command_ended = true;
   leases[1].kept_by = {{4'194'301, "tmux: server"}, {4'194'300, {}}};
-  const std::vector<IntentRow> intents{
-      {gpu_id(6), "cuda:6 GPU-00000006", "GPU-00000006", Intent::cordoned, "alice", std::chrono::hours(2)}};
-  expect_fits_narrow_terminals([&](const Style& style) { return ps_text(leases, intents, style); });
-  EXPECT_NE(ps_text(leases, intents, {80, false, false}).find("120.0 GiB"), std::string::npos);
+  std::vector<Job> jobs{job(100, JobState::waiting, "no device has room, and this goes on for a while, so it is long")};
+  jobs[0].request.name = "a-name-that-somebody-gave-to-a-job-in-a-hurry";
+  const PsPage page =
+      page_of(leases, jobs,
+              {{gpu_id(6), "cuda:6 GPU-00000006", "GPU-00000006", Intent::cordoned, "alice", std::chrono::hours(2)}});
+  expect_fits_narrow_terminals([&](const Style& style) { return text_of(page, style); });
+  const std::string text = text_of(page, {80, false, false});
+  for (const char* const heading : {"ID ", "NAME ", "USER ", "STATE ", "GPUS ", "USED/PROMISED ", "TIME ", "COMMAND"})
+    EXPECT_NE(text.find(heading), std::string::npos) << text;
+  EXPECT_EQ(text.find("DEVICES"), std::string::npos) << "there is no room: " << text;
+  EXPECT_NE(text_of(page, {160, false, false}).find("DEVICES"), std::string::npos);
 }
 
-TEST(PsText, WaitingRequestsAreListedByPlace) {
-  const std::vector<LeaseRow> leases{waiting(5, 2, {8, 20 * gib, 8}), waiting(7, 1, {1, 0, 8})};
-  EXPECT_EQ(ps_text(leases, {}, {}),
-            "PLACE  ID   PID  USER   COMMAND   WAITS FOR                     SINCE\n"
-            "    1   7  4711  alice  train.py  1 whole device                3 min\n"
-            "    2   5  4711  alice  train.py  8 devices with 20.0 GiB each  3 min\n");
+TEST(PsText, ManyRowsAreSummarisedOnOneScreen) {
+  std::vector<LeaseRow> leases;
+  for (std::uint64_t id = 1; id <= 30; ++id) leases.push_back(running(id, {0}, gib));
+  for (std::uint64_t id = 31; id <= 200; ++id) leases.push_back(waiting(id, id - 30, {1, gib, 8}));
+  const PsPage page = page_of(leases);
+  const std::string text = ps_text(page, ps_rows(page), {80, false, false}, Extent::screen);
+  EXPECT_LE(lines_of(text).size(), 23U) << text;
+  EXPECT_GE(lines_of(text).size(), 20U) << text;
+  EXPECT_NE(text.find("\n1   alice  running"), std::string::npos) << text;
+  EXPECT_NE(text.find("waiting #1 "), std::string::npos) << "both kinds are shown: " << text;
+  EXPECT_TRUE(std::regex_search(text, std::regex("\nand \\d+ more with devices, \\d+ more waiting: berth ps --all\n")))
+      << text;
+  EXPECT_EQ(lines_of(ps_text(page, ps_rows(page), {80, false, false})).size(), 1 + 200 + 1 + 1U) << "all of it";
+}
+
+TEST(PsText, RowsAreSelected) {
+  std::vector<LeaseRow> leases{running(3, {0}, gib)};
+  std::vector<Job> jobs{job(1, JobState::done), job(2, JobState::failed), job(3, JobState::waiting)};
+  jobs[0].progress.ended_us = 1'000;
+  jobs[1].progress.ended_us = 2'000;
+  const PsPage page = page_of(leases, jobs);
+  const auto ids = [&](const PsSelection& selection) {
+    std::string text;
+    for (const PsRow& row : selected_rows(ps_rows(page), selection)) text += row.id() + " ";
+    return text;
+  };
+  EXPECT_EQ(ids({}), "3 j3 ");
+  EXPECT_EQ(ids({true, {}, {}, 0}), "3 j3 j2 j1 ");
+  EXPECT_EQ(ids({false, {"failed", "running"}, {}, 0}), "3 j2 ");
+  EXPECT_EQ(ids({false, {}, 2'000, 0}), "3 j3 j2 ");
+  EXPECT_EQ(ids({false, {}, {}, 2}), "j3 j2 ");
+  EXPECT_EQ(ids({false, {"unknown"}, {}, 2}), "");
 }
 
 TEST(PsText, RequestsAreDescribedByCountAndMemory) {
@@ -86,10 +163,11 @@ TEST(PsText, NamesTheProcessesThatKeepALeaseOfAnEndedCommand) {
   std::vector<LeaseRow> leases{running(3, {0}, 20 * gib)};
   leases[0].command_ended = true;
   leases[0].kept_by = {{4720, "tmux: server"}, {4731, {}}};
-  const std::string text = ps_text(leases, {}, {});
-  EXPECT_NE(text.find("train.py  ended "), std::string::npos) << text;
-  EXPECT_NE(text.find("\nlease 3: the command has ended; kept by 4720 (tmux: server), 4731; berth release 3\n"),
-            std::string::npos)
+  const std::string text = text_of(page_of(leases));
+  EXPECT_NE(text.find(" ended "), std::string::npos) << text;
+  EXPECT_NE(
+      text.find("\nlease 3: the process that took it has ended; kept by 4720 (tmux: server), 4731; berth release 3\n"),
+      std::string::npos)
       << text;
 }
 
@@ -101,17 +179,17 @@ TEST(PsText, ControlCharactersInNamesAreEscaped) {
     lease.command_ended = true;
     lease.kept_by = {{1, hostile_name}};
   }
-  const std::string text = ps_text(leases, {}, {});
+  const std::string text = text_of(page_of(leases));
   expect_escaped(text);
   EXPECT_NE(text.find("\\xff\\x0a"), std::string::npos) << text;
-  EXPECT_EQ(ps_json(leases, {}).find('\xff'), std::string::npos) << "JSON is UTF-8";
+  EXPECT_EQ(json_of(page_of(leases)).find('\xff'), std::string::npos) << "JSON is UTF-8";
 }
 
 TEST(PsText, JsonHasWholeIdsAndLeavesOutUnknownValues) {
   std::vector<LeaseRow> leases{running(3, {0}, 20 * gib), waiting(5, 2, {8, 20 * gib, 8})};
   leases[0].command_ended = true;
   leases[0].kept_by = {{4720, "tmux"}};
-  const boost::json::value out = boost::json::parse(ps_json(leases, {})).at("leases");
+  const boost::json::value out = boost::json::parse(json_of(page_of(leases))).at("leases");
   const boost::json::object& first = out.at(0).as_object();
   EXPECT_EQ(first.at("devices").at(0).at("id").as_string(), gpu_id(0).text());
   EXPECT_EQ(first.at("devices").at(0).at("memory_bytes_used").as_int64(), static_cast<std::int64_t>(gib));
@@ -124,7 +202,7 @@ TEST(PsText, JsonHasWholeIdsAndLeavesOutUnknownValues) {
   EXPECT_EQ(second.at("waits_for").at("count").as_int64(), 8);
   EXPECT_FALSE(second.contains("kept_by"));
   leases[1].devices = leases[0].devices;
-  const boost::json::value wanted = boost::json::parse(ps_json(leases, {})).at("leases").at(1).at("devices").at(0);
+  const boost::json::value wanted = boost::json::parse(json_of(page_of(leases))).at("leases").at(1).at("devices").at(0);
   EXPECT_EQ(wanted.at("memory_bytes_wanted").as_int64(), static_cast<std::int64_t>(20 * gib));
   EXPECT_FALSE(wanted.as_object().contains("memory_bytes_promised")) << "nothing is, while it waits";
 }
@@ -136,7 +214,7 @@ TEST(PsText, JsonListsCordonsWithUserAndAge) {
   const boost::json::value expected = {
       {{"device", gpu_id(6).text()}, {"intent", "draining"}, {"user", "alice"}, {"age_ms", 3000}},
       {{"device", gpu_id(7).text()}, {"intent", "cordoned"}}};
-  EXPECT_EQ(boost::json::parse(ps_json({}, intents)).at("cordons"), expected);
+  EXPECT_EQ(boost::json::parse(json_of(page_of({}, {}, intents))).at("cordons"), expected);
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "cli/text/screen.hpp"
 
+#include <poll.h>
 #include <sys/ioctl.h>
+#include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -45,6 +47,7 @@ Interruptions::Interruptions() {
     if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
   }
   pthread_sigmask(SIG_BLOCK, &signals_, &before_);
+  pending_ = world::Descriptor(signalfd(-1, &signals_, SFD_CLOEXEC));
 }
 
 Interruptions::~Interruptions() {
@@ -55,26 +58,45 @@ Interruptions::~Interruptions() {
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
-Interruption Interruptions::wait_until(TimePoint when) {
+Interruption Interruptions::wait_until(TimePoint when, int keys) {
   for (;;) {
     const Duration left = std::max(Duration::zero(), when - real_clock().now());
     const timespec timeout{static_cast<time_t>(left / std::chrono::seconds(1)),
                            static_cast<long>((left % std::chrono::seconds(1)).count())};
-    switch (sigtimedwait(&signals_, nullptr, &timeout)) {
+    pollfd sources[] = {{pending_.get(), POLLIN, 0}, {keys, POLLIN, 0}};
+    if (ppoll(sources, std::size(sources), &timeout, nullptr) == 0) return Interruption::none;
+    char key = 0;
+    if (sources[1].revents != 0) {
+      if (read(keys, &key, 1) != 1) keys = -1;  // the terminal is gone
+      if (key == 'q' || key == 'Q') return Interruption::end;
+    }
+    const timespec at_once{};
+    switch (sigtimedwait(&signals_, nullptr, &at_once)) {
       case SIGINT:
       case SIGTERM:
       case SIGHUP: return Interruption::end;
       case SIGTSTP: return Interruption::suspend;
       case SIGWINCH: return Interruption::redraw;
-      default:
-        if (errno != EINTR) return Interruption::none;
+      default: break;
     }
   }
 }
 
 // The alternate screen does not touch the scrollback.
-void Screen::enter() { write_all("\033[?1049h\033[?25l"); }
-void Screen::leave() { write_all("\033[?25h\033[?1049l"); }
+void Screen::enter() {
+  write_all("\033[?1049h\033[?25l");
+  // In the background the keys belong to another program, and a change would stop this one.
+  termios now{};
+  if (tcgetpgrp(STDIN_FILENO) != getpgrp() || tcgetattr(STDIN_FILENO, &now) != 0) return;
+  typed_before_ = now;
+  now.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
+  tcsetattr(STDIN_FILENO, TCSANOW, &now);
+}
+void Screen::leave() {
+  if (typed_before_) tcsetattr(STDIN_FILENO, TCSANOW, &*typed_before_);
+  typed_before_.reset();
+  write_all("\033[?25h\033[?1049l");
+}
 
 Screen::Screen(bool active) : active_(active) {
   if (active_) enter();
@@ -128,7 +150,7 @@ int watch(const Watched& watched, bool append) {
       }
       if (!show()) return environment_error;
       do {
-        what = interruptions.wait_until(next);
+        what = interruptions.wait_until(next, screen.keys());
         if (what == Interruption::suspend) screen.suspend();
         const bool changed = what == Interruption::redraw || what == Interruption::suspend;
         if (changed && screen.active() && !show()) return environment_error;

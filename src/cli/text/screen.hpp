@@ -2,13 +2,18 @@
 // or resize it. The previous content of the terminal is restored when it ends.
 #pragma once
 
+#include <termios.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "berth/clock.hpp"
 #include "cli/text/terminal.hpp"
+#include "world/descriptor.hpp"
 
 namespace berth::cli {
 
@@ -23,11 +28,12 @@ class Interruptions {
   ~Interruptions();
   Interruptions(const Interruptions&) = delete;
   Interruptions& operator=(const Interruptions&) = delete;
-  // The next signal, or none when the time is reached first.
-  Interruption wait_until(TimePoint when);
+  // The next signal, or none when the time is reached first. `keys`: a terminal, where the key q means the end, too.
+  Interruption wait_until(TimePoint when, int keys = -1);
 
  private:
   sigset_t signals_{};
+  world::Descriptor pending_;  // can be read while one of the signals is pending
   sigset_t before_{};
   std::map<int, struct sigaction> actions_before_;
 };
@@ -41,6 +47,8 @@ class Screen {
   Screen& operator=(const Screen&) = delete;
 
   bool active() const { return active_; }
+  // The terminal that this screen has the keys of, each as it is typed and not echoed; negative: none.
+  int keys() const { return typed_before_ ? STDIN_FILENO : -1; }
   // Restores the terminal for good.
   void close();
   // Replaces what is shown; lines beyond the terminal's size are cut, and the last
@@ -54,6 +62,7 @@ class Screen {
   void enter();
   void leave();
   bool active_;
+  std::optional<termios> typed_before_;  // how the terminal read its keys
 };
 
 // What a verb with --watch shows; called once a second.
@@ -65,7 +74,7 @@ struct Watched {
 };
 
 // Redraws in place on a terminal unless `append` is given, appends elsewhere. An
-// interrupt ends it with status 0, and the last text stays.
+// interrupt, or the key q on a terminal, ends it with status 0, and the last text stays.
 int watch(const Watched& watched, bool append);
 
 }  // namespace berth::cli

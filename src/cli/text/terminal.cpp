@@ -32,7 +32,9 @@ Style style_of(int file) {
   Style style;
   if (isatty(file) != 1) return style;
   winsize size{};
-  style.columns = ioctl(file, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+  const bool is_known = ioctl(file, TIOCGWINSZ, &size) == 0;
+  style.columns = is_known && size.ws_col > 0 ? size.ws_col : 80;
+  if (is_known && size.ws_row > 0) style.rows = size.ws_row;
   const auto value = [](const char* name) {
     const char* const text = std::getenv(name);
     return std::string(text ? text : "");
@@ -187,7 +189,8 @@ std::string Table::to_text() const {
 std::string Table::to_text(const Style& style) const {
   const std::vector<std::size_t> natural = natural_widths();
   std::vector<std::size_t> widths = natural;
-  std::vector<bool> shown(headings_.size(), true);
+  std::vector<bool> shown;
+  for (const std::size_t width : natural) shown.push_back(width > 0);
   for (const auto& [column, least] : shrinking_) widths[column] = std::min(widths[column], least);
   const auto needed = [&] {
     std::size_t sum = 0, count = 0;

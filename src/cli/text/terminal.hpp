@@ -28,6 +28,7 @@ struct Style {
   unsigned columns = 100;  // width of a line
   bool colour = false;
   bool blocks = false;  // box and block characters; else only ASCII
+  unsigned rows = 24;   // lines on one screen
 };
 // For stdout. Not a terminal: 100 columns of plain text. No colour with NO_COLOR or on a
 // dumb terminal; no blocks where the locale is not UTF-8.
@@ -58,7 +59,7 @@ std::string age_text(Duration age);
 // aligns the column to the right. Cells may contain colours. Without a
 // Style nothing is cut; with one, columns are narrowed and dropped until the lines fit.
 // The first column identifies a row; it and all columns that may not be dropped stay visible, cut
-// as far as necessary.
+// as far as necessary. Columns without a heading and without text are left out.
 class Table {
  public:
   explicit Table(std::vector<std::string> headings) : headings_(std::move(headings)) {}

@@ -1,4 +1,6 @@
-// `berth ps`: the leases and waiting requests of this machine, once or watched.
+// `berth ps`: the jobs, leases and waiting requests of this machine, once or watched.
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -6,16 +8,20 @@
 #include <limits>
 #include <optional>
 #include <set>
+#include <sstream>
 
 #include "cli/options.hpp"
 #include "cli/text/devices_text.hpp"
-#include "cli/text/jobs_text.hpp"
 #include "cli/text/ps_text.hpp"
 #include "cli/text/screen.hpp"
 #include "ledger/process.hpp"
 #include "machine/machine_observer.hpp"
 #include "machine/wait_queue.hpp"
+#include "placement/nearest_name.hpp"
+#include "world/files.hpp"
+#include "world/time_to_come.hpp"
 #include "world/user_name.hpp"
+#include "world/wall_time.hpp"
 
 namespace berth::cli {
 
@@ -37,15 +43,54 @@ std::string name_of_process(std::uint32_t pid) {
   return name;
 }
 
+// The command of an entry of this user with its arguments, from its name on: a request that waits is held by `berth run
+// ... -- COMMAND`. Empty: not known.
+std::vector<std::string> arguments_of(const LedgerEntry& entry) {
+  if (find_process(entry.holder.pid) != entry.holder) return {};
+  std::istringstream text(read_text("/proc/" + std::to_string(entry.holder.pid) + "/cmdline").value_or(""));
+  std::vector<std::string> words;
+  for (std::string word; std::getline(text, word, '\0');) {
+    const bool is_name = word.substr(word.rfind('/') + 1) == entry.name;
+    if (is_name || !words.empty()) words.push_back(std::move(word));
+  }
+  return words;
+}
+
+// The job of this user that an entry belongs to.
+class JobOfEntry {
+ public:
+  explicit JobOfEntry(std::span<const Job> jobs) {
+    for (const Job& job : jobs) {
+      if (job.has_ended() || job.is_elsewhere) continue;
+      if (const auto lease = parse_lease(job.progress.lease)) by_lease_[{lease->file, lease->id}] = &job;
+      if (job.progress.state == JobState::waiting) by_supervisor_[job.progress.supervisor.pid] = &job;
+    }
+  }
+  const Job* find(const LedgerEntry& entry) const {
+    if (entry.user != geteuid()) return nullptr;
+    if (entry.kind == EntryKind::waiting) {
+      const auto job = by_supervisor_.find(entry.holder.pid);
+      return job != by_supervisor_.end() && job->second->progress.supervisor == entry.holder ? job->second : nullptr;
+    }
+    const auto job = by_lease_.find({entry.reference.file, entry.reference.id});
+    return job == by_lease_.end() ? nullptr : job->second;
+  }
+
+ private:
+  std::map<std::pair<std::uint64_t, std::uint64_t>, const Job*> by_lease_;
+  std::map<std::uint32_t, const Job*> by_supervisor_;
+};
+
 // Computed once for all rows: one user can have thousands of entries.
 struct LeaseFacts {
-  LeaseFacts(const MachineSnapshot& seen, const LedgerSnapshot& snapshot, TimePoint time)
-      : observed(seen), line(wait_queue(snapshot, time)), now(time) {
+  LeaseFacts(const MachineSnapshot& seen, const LedgerSnapshot& snapshot, std::span<const Job> jobs, TimePoint time)
+      : observed(seen), line(wait_queue(snapshot, time)), now(time), job_of(jobs) {
     for (const ObservedDevice& device : observed.devices) owners.emplace_back(snapshot, device.processes);
   }
   const MachineSnapshot& observed;
   const std::vector<WaitingRequest> line;
   const TimePoint now;
+  const JobOfEntry job_of;
   std::vector<ledger::ProcessOwners> owners;  // of each device
   std::optional<ledger::LeaseProcesses> processes;
 };
@@ -64,6 +109,10 @@ LeaseRow lease_row(LeaseFacts& facts, const LedgerEntry& entry) {
   row.exclusive = entry.is_exclusive();
   row.loading = entry.loads_until && *entry.loads_until > now;
   row.age = now - entry.since;
+  if (const Job* const job = facts.job_of.find(entry))
+    row.job = job->id;
+  else if (entry.user == geteuid())
+    row.arguments = arguments_of(entry);
   bool is_whole = true;
   for (const Claim& claim : entry.claims) {
     LeasedDevice device{claim.device, {}, claim.memory_bytes, {}};
@@ -125,28 +174,38 @@ IntentRow intent_row(const MachineSnapshot& observed, const DeviceIntent& intent
           std::max(Duration::zero(), now - intent.since)};
 }
 
-// The state of the ledger and the devices at one moment.
-class LeaseLook {
+// The state of the ledger, the devices and the jobs at one moment.
+class PsLook {
  public:
-  // `ended`: jobs that have ended, too.
-  LeaseLook(const BackendOptions& backends, bool ended) : backends_(backends), ended_(ended) {}
+  PsLook(const BackendOptions& backends, PsSelection selection)
+      : backends_(backends), selection_(std::move(selection)) {}
 
   Result<void> refresh() {
     Result<std::shared_ptr<Ledger>> ledger = Ledger::open();
     if (!ledger) return std::move(ledger).error();
+    PsPage page;
+    page.user = user_name(geteuid());
+    // Before the ledger: the lease of a job that has just begun is there.
+    if (const Result<std::string> folder = jobs_folder(IfMissing::accept)) page.jobs = list_jobs(*folder);
     Result<LedgerSnapshot> snapshot = (*ledger)->snapshot();
     if (!snapshot) return std::move(snapshot).error();
     const TimePoint now = (*ledger)->clock().now();
-    // The drivers are read only where the ledger has entries.
+    // The drivers are read only where there are devices to name.
+    const bool names_devices =
+        !selection_.is_default() &&
+        std::any_of(page.jobs.begin(), page.jobs.end(), [](const Job& job) { return !job.progress.devices.empty(); });
     MachineSnapshot observed;
-    if (!snapshot->entries.empty() || !snapshot->ended.empty() || !snapshot->intents.empty()) observed = look();
+    if (!snapshot->entries.empty() || !snapshot->ended.empty() || !snapshot->intents.empty() || names_devices)
+      observed = look();
     const std::vector<LedgerEntry> over = keep_alive(*snapshot, observed, now);
     if (!over.empty()) {
       if (Result<Ledger::Lock> lock = (*ledger)->lock()) lock->forget(over);
     }
-    leases_.clear();
-    LeaseFacts facts(observed, *snapshot, now);
-    for (const LedgerEntry& entry : snapshot->entries) leases_.push_back(lease_row(facts, entry));
+    LeaseFacts facts(observed, *snapshot, page.jobs, now);
+    for (const LedgerEntry& entry : snapshot->entries) page.leases.push_back(lease_row(facts, entry));
+    for (const ObservedDevice& device : observed.devices)
+      page.labels.emplace(device.info.id, device_label(device.info));
+    for (const DeviceIntent& intent : snapshot->intents) page.intents.push_back(intent_row(observed, intent, now));
     problems_.clear();
     for (const LedgerProblem& problem : snapshot->problems) {
       if (problems_.size() == problems_max) {
@@ -157,23 +216,17 @@ class LeaseLook {
       problems_.push_back("berth: " + printable(problem.path) + " of user " + user_name(problem.user) +
                           " is ignored, or part of it is: " + printable(problem.text) + "\n");
     }
-    intents_.clear();
-    for (const DeviceIntent& intent : snapshot->intents) intents_.push_back(intent_row(observed, intent, now));
-    jobs_.clear();
-    if (const Result<std::string> folder = jobs_folder(IfMissing::accept)) {
-      jobs_ = list_jobs(*folder);
-      if (!ended_) std::erase_if(jobs_, [](const Job& job) { return job.has_ended(); });
-    }
+    page_ = std::move(page);
+    rows_ = selected_rows(ps_rows(page_), selection_);
     return {};
   }
-  std::string text(const Style& style) const {
-    Style whole = style;
-    if (!stdout_is_terminal()) whole.columns = std::numeric_limits<unsigned>::max();  // a script reads the commands
-    return ps_text(leases_, intents_, style) + (jobs_.empty() ? "" : "\n" + jobs_text(jobs_, whole));
+  std::string text(Style style) const {
+    if (!stdout_is_terminal()) style.columns = std::numeric_limits<unsigned>::max();  // a script reads the commands
+    return ps_text(page_, rows_, style, selection_.is_default() ? Extent::screen : Extent::whole);
   }
   // Ignored files of users, a sentence for each.
   const std::vector<std::string>& problems() const { return problems_; }
-  std::string json() const { return ps_json(leases_, intents_, jobs_); }
+  std::string json() const { return ps_json(page_, rows_); }
 
  private:
   MachineSnapshot look() {
@@ -189,28 +242,44 @@ class LeaseLook {
 
   static constexpr std::size_t problems_max = 8;
   const BackendOptions& backends_;
-  const bool ended_;
+  const PsSelection selection_;
   std::optional<MachineObserver> observer_;
-  std::vector<LeaseRow> leases_;
-  std::vector<IntentRow> intents_;
+  PsPage page_;
+  std::vector<PsRow> rows_;  // of the page
   std::vector<std::string> problems_;
-  std::vector<Job> jobs_;  // of this user
 };
 
 struct PsArguments {
-  bool all = false;
+  PsSelection selection;
   bool json = false;
   bool watch = false;
   BackendOptions backends;
 };
 
+// "running,failed": one or several.
+Result<void> add_states(std::vector<std::string>& states, const std::string& text) {
+  const std::vector<std::string_view> known = row_states();
+  std::istringstream words(text);
+  for (std::string word; std::getline(words, word, ',');) {
+    if (std::find(known.begin(), known.end(), word) == known.end()) {
+      std::string all;
+      for (const std::string_view state : known) all += (all.empty() ? "" : ", ") + std::string(state);
+      const auto nearest = placement::nearest_name(word, known);
+      return Error{ErrorCode::invalid_argument, "'" + word + "' is not a state",
+                   nearest ? "did you mean " + std::string(*nearest) + "?" : "the states are " + all};
+    }
+    states.push_back(std::move(word));
+  }
+  return {};
+}
+
 int run_ps(const PsArguments& arguments) {
-  LeaseLook leases(arguments.backends, arguments.all);
-  const auto text = [&](const Style& style) { return arguments.json ? leases.json() : leases.text(style); };
+  PsLook shown(arguments.backends, arguments.selection);
+  const auto text = [&](const Style& style) { return arguments.json ? shown.json() : shown.text(style); };
   if (arguments.watch)
-    return watch({[&] { return leases.refresh(); }, text, [] { return std::string(); }}, arguments.json);
-  if (const Result<void> fresh = leases.refresh(); !fresh) return print_error(fresh.error());
-  for (const std::string& problem : leases.problems()) std::fputs(problem.c_str(), stderr);
+    return watch({[&] { return shown.refresh(); }, text, [] { return std::string(); }}, arguments.json);
+  if (const Result<void> fresh = shown.refresh(); !fresh) return print_error(fresh.error());
+  for (const std::string& problem : shown.problems()) std::fputs(problem.c_str(), stderr);
   return print(text(stdout_style()));
 }
 
@@ -218,10 +287,24 @@ int run_ps(const PsArguments& arguments) {
 
 void add_ps(const Verb& command) {
   const auto arguments = std::make_shared<PsArguments>();
-  Verb verb = command.add("ps", "list the leases and waiting requests of all users of this machine, and your jobs");
-  verb.flag("-a,--all", arguments->all, "include your finished jobs");
+  Verb verb = command.add("ps", "list jobs, leases and waiting requests on this machine");
+  verb.flag("-a,--all", arguments->selection.all, "list everything, also your jobs that have ended");
+  verb.option(
+      "--state", "STATE,...",
+      [arguments](const std::string& text) { return add_states(arguments->selection.states, text); },
+      "list only what is in one of these states, such as waiting or failed");
+  OptionRules rules;
+  rules.range = {1, jobs_max};
+  verb.option("--last", "N", &arguments->selection.last, "list your newest N jobs, also those that have ended", rules);
+  verb.option(
+      "--since", "TIME",
+      [arguments](const std::string& text) -> Result<void> {
+        arguments->selection.since_us = BERTH_TRY(parse_time_passed(text, wall_time_us()));
+        return {};
+      },
+      "include your jobs that have ended since then: 2h ago, since 20:00, or since 2026-11-20T08:00");
   verb.flag("--json", arguments->json, "print one JSON object");
-  verb.flag("--watch", arguments->watch, "refresh every second until Ctrl-C, which is exit status 0");
+  verb.flag("--watch", arguments->watch, "refresh every second until q or Ctrl-C, which is exit status 0");
   add_backend_options(verb, arguments->backends);
   verb.run([arguments] { return run_ps(*arguments); });
 }

@@ -11,6 +11,7 @@
 #include "cli/text/request_text.hpp"
 #include "cli/text/shards_text.hpp"
 #include "cli/text/terminal.hpp"
+#include "cli/verbs/why_waiting.hpp"
 #include "format/json_text.hpp"
 #include "inventory/short_id.hpp"
 #include "world/files.hpp"
@@ -51,28 +52,6 @@ std::string subject_text(const DecisionRecord& record) {
 std::string next_step(const DecisionRecord& record, const Suggestion& change) {
   if (change.command.starts_with("berth ")) return change.command;
   return "berth " + record.verb + " again" + (change.command.starts_with("-") ? " with " : "; ") + change.command;
-}
-
-json::object explanation_to_json(const Explanation& explanation) {
-  json::array candidates, funnel;
-  for (const Explanation::Stage& stage : explanation.funnel)
-    funnel.push_back(json::object{{"name", stage.name}, {"left", stage.left}});
-  for (const Explanation::Candidate& candidate : explanation.candidates) {
-    json::object entry{{"device", candidate.device.text()}, {"eligible", !candidate.rejection}};
-    if (candidate.rejection) entry["rejection"] = to_string(*candidate.rejection);
-    json::array causes;
-    for (const Cause cause : candidate.causes) causes.emplace_back(to_string(cause));
-    if (!causes.empty()) entry["causes"] = std::move(causes);
-    if (!candidate.detail.empty()) entry["detail"] = candidate.detail;
-    if (candidate.cost) entry["cost"] = *candidate.cost;
-    if (candidate.memory_bytes_available) entry["memory_bytes_available"] = *candidate.memory_bytes_available;
-    candidates.push_back(std::move(entry));
-  }
-  json::object out{{"reason", explanation.reason()}, {"funnel", std::move(funnel)}};
-  if (explanation.cause) out["cause"] = to_string(*explanation.cause);
-  if (explanation.runner_up) out["runner_up"] = explanation.runner_up->text();
-  out["candidates"] = std::move(candidates);
-  return out;
 }
 
 json::object change_to_json(const Suggestion& change) {
@@ -137,6 +116,34 @@ std::string to_text(std::span<const DeviceId> devices) {
   return text.empty() ? "no device" : text;
 }
 
+json::object explanation_to_json(const Explanation& explanation) {
+  json::array candidates, funnel;
+  for (const Explanation::Stage& stage : explanation.funnel)
+    funnel.push_back(json::object{{"name", stage.name}, {"left", stage.left}});
+  for (const Explanation::Candidate& candidate : explanation.candidates) {
+    json::object entry{{"device", candidate.device.text()}, {"eligible", !candidate.rejection}};
+    if (candidate.rejection) entry["rejection"] = to_string(*candidate.rejection);
+    json::array causes;
+    for (const Cause cause : candidate.causes) causes.emplace_back(to_string(cause));
+    if (!causes.empty()) entry["causes"] = std::move(causes);
+    if (!candidate.detail.empty()) entry["detail"] = candidate.detail;
+    if (candidate.cost) entry["cost"] = *candidate.cost;
+    if (candidate.memory_bytes_available) entry["memory_bytes_available"] = *candidate.memory_bytes_available;
+    candidates.push_back(std::move(entry));
+  }
+  json::object out{{"reason", explanation.reason()}, {"funnel", std::move(funnel)}};
+  if (explanation.cause) out["cause"] = to_string(*explanation.cause);
+  if (explanation.runner_up) out["runner_up"] = explanation.runner_up->text();
+  out["candidates"] = std::move(candidates);
+  return out;
+}
+
+json::array changes_to_json(std::span<const Suggestion> changes) {
+  json::array out;
+  for (const Suggestion& change : changes) out.push_back(change_to_json(change));
+  return out;
+}
+
 std::string why_text(const DecisionRecord& record, const Explanation& explanation, const Style& style) {
   const std::vector<DeviceId> ids = ids_of(record);
   const auto sentence = [&](const std::string& text) { return sentence_text(text, ids, style); };
@@ -158,11 +165,7 @@ std::string why_text(const DecisionRecord& record, const Explanation& explanatio
 json::object why_to_json(const DecisionRecord& record, const Explanation& explanation) {
   json::object out = record_to_json(record);
   out["explanation"] = explanation_to_json(explanation);
-  json::array changes;
-  if (record.winners.empty()) {
-    for (const Suggestion& change : changes_of(record)) changes.push_back(change_to_json(change));
-  }
-  out["changes"] = std::move(changes);
+  out["changes"] = record.winners.empty() ? changes_to_json(changes_of(record)) : json::array();
   return out;
 }
 
@@ -181,8 +184,8 @@ Result<DecisionRecord> record_of_job(const std::string& folder, const Job& job) 
   if (const Result<std::string> own = read_plain_text(job.decision())) return read_record(*own, job.decision());
   // Of a job of an earlier version.
   if (!job.progress.decision.empty()) return load_record(folder, job.progress.decision);
-  return Error{ErrorCode::unavailable, "nothing is decided for job " + job.id + ", which " +
-                                           (job.has_ended() ? "ended before that" : "waits") +
+  return Error{ErrorCode::unavailable, "job " + job.id + (job.has_ended() ? " ended" : " started") +
+                                           " without a decision about devices" +
                                            (job.progress.reason.empty() ? "" : ": " + job.progress.reason)};
 }
 
@@ -243,6 +246,7 @@ int run_why(const WhyArguments& arguments) {
   if (!folder) return print_error(folder.error());
   if (arguments.list) return print_list(*folder, as_json);
   const Result<Job> job = arguments.id ? job_named(*arguments.id) : Error{ErrorCode::not_found, "no job was named"};
+  if (job && job->progress.state == JobState::waiting) return run_why_waiting(*job, as_json);
   const auto record = job            ? record_of_job(*folder, *job)
                       : arguments.id ? load_record(*folder, *arguments.id)
                                      : last_record(*folder);

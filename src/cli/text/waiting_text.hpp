@@ -1,0 +1,28 @@
+// `berth why` of a job that waits for devices: what keeps each device from it, who holds them, what would let it start,
+// and when it starts at the latest. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "berth/suggest.hpp"
+#include "cli/text/occupants_text.hpp"
+
+namespace berth::cli {
+
+struct WaitingJob {
+  std::string id, label;  // "j17", "j17 (train)"
+  std::size_t place = 0;  // in line, from 1
+  Explanation explanation;
+  std::vector<Suggestion> changes;
+  std::vector<DeviceId> ids;  // of all devices of the decision
+  std::vector<inventory::DeviceRow>
+      holding;         // devices that it cannot have now; the user's own leases are named as such
+  ProcessUsers users;  // of the processes on them
+  // "by 2026-11-20 08:00:00, when j3 (train) reaches its time limit"; empty: nothing is known about it.
+  std::string start;
+};
+std::string waiting_text(const WaitingJob& job, const Style& style);
+
+}  // namespace berth::cli
