@@ -53,7 +53,7 @@ std::string next_step(const DecisionRecord& record, const Suggestion& change) {
   return "berth " + record.verb + " again" + (change.command.starts_with("-") ? " with " : "; ") + change.command;
 }
 
-json::object explanation_to_json(const Explanation& explanation) {
+json::object explanation_to_json(const Explanation& explanation, const std::string& limit) {
   json::array candidates, funnel;
   for (const Explanation::Stage& stage : explanation.funnel)
     funnel.push_back(json::object{{"name", stage.name}, {"left", stage.left}});
@@ -68,8 +68,9 @@ json::object explanation_to_json(const Explanation& explanation) {
     if (candidate.memory_bytes_available) entry["memory_bytes_available"] = *candidate.memory_bytes_available;
     candidates.push_back(std::move(entry));
   }
-  json::object out{{"reason", explanation.reason()}, {"funnel", std::move(funnel)}};
+  json::object out{{"reason", limit.empty() ? explanation.reason() : limit}, {"funnel", std::move(funnel)}};
   if (explanation.cause) out["cause"] = to_string(*explanation.cause);
+  if (!limit.empty()) out["cause"] = "limit";
   if (explanation.runner_up) out["runner_up"] = explanation.runner_up->text();
   out["candidates"] = std::move(candidates);
   return out;
@@ -144,6 +145,12 @@ std::string why_text(const DecisionRecord& record, const Explanation& explanatio
       sentence(record.reason) + sentence(record.funnel) + "\n" + candidates_text(explanation, ids, style);
   if (explanation.winners != record.winners)
     text += "\n" + sentence("this version of berth decides differently: " + explanation.reason());
+  if (!record.limit.empty()) {
+    text += "\n" + sentence(
+                       "next: berth ps shows what you have; wait until some of it ends, with --wait or as a job (-d), "
+                       "or ask for less");
+    return text + "\n" + sentence(subject_text(record));
+  }
   const std::vector<Suggestion> changes = record.winners.empty() ? changes_of(record) : std::vector<Suggestion>{};
   if (!changes.empty()) {
     text += "\n" + sentence("each of these changes alone would have let it fit; smaller ones would not:");
@@ -157,9 +164,9 @@ std::string why_text(const DecisionRecord& record, const Explanation& explanatio
 
 json::object why_to_json(const DecisionRecord& record, const Explanation& explanation) {
   json::object out = record_to_json(record);
-  out["explanation"] = explanation_to_json(explanation);
+  out["explanation"] = explanation_to_json(explanation, record.limit);
   json::array changes;
-  if (record.winners.empty()) {
+  if (record.winners.empty() && record.limit.empty()) {
     for (const Suggestion& change : changes_of(record)) changes.push_back(change_to_json(change));
   }
   out["changes"] = std::move(changes);
