@@ -17,7 +17,7 @@ ANNA, BERT, CARL = 5001, 5002, 5003
 ACCOUNTS = {"passwd": "root:x:0:0::/root:/bin/sh\nanna:x:5001:5001::/nonexistent:/bin/sh\nbert:x:5002:5002::/nonexistent:/bin/sh\n"
                       "carl:x:5003:5003::/nonexistent:/bin/sh\n",
             "group": "root:x:0:\nanna:x:5001:\nbert:x:5002:\ncarl:x:5003:\nstudents:x:6000:bert\n"}
-DOCUMENTED = re.search(r"```toml\n(# /etc/berth/limits\.toml\n.*?)```", (ROOT / "docs/run.md").read_text(), re.S)
+DOCUMENTED = re.search(r"```toml\n(# /etc/berth/limits\.toml\n.*?)```", (ROOT / "docs/guide/run.md").read_text(), re.S)
 
 
 class LimitsCase(SharedFolder):
