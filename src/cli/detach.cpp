@@ -81,6 +81,8 @@ int run_detached(const RunArguments& arguments, const CheckedOptions& checked) {
   if (!folder) return print_error(folder.error());
   const Result<JobOrder> order = order_of(arguments, checked);
   if (!order) return print_error(order.error());
+  if (const auto room = check_waiting_limit(*folder, std::max<std::size_t>(1, checked.array.size())); !room)
+    return print_error(room.error());
   std::vector<Job> jobs;
   const auto start = [&](const JobOrder& one) -> Result<void> {
     jobs.push_back(BERTH_TRY(start_job(*folder, one)));

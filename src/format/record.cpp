@@ -292,8 +292,8 @@ DecisionRecord record_of(const json::value& value) {
   if (version > record_version) throw Newer{};
   if (version == 0) throw JsonError{where + " is of version " + std::to_string(version)};
   check_keys(object,
-             {"version", "id", "wall_time_us", "time", "verb", "program", "waited", "policy", "ticket", "hints",
-              "count", "devices", "links", "outcome", "check", "explanation", "changes"},
+             {"version", "id", "wall_time_us", "time", "verb", "program", "waited", "limit", "policy", "ticket",
+              "hints", "count", "devices", "links", "outcome", "check", "explanation", "changes"},
              where);
   check_printable(value, where);
   DecisionRecord record;
@@ -306,6 +306,7 @@ DecisionRecord record_of(const json::value& value) {
   record.verb = need("verb", text_of);
   record.program = need("program", text_of);
   record.waited = optional_member(object, "waited", where, bool_of).value_or(false);
+  record.limit = optional_member(object, "limit", where, text_of).value_or("");
   record.policy = need("policy", text_of);
   record.ticket = need("ticket", whole_of);
   record.requirements = need("hints", requirements_of);
@@ -384,6 +385,7 @@ json::object record_to_json(const DecisionRecord& record) {
                      {"reason", record.reason},
                      {"funnel", record.funnel}}}};
   if (record.waited) out["waited"] = true;
+  if (!record.limit.empty()) out["limit"] = record.limit;
   out = escaped(out).get_object();
   out["check"] = check_of(out);
   return out;
@@ -407,12 +409,20 @@ Result<DecisionRecord> read_record(std::string_view text, std::string_view filen
   }
 }
 
+void refuse_for_limit(Explanation& explanation) {
+  explanation.winners.clear();
+  explanation.winner.reset();
+  explanation.runner_up.reset();
+  explanation.funnel.push_back({"within the limits of the user", 0});
+}
+
 Result<Explanation> decide_again(const DecisionRecord& record) {
   const auto policy = policy_named(record.policy);
   if (!policy) return policy.error();
   const std::vector<DeviceView> views = record.views();
   Explanation explanation;
   choose_group(**policy, record.requirements, record.count, views, record.topology(), record.ticket, &explanation);
+  if (!record.limit.empty()) refuse_for_limit(explanation);
   return explanation;
 }
 

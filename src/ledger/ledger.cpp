@@ -11,6 +11,7 @@
 
 #include "berth/random.hpp"
 #include "ledger/ledger_state.hpp"
+#include "ledger/limits.hpp"
 #include "ledger/nesting.hpp"
 #include "world/runtime_folder.hpp"
 
@@ -32,6 +33,16 @@ Duration thread_time() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
+
+// Whatever holds memory or waits is written here, so this is where the limits of users are kept. A file that does not
+// count limits nobody; berth run and berth doctor report it.
+Result<void> check_limits(Ledger::Lock& lock, const LedgerEntry& wanted) {
+  const Result<UserLimits> limits = own_limits();
+  if (!limits || !limits->any()) return {};
+  const std::optional<LimitReached> reached = limit_reached(*limits, lock.snapshot(), wanted);
+  if (!reached) return {};
+  return reached->error();
 }
 
 }  // namespace
@@ -93,6 +104,7 @@ std::vector<LedgerFolder> Ledger::folders() {
 
 Result<Ledger::Lock> Ledger::lock(Duration patience) {
   State& state = *state_;
+  static_cast<void>(own_limits());  // may ask a directory service, which no other program is to wait for
   if (!state.enter(real_clock().now() + patience)) {
     return Error{ErrorCode::timeout, "another thread of this program holds the ledger", "try again"};
   }
@@ -162,26 +174,28 @@ Result<LedgerLease> Ledger::Lock::add(const Request& request) {
     return Error{ErrorCode::invalid_argument, "a lease holds at most " + std::to_string(claims_max) + " devices",
                  "ask for fewer"};
   }
+  const TimePoint now = state.clock->now();
+  EntryLine line;
+  LedgerEntry& entry = line.entry;
+  entry.user = geteuid();
+  entry.kind = request.kind;
+  entry.holder = this_process();
+  entry.name = request.name.substr(0, 64);
+  entry.priority = request.priority;
+  entry.since = std::min(request.since.value_or(now), now);
+  entry.loads_until = request.loads_until;
+  entry.within = request.within;
+  entry.claims = request.claims;
+  entry.count = request.count;
+  BERTH_TRY(check_limits(*this, entry));
   return state.write_anywhere([&](State::KnownFile& own) -> Result<LedgerLease> {
-    EntryLine line;
-    LedgerEntry& entry = line.entry;
     entry.reference.id = state.next_id();
-    entry.user = geteuid();
-    entry.kind = request.kind;
-    entry.holder = this_process();
-    entry.name = request.name.substr(0, 64);
-    entry.priority = request.priority;
-    const TimePoint now = state.clock->now();
-    entry.since = std::min(request.since.value_or(now), now);
-    entry.loads_until = request.loads_until;
-    entry.within = request.within;
-    entry.claims = request.claims;
-    entry.count = request.count;
     Result<std::pair<State::KnownFile*, world::Descriptor>> locked = state.lock_byte(own, entry.id());
     if (!locked) return std::move(locked).error();
     State::KnownFile& known = *locked->first;
     LedgerLease lease({known.header.file, entry.id(), known.file.user()}, locked->second.release(), 0);
     if (request.kind == EntryKind::waiting) {
+      line.heartbeat_slot = 0;
       std::set<std::size_t> used;
       for (const State::Line& other : known.lines) {
         if (other.entry && other.entry->entry.kind == EntryKind::waiting) used.insert(other.entry->heartbeat_slot);
@@ -203,6 +217,11 @@ Result<LedgerLease> Ledger::Lock::add(const Request& request) {
 }
 
 Result<void> Ledger::Lock::set_claims(const LedgerLease& lease, const std::vector<Claim>& claims) {
+  if (const State::KnownFile* const known = ledger_->state_->find(lease.reference())) {
+    LedgerEntry wanted = known->find(lease.reference().id)->entry->entry;
+    wanted.claims = claims;
+    BERTH_TRY(check_limits(*this, wanted));
+  }
   return ledger_->state_->change_entry(lease.reference(), [&](LedgerEntry& entry) {
     entry.claims = claims;
     return true;

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "ledger/limits.hpp"
 #include "machine/inherited.hpp"
 #include "machine/job_output.hpp"
 #include "machine/job_processes.hpp"
@@ -203,6 +204,19 @@ Result<Job> start_job(const std::string& jobs, const JobOrder& given, const Comp
   std::error_code ignored;
   std::filesystem::remove_all(job->folder, ignored);
   return std::move(started).error();
+}
+
+Result<void> check_waiting_limit(const std::string& jobs, std::size_t more) {
+  const Result<ledger::UserLimits> limits = ledger::own_limits();
+  if (!limits || !limits->any()) return {};
+  const std::vector<Job> all = list_jobs(jobs);
+  const auto waiting = std::count_if(all.begin(), all.end(), [](const Job& job) {
+    return job.progress.state == JobState::waiting && !job.is_elsewhere;
+  });
+  const auto reached =
+      ledger::limit_reached(*limits, ledger::LimitKind::waiting, static_cast<std::uint64_t>(waiting), more);
+  if (reached) return reached->error();
+  return {};
 }
 
 Result<JobOrder> order_to_repeat(const Job& job) {

@@ -24,6 +24,10 @@ Result<Job> start_job(const std::string& jobs, const JobOrder& given);
 using CompleteOrder = std::function<Result<void>(JobOrder& order, const std::string& folder)>;
 Result<Job> start_job(const std::string& jobs, const JobOrder& given, const CompleteOrder& complete);
 
+// Before jobs of this user are started by hand. no_eligible_device: with so many more, a limit of the user on waiting
+// requests would be exceeded; jobs that have not started count.
+Result<void> check_waiting_limit(const std::string& jobs, std::size_t more);
+
 // What start_job() needs to run a job again that was started by hand. invalid_argument: it was not kept, because an
 // older version or an agent started the job.
 Result<JobOrder> order_to_repeat(const Job& job);

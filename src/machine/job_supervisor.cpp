@@ -209,7 +209,7 @@ class JobSupervisor final : public RunLoop {
     settings_.context->wanted.since.reset();  // the next attempt is a request of its own
     if (reserved.lease) return;
     std::fputs(refusal_text(reserved, settings_.context->observer.devices(), "see berth why").c_str(), stderr);
-    end(JobState::refused, reserved.explanation.reason(), world::does_not_fit);
+    end(JobState::refused, reserved.reason(), world::does_not_fit);
   }
 
   void prepare(RunAttempt& attempt) override {

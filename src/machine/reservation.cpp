@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "berth/random.hpp"
+#include "format/record.hpp"
 #include "inventory/device_row.hpp"
 #include "machine/decision.hpp"
 #include "machine/wait_queue.hpp"
@@ -131,10 +132,21 @@ Ticket draw(const Policy& policy, const LedgerSnapshot& snapshot) {
   return policy.ticket == TicketKind::random ? real_random().next() : snapshot.next_id;
 }
 
+// Leaves only allowed devices in `only`.
+void keep_to(const std::vector<DeviceId>& allowed, Requirements& requirements) {
+  if (requirements.only.empty())
+    requirements.only = allowed;
+  else
+    std::erase_if(requirements.only,
+                  [&](const DeviceId& id) { return std::find(allowed.begin(), allowed.end(), id) == allowed.end(); });
+  if (requirements.only.empty()) requirements.only.push_back(DeviceId("none of these"));
+}
+
 }  // namespace
 
 void decide(const ReservationRequest& request, const LedgerSnapshot& snapshot, std::optional<LeaseReference> within,
-            std::span<const WaitingRequest> ahead, TimePoint now, Reservation& out) {
+            std::span<const WaitingRequest> ahead, TimePoint now, Reservation& out,
+            const std::vector<DeviceId>* allowed) {
   out.views = views_of(out.observed, snapshot, within);
   for (DeviceView& view : out.views) {
     if (request.load_lock && snapshot.is_loading(view.info->id, now)) view.held_exclusively = true;
@@ -142,13 +154,11 @@ void decide(const ReservationRequest& request, const LedgerSnapshot& snapshot, s
   charge_requests_ahead(ahead, out.views);
   Requirements requirements = request.requirements;
   if (const LedgerEntry* const outer = within ? snapshot.find(*within) : nullptr) {
-    std::erase_if(requirements.only, [&](const DeviceId& id) { return !outer->claim_on(id); });
-    if (request.requirements.only.empty()) {
-      for (const Claim& claim : outer->claims) requirements.only.push_back(claim.device);
-    } else if (requirements.only.empty()) {
-      requirements.only.push_back(DeviceId("none of the lease"));
-    }
+    std::vector<DeviceId> devices;
+    for (const Claim& claim : outer->claims) devices.push_back(claim.device);
+    keep_to(devices, requirements);
   }
+  if (allowed) keep_to(*allowed, requirements);
   out.winners = choose_group(*request.policy, requirements, request.count, out.views, out.observed.topology,
                              draw(*request.policy, snapshot), &out.explanation)
                     .winners;
@@ -166,6 +176,47 @@ void name_common_cause(const Requirements& requirements, Reservation& out) {
   }
   for (const auto& [cause, count] : kept_out)
     if (count > kept_out[*out.explanation.cause]) out.explanation.cause = cause;
+}
+
+namespace {
+
+std::vector<Claim> claims_for(const ReservationRequest& request, const Reservation& decided) {
+  std::vector<Claim> claims;
+  for (const std::size_t winner : decided.winners)
+    claims.push_back(claim_of(request.requirements, decided.observed.devices[winner].info));
+  return claims;
+}
+
+}  // namespace
+
+void decide_within_limits(const ReservationRequest& request, const LedgerSnapshot& snapshot,
+                          std::optional<LeaseReference> within, std::span<const WaitingRequest> ahead, TimePoint now,
+                          Reservation& out) {
+  decide(request, snapshot, within, ahead, now, out);
+  const Result<ledger::UserLimits> limits = ledger::own_limits();
+  if (out.winners.empty() || !limits) return;
+  LedgerEntry wanted;
+  wanted.user = geteuid();
+  wanted.within = within;
+  const auto reached = [&] {
+    wanted.claims = claims_for(request, out);
+    return ledger::limit_reached(*limits, snapshot, wanted);
+  };
+  std::optional<ledger::LimitReached> limit = reached();
+  if (!limit) return;
+  if (limit->kind == ledger::LimitKind::gpus && !limit->never) {
+    const ledger::Usage held = ledger::usage_of(snapshot, wanted.user);
+    std::vector<DeviceId> devices;
+    for (const ObservedDevice& device : out.observed.devices)
+      if (held.gpus.contains(device.info.memory_home())) devices.push_back(device.info.id);
+    Explanation anywhere = std::exchange(out.explanation, {});
+    decide(request, snapshot, within, ahead, now, out, &devices);
+    if (!out.winners.empty() && !reached()) return;
+    out.explanation = std::move(anywhere);
+  }
+  out.winners.clear();
+  format::refuse_for_limit(out.explanation);
+  out.limit = std::move(limit);
 }
 
 namespace {
@@ -295,13 +346,16 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
   LedgerLease place;  // in the queue
   WaitingRequest waiting_request;
   Progress told;
-  bool tried_again = false;  // after the deadline
+  std::vector<Claim> written;  // of the place, in the ledger
+  bool limit = false;          // at the last attempt a limit of this user stopped it
+  bool tried_again = false;    // after the deadline
   const TimePoint began = ledger.clock().now();
   const auto tell = [&](std::size_t position, const std::string& reason) {
     if (!waiting || ledger.clock().now() - began < grace || (told.place == position && told.reason == reason)) return;
     told = {position, reason};
     waiting(told);
   };
+  const bool may_wait = deadline.at > began + grace;
   deadline.at = std::max(deadline.at, began + grace);
   // A request that waits for devices also waits for the lock.
   const auto waits_for_lock = [&](const Error& error) {
@@ -324,11 +378,13 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
       const auto me = std::find_if(queue.begin(), queue.end(),
                                    [&](const WaitingRequest& other) { return other.reference == place.reference(); });
       const std::span<const WaitingRequest> ahead(queue.begin(), me);
+      WaitingRequest mine = waiting_request;
+      mine.claims = written;
       // A request ahead that asks for no more is served first.
       const WaitingRequest* const smaller =
-          me != queue.end() && !deadline.passed(now) ? smaller_request_ahead(waiting_request, ahead) : nullptr;
+          me != queue.end() && !deadline.passed(now) ? smaller_request_ahead(mine, ahead) : nullptr;
       if (smaller) {
-        tell(ahead.size() + 1, "a request ahead in the queue needs no more than this one and goes first");
+        if (!limit) tell(ahead.size() + 1, "a request ahead in the queue needs no more than this one and goes first");
         sleep_behind(ledger, place, *before, *smaller, ahead, began, deadline);
         continue;
       }
@@ -364,46 +420,53 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
     const auto me = std::find_if(queue.begin(), queue.end(), [&](const WaitingRequest& other) {
       return other.reference == waiting_request.reference;
     });
-    decide(request, snapshot, within, std::span<const WaitingRequest>(queue.begin(), me), now, out);
+    decide_within_limits(request, snapshot, within, std::span<const WaitingRequest>(queue.begin(), me), now, out);
     if (!out.winners.empty()) {
       Ledger::Request entry;
       entry.name = request.name;
       entry.priority = waiting_request.priority;
       entry.within = within;
       if (request.load_lock) entry.loads_until = now + *request.load_lock;
-      for (const std::size_t winner : out.winners)
-        entry.claims.push_back(claim_of(request.requirements, out.observed.devices[winner].info));
+      entry.claims = claims_for(request, out);
       if (place) static_cast<void>(lock->release(place.reference()));
       Result<LedgerLease> lease = lock->add(entry);
       if (!lease) return std::move(lease).error();
       out.lease = *std::move(lease);
       return out;
     }
-    out.never = !fits_when_idle(request, snapshot, out);
-    if (out.never && me != queue.begin()) decide(request, snapshot, within, {}, now, out);
+    out.never = out.limit ? out.limit->never : !fits_when_idle(request, snapshot, out);
+    if (out.never && !out.limit && me != queue.begin()) decide(request, snapshot, within, {}, now, out);
     // Entries that ended during the snapshot still count here: try again before refusing.
     if (deadline.passed(now) && some_ended_meanwhile && !std::exchange(tried_again, true)) continue;
     if (out.never || deadline.passed(now)) {
       if (place) static_cast<void>(lock->release(place.reference()));
       return out;
     }
+    limit = out.limit.has_value();
+    const std::vector<Claim> could_use =
+        ledger::claims_within(ledger::own_limits().value_or(ledger::UserLimits{}), snapshot, waiting_request.user,
+                              request.count, waiting_request.claims);
+    if (place && could_use != written) static_cast<void>(lock->set_claims(place, could_use));
+    written = could_use;
     if (!place && !within) {
       Ledger::Request entry;
       entry.kind = EntryKind::waiting;
       entry.name = request.name;
       entry.priority = waiting_request.priority;
       entry.count = request.count;
-      entry.claims = waiting_request.claims;
+      entry.claims = could_use;
       entry.since = request.since;
       Result<LedgerLease> added = lock->add(entry);
+      // Without a wait what counts is why it does not fit, not that it may not wait either.
+      if (!added && added.error().code == ErrorCode::no_eligible_device && !may_wait) return out;
       if (!added) return std::move(added).error();
       place = *std::move(added);
     }
     {
       const Ledger::Lock done = *std::move(lock);
     }
-    name_common_cause(request.requirements, out);
-    tell(static_cast<std::size_t>(me - queue.begin()) + 1, out.explanation.reason());
+    if (!out.limit) name_common_cause(request.requirements, out);
+    tell(static_cast<std::size_t>(me - queue.begin()) + 1, out.reason());
     // A lease may end without a write, so check that more often than the drivers.
     const auto ahead = static_cast<std::size_t>(me - queue.begin());
     const Duration period = std::max(std::clamp<Duration>((now - began) / 10, retry_period, retry_period_max),

@@ -16,6 +16,7 @@
 #include "berth/ledger.hpp"
 #include "berth/placement.hpp"
 #include "berth/telemetry.hpp"
+#include "ledger/limits.hpp"
 #include "ledger/usage.hpp"
 
 namespace berth::machine {
@@ -58,11 +59,14 @@ struct Reservation {
   LedgerLease lease;  // empty: the request does not fit, or did not before the deadline
   // It would not fit on an idle machine either (inside a lease: in an idle lease).
   bool never = false;
-  std::optional<LeaseReference> within;  // the lease it is nested in
+  std::optional<ledger::LimitReached> limit;  // devices have room, and the user has reached a limit
+  std::optional<LeaseReference> within;       // the lease it is nested in
   MachineSnapshot observed;
   std::vector<DeviceView> views;  // input of the decision; they point into `observed`
   std::vector<std::size_t> winners;
   Explanation explanation;
+  // Without a lease: the one that counts.
+  std::string reason() const { return limit ? limit->text : explanation.reason(); }
 };
 
 // While it waits: its place in the queue (1: first; 0: the ledger is locked, so it has none), and the reason.

@@ -19,6 +19,7 @@ Result<RunContext> open_run_context(const DeviceRequest& request, const std::fun
     if (problem.named) return problem.error;
     report(problem.error);
   }
+  if (const auto limits = ledger::own_limits(); !limits) report(limits.error());
   observer->include_fallback(named);
   Result<ReservationRequest> wanted = reservation_request(request, observer->listed());
   if (!wanted) return std::move(wanted).error();
@@ -30,6 +31,7 @@ Result<RunContext> open_run_context(const DeviceRequest& request, const std::fun
 format::DecisionRecord record_decision(std::string_view verb, const std::string& program, const Reservation& decided) {
   format::DecisionRecord record =
       make_record(verb, program, decided.explanation, decided.views, decided.observed.topology);
+  if (decided.limit) record.reason = record.limit = decided.limit->text;
   if (const Result<std::string> folder = decisions_folder()) static_cast<void>(store_record(*folder, record));
   return record;
 }
@@ -42,13 +44,14 @@ std::vector<DeviceId> ids_of(std::span<const DeviceInfo> devices) {
 
 std::string refusal_text(const Reservation& decided, std::span<const DeviceInfo> all, std::string advice) {
   const std::vector<DeviceId> ids = ids_of(all);
-  if (decided.never) advice = "this machine cannot serve it even when idle";
+  if (decided.never)
+    advice = decided.limit ? decided.limit->error().advice : "this machine cannot serve it even when idle";
   if (decided.within) {
     advice = "this runs inside lease " + std::to_string(decided.within->id) + ", which " +
              (decided.never ? "is smaller than that" : "has no more left") +
              "; to ask the machine instead: env -u BERTH_LEASE berth ...";
   }
-  return "berth: " + printable(with_short_ids(decided.explanation.reason(), ids)) + "; " + advice + "\n  " +
+  return "berth: " + printable(with_short_ids(decided.reason(), ids)) + "; " + advice + "\n  " +
          printable(with_short_ids(decided.explanation.funnel_text(), ids)) + "\n";
 }
 

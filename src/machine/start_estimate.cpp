@@ -36,7 +36,7 @@ std::optional<LeaseEnd> estimate_start(const ReservationRequest& request, Machin
     end_lease(end.lease, observed, snapshot);
     Reservation out;
     out.observed = observed;
-    decide(request, snapshot, std::nullopt, ahead, now, out);
+    decide_within_limits(request, snapshot, std::nullopt, ahead, now, out);
     if (!out.winners.empty()) return end;
   }
   return std::nullopt;

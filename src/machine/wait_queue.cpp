@@ -81,11 +81,15 @@ std::vector<WaitingRequest> wait_queue(const LedgerSnapshot& snapshot, TimePoint
     const auto granted = snapshot.last_grants.find(request.user);
     return granted == snapshot.last_grants.end() ? request.since : std::max(request.since, granted->second);
   };
+  std::uint64_t all_held = 0;
+  for (const auto& [user, requests] : waiting) held.try_emplace(user, 0);
+  for (const auto& [user, bytes] : held) all_held = policy::saturating_sum(all_held, bytes);
+  const std::uint64_t share = all_held / std::max<std::size_t>(1, held.size());
   std::vector<WaitingRequest> aged, queue;
   for (auto& [user, requests] : waiting) {
     std::sort(requests.begin(), requests.end(),
               [](const WaitingRequest& a, const WaitingRequest& b) { return comes_first(b, a); });
-    if (now - waits_since(requests.back()) < aged_after) continue;
+    if (now - waits_since(requests.back()) < (held[user] > share ? aged_after_over_share : aged_after)) continue;
     aged.push_back(std::move(requests.back()));
     requests.pop_back();
     held[user] = policy::saturating_sum(held[user], bytes_of(aged.back()));
@@ -125,6 +129,7 @@ void charge_requests_ahead(std::span<const WaitingRequest> ahead, std::span<Devi
       return std::tuple(!a.fits, b.view->holders == 0, available(*b.view)) <
              std::tuple(!b.fits, a.view->holders == 0, available(*a.view));
     });
+    if (candidates.empty()) continue;
     const std::size_t count = std::min(request.count, candidates.size());
     const bool fits = request.count <= candidates.size() &&
                       std::all_of(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(count),
@@ -143,6 +148,7 @@ void charge_requests_ahead(std::span<const WaitingRequest> ahead, std::span<Devi
 const WaitingRequest* smaller_request_ahead(const WaitingRequest& request, std::span<const WaitingRequest> ahead) {
   const auto is_smaller = [&](const WaitingRequest& other) {
     if (other.count > request.count) return false;
+    if (request.claims.empty() && other.user != request.user) return false;
     return std::all_of(request.claims.begin(), request.claims.end(), [&](const Claim& claim) {
       return std::any_of(other.claims.begin(), other.claims.end(), [&](const Claim& same) {
         return same.device == claim.device && same.memory_bytes <= claim.memory_bytes &&

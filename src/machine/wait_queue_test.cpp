@@ -105,8 +105,41 @@ TEST(WaitQueue, ShortJobsOneAfterTheOtherDoNotBlockTheRest) {
 
 TEST(WaitQueue, ALongWaitingRequestIsNotOvertakenForever) {
   LedgerSnapshot snapshot;
-  snapshot.entries = {holding(9, 1000, 40), waiting(1, 1000, aged_after, 80, 4), waiting(2, 1001, seconds(1), 10)};
+  snapshot.entries = {holding(9, 1000, 40), holding(8, 1002, 90), waiting(1, 1000, aged_after, 80, 4),
+                      waiting(2, 1001, seconds(1), 10)};
   EXPECT_EQ(ids(wait_queue(snapshot, start)), (Ids{1, 2}));
+}
+
+TEST(WaitQueue, AUserOverAnEqualShareIsOvertakenForLongerButNotForever) {
+  LedgerSnapshot snapshot;
+  // An equal share is 20 bytes, a third of 60.
+  snapshot.entries = {holding(9, 1000, 40), holding(8, 1002, 20),
+                      waiting(1, 1000, aged_after_over_share - seconds(1), 80, 4), waiting(2, 1001, seconds(1), 10)};
+  EXPECT_EQ(ids(wait_queue(snapshot, start)), (Ids{2, 1}));
+  snapshot.entries[2].since = start - aged_after_over_share;
+  EXPECT_EQ(ids(wait_queue(snapshot, start)), (Ids{1, 2}));
+  snapshot.entries[2].since = start - aged_after;
+  snapshot.entries[0].claims[0].memory_bytes = 20;
+  EXPECT_EQ(ids(wait_queue(snapshot, start)), (Ids{2, 1})) << "an equal share is 13 bytes";
+  snapshot.entries[1].claims[0].memory_bytes = 40;
+  EXPECT_EQ(ids(wait_queue(snapshot, start)), (Ids{1, 2})) << "not more than an equal share";
+}
+
+TEST(WaitQueue, ARequestThatALimitStopsKeepsNothingFromOthers) {
+  Machine machine({80, 40, 40, 40});
+  const WaitingRequest limited = waiting_request_of(waiting(1, 1000, minutes(10), 70, 1, 0));
+  const WaitingRequest large = waiting_request_of(waiting(2, 1001, minutes(9), 80, 2));
+  charge_requests_ahead(std::vector{limited, large}, machine.views);
+  EXPECT_EQ(machine.kept().size(), 2U) << "those that the first request without room and without a limit needs";
+}
+
+TEST(WaitQueue, ARequestThatALimitStopsWaitsOnlyBehindOthersOfItsUser) {
+  const WaitingRequest limited = waiting_request_of(waiting(1, 1000, seconds(9), 10, 1, 0));
+  const WaitingRequest of_another = waiting_request_of(waiting(3, 1001, seconds(9), 10, 1, 0));
+  const WaitingRequest larger = waiting_request_of(waiting(4, 1000, seconds(9), 10, 2, 0));
+  const WaitingRequest me = waiting_request_of(waiting(5, 1000, seconds(7), 10, 1, 0));
+  EXPECT_TRUE(smaller_request_ahead(me, std::vector{limited}));
+  EXPECT_FALSE(smaller_request_ahead(me, std::vector{of_another, larger}));
 }
 
 TEST(WaitQueue, RequestsWithoutAHeartbeatAreSkipped) {

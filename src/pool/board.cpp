@@ -376,7 +376,8 @@ Error Board::refusal(const Attempt& attempt, const Policy& policy, const Require
   return refusal(std::move(explanation));
 }
 
-// unavailable where the request might fit on a device that is not in the ledger yet.
+// unavailable where the request might fit on a device that is not in the ledger yet. Where a limit of the user keeps
+// the pool's claim from growing, that is the reason.
 Error Board::refusal(Explanation explanation) const {
   std::optional<Error> why;
   {
@@ -389,11 +390,13 @@ Error Board::refusal(Explanation explanation) const {
       why->message = "nothing can be promised on " + candidate.device.text() +
                      " until this program is in the ledger of the machine: " + why->message;
       why->where = candidate.device.text();
+      why->code = ErrorCode::unavailable;
       break;
     }
+    if (!why && promises_.error_locked() && promises_.error_locked()->code == ErrorCode::no_eligible_device)
+      why = promises_.error_locked();
   }
   if (!why) return refusal_of(std::move(explanation));
-  why->code = ErrorCode::unavailable;
   why->explanation = std::make_shared<const Explanation>(std::move(explanation));
   return *std::move(why);
 }

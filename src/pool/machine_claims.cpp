@@ -171,7 +171,12 @@ Result<std::uint64_t> MachineClaims::grow(const Report& report, std::uint64_t by
   if (bytes > limit || bytes <= before) return others;
   const std::uint64_t step = step_of(report.total);
   claim->memory_bytes = std::min(limit, std::max(bytes, (bytes + step - 1) / step * step));
-  if (Result<void> written = write(*lock); !written) {
+  Result<void> written = write(*lock);
+  if (!written && claim->memory_bytes > bytes) {  // rounded up, it may exceed a limit of the user
+    claim->memory_bytes = bytes;
+    written = write(*lock);
+  }
+  if (!written) {
     claim->memory_bytes = before;
     return std::move(written).error();
   }

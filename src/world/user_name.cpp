@@ -41,6 +41,22 @@ std::vector<gid_t> groups_of(const char* name, gid_t group) {
 
 }  // namespace
 
+std::set<std::string> groups_of(std::uint32_t user) {
+  // A group may have thousands of members, all of which are put into the buffer.
+  std::vector<char> buffer(std::size_t{1} << 16), members(std::size_t{1} << 20);
+  passwd entry{};
+  passwd* found = nullptr;
+  std::set<std::string> groups;
+  if (getpwuid_r(user, &entry, buffer.data(), buffer.size(), &found) != 0 || !found) return groups;
+  for (const gid_t number : groups_of(entry.pw_name, entry.pw_gid)) {
+    groups.insert(std::to_string(number));
+    struct group about{};
+    struct group* named = nullptr;
+    if (getgrgid_r(number, &about, members.data(), members.size(), &named) == 0 && named) groups.insert(named->gr_name);
+  }
+  return groups;
+}
+
 Result<UserAccount> find_user(const std::string& name) {
   std::vector<char> buffer(std::size_t{1} << 16);
   passwd entry{};

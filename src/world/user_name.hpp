@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,9 @@ namespace berth::world {
 
 // The number if the user has no name. Safe for a terminal (see printable.hpp).
 std::string user_name(std::uint32_t user);
+
+// Names and numbers of the groups that the user is in.
+std::set<std::string> groups_of(std::uint32_t user);
 
 struct UserAccount {
   std::uint32_t user = 0, group = 0;

@@ -438,6 +438,7 @@ constexpr std::array all_checks{
     Check{"ledger_seen", ledger_seen},
     Check{"ledger_files", ledger_files},
     Check{"ledger_scope", ledger_scope},
+    Check{"user_limits", user_limits},
     Check{"agent_server", agent_server},
     Check{"foreign_processes", foreign_processes},
     Check{"hidden_processes", hidden_processes},

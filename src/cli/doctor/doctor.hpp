@@ -101,6 +101,8 @@ struct Facts {
   bool in_container = false;
   std::optional<Error> ledger_error;              // absent: the ledger can be read and written
   std::vector<LedgerFolderFacts> ledger_folders;  // those that exist, the most preferred first
+  std::optional<Error> limits_error;              // why the file of limits per user does not count
+  bool has_limits = false;                        // a limit applies to this user
   machine::ScopeUse scope = machine::ScopeUse::no_systemd;
   // Agents of this user that have no server they may obey: node, since when, and why.
   struct AgentWithoutServer {

@@ -23,6 +23,7 @@
 #include "device/deadline_call.hpp"
 #include "device/host/limits.hpp"
 #include "device/query.hpp"
+#include "ledger/limits.hpp"
 #include "machine/mps.hpp"
 #include "world/files.hpp"
 #include "world/runtime_folder.hpp"
@@ -218,6 +219,7 @@ Result<void> try_to_write(Ledger& ledger) {
   trial.kind = EntryKind::waiting;
   trial.name = "berth doctor";
   const Result<LedgerLease> lease = lock->add(trial);
+  if (!lease && lease.error().code == ErrorCode::no_eligible_device) return {};  // a limit of the user
   if (!lease) return lease.error();
   return lock->release(lease->reference());
 }
@@ -278,6 +280,10 @@ Facts gather_facts(const BackendOptions& options) {
   facts.in_container = in_container();
   facts.scope = scope_use();
   facts.agents_without_server = agents_without_server();
+  if (const Result<ledger::UserLimits> limits = ledger::own_limits())
+    facts.has_limits = limits->any();
+  else
+    facts.limits_error = limits.error();
   if (Result<std::shared_ptr<Ledger>> ledger = Ledger::open()) {
     facts.ledger_folders = folders_of(**ledger);
     if (Result<void> tried = try_to_write(**ledger); !tried) facts.ledger_error = std::move(tried).error();

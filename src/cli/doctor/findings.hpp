@@ -21,10 +21,11 @@ inline Finding error(std::string message, std::string why, std::string fix) {
   return {Severity::error, {}, std::move(message), std::move(why), std::move(fix)};
 }
 
-// ledger_checks.cpp: the ledger in use, its visibility to other processes, its problems.
+// ledger_checks.cpp: the ledger in use, its visibility to other processes, its problems, and limits per user.
 Findings ledger(const Facts& facts);
 Findings ledger_seen(const Facts& facts);
 Findings ledger_files(const Facts& facts);
 Findings ledger_scope(const Facts& facts);
+Findings user_limits(const Facts& facts);
 
 }  // namespace berth::cli

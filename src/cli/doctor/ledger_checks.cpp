@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cli/doctor/findings.hpp"
+#include "ledger/limits.hpp"
 #include "world/user_name.hpp"
 
 namespace berth::cli {
@@ -95,6 +96,13 @@ Findings ledger_scope(const Facts& facts) {
                    why, "loginctl enable-linger")};
   }
   return {};
+}
+
+Findings user_limits(const Facts& facts) {
+  if (facts.limits_error)
+    return {error(facts.limits_error->message, "every user can take all that is free", facts.limits_error->advice)};
+  if (!facts.has_limits) return {};
+  return {ok(std::string("limits per user apply to you, from ") + ledger::limits_path)};
 }
 
 }  // namespace berth::cli

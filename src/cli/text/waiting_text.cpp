@@ -8,10 +8,10 @@ std::string waiting_text(const WaitingJob& job, const Style& style) {
   const auto sentence = [&](const std::string& text) { return sentence_text(text, job.ids, style); };
   const Explanation& explanation = job.explanation;
   if (!explanation.winners.empty())
-    return sentence(job.label + " is about to start: " + explanation.reason()) + "\n" +
+    return sentence(job.label + " is about to start: " + job.reason) + "\n" +
            candidates_text(explanation, job.ids, style);
   std::string text =
-      sentence(job.label + " is waiting at place " + std::to_string(job.place) + " in line: " + explanation.reason()) +
+      sentence(job.label + " is waiting at place " + std::to_string(job.place) + " in line: " + job.reason) +
       sentence(explanation.funnel_text()) + "\n" + candidates_text(explanation, job.ids, style);
   if (const std::string held = occupants_text(job.holding, job.users, style); !held.empty())
     text += "\nin the way:\n" + held;

@@ -15,6 +15,7 @@ struct WaitingJob {
   std::string id, label;  // "j17", "j17 (train)"
   std::size_t place = 0;  // in line, from 1
   Explanation explanation;
+  std::string reason;  // of the explanation, or the limit that the user has reached
   std::vector<Suggestion> changes;
   std::vector<DeviceId> ids;  // of all devices of the decision
   std::vector<inventory::DeviceRow>

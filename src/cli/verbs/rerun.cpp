@@ -30,6 +30,7 @@ int run_rerun(const RerunArguments& arguments) {
   }
   const Result<std::string> folder = jobs_folder();
   if (!folder) return print_error(folder.error());
+  if (const auto room = check_waiting_limit(*folder, orders.size()); !room) return print_error(room.error());
   std::vector<Job> started;
   int status = done;
   for (const JobOrder& order : orders) {

@@ -116,7 +116,7 @@ std::string to_text(std::span<const DeviceId> devices) {
   return text.empty() ? "no device" : text;
 }
 
-json::object explanation_to_json(const Explanation& explanation) {
+json::object explanation_to_json(const Explanation& explanation, const std::string& limit) {
   json::array candidates, funnel;
   for (const Explanation::Stage& stage : explanation.funnel)
     funnel.push_back(json::object{{"name", stage.name}, {"left", stage.left}});
@@ -131,8 +131,9 @@ json::object explanation_to_json(const Explanation& explanation) {
     if (candidate.memory_bytes_available) entry["memory_bytes_available"] = *candidate.memory_bytes_available;
     candidates.push_back(std::move(entry));
   }
-  json::object out{{"reason", explanation.reason()}, {"funnel", std::move(funnel)}};
+  json::object out{{"reason", limit.empty() ? explanation.reason() : limit}, {"funnel", std::move(funnel)}};
   if (explanation.cause) out["cause"] = to_string(*explanation.cause);
+  if (!limit.empty()) out["cause"] = "limit";
   if (explanation.runner_up) out["runner_up"] = explanation.runner_up->text();
   out["candidates"] = std::move(candidates);
   return out;
@@ -151,6 +152,12 @@ std::string why_text(const DecisionRecord& record, const Explanation& explanatio
       sentence(record.reason) + sentence(record.funnel) + "\n" + candidates_text(explanation, ids, style);
   if (explanation.winners != record.winners)
     text += "\n" + sentence("this version of berth decides differently: " + explanation.reason());
+  if (!record.limit.empty()) {
+    text += "\n" + sentence(
+                       "next: berth ps shows what you have; wait until some of it ends, with --wait or as a job (-d), "
+                       "or ask for less");
+    return text + "\n" + sentence(subject_text(record));
+  }
   const std::vector<Suggestion> changes = record.winners.empty() ? changes_of(record) : std::vector<Suggestion>{};
   if (!changes.empty()) {
     text += "\n" + sentence("each of these changes alone would have let it fit; smaller ones would not:");
@@ -164,8 +171,8 @@ std::string why_text(const DecisionRecord& record, const Explanation& explanatio
 
 json::object why_to_json(const DecisionRecord& record, const Explanation& explanation) {
   json::object out = record_to_json(record);
-  out["explanation"] = explanation_to_json(explanation);
-  out["changes"] = record.winners.empty() ? changes_to_json(changes_of(record)) : json::array();
+  out["explanation"] = explanation_to_json(explanation, record.limit);
+  out["changes"] = record.winners.empty() && record.limit.empty() ? changes_to_json(changes_of(record)) : json::array();
   return out;
 }
 

@@ -17,7 +17,7 @@ std::string to_text(std::span<const DeviceId> devices);
 // `explanation` is the recorded decision made again; where its outcome differs from the
 // record, the text shows both.
 std::string why_text(const format::DecisionRecord& record, const Explanation& explanation, const Style& style = {});
-boost::json::object explanation_to_json(const Explanation& explanation);
+boost::json::object explanation_to_json(const Explanation& explanation, const std::string& limit = {});
 boost::json::array changes_to_json(std::span<const Suggestion> changes);
 // The record with the explanation and the changes: berth replay reads it.
 boost::json::object why_to_json(const format::DecisionRecord& record, const Explanation& explanation);

@@ -114,8 +114,8 @@ int run_why_waiting(const Job& job, bool as_json) {
   });
   if (me == queue.end()) return print_conditions(job, as_json);
   const std::span<const WaitingRequest> ahead(queue.begin(), me);
-  decide(context->wanted, *snapshot, std::nullopt, ahead, now, decided);
-  name_common_cause(context->wanted.requirements, decided);
+  decide_within_limits(context->wanted, *snapshot, std::nullopt, ahead, now, decided);
+  if (!decided.limit) name_common_cause(context->wanted.requirements, decided);
 
   const std::vector<Job> jobs = jobs_beside(job);
   std::vector<LeaseEnd> ends;
@@ -134,8 +134,9 @@ int run_why_waiting(const Job& job, bool as_json) {
   waiting.label = label(job);
   waiting.place = ahead.size() + 1;
   waiting.explanation = decided.explanation;
+  waiting.reason = decided.reason();
   waiting.ids = machine::ids_of(context->observer.devices());
-  if (decided.winners.empty())
+  if (decided.winners.empty() && !decided.limit)
     waiting.changes =
         suggest(context->wanted.requirements, context->wanted.count, decided.views, WaitOption::unsupported);
   waiting.holding = rows_in_the_way(decided, jobs);
@@ -145,9 +146,8 @@ int run_why_waiting(const Job& job, bool as_json) {
   if (end) waiting.start = start_text(*end, jobs);
   if (!as_json) return print(waiting_text(waiting, stdout_style()));
 
-  json::object out{
-      {"job", job.id}, {"state", "waiting"}, {"place", waiting.place}, {"reason", decided.explanation.reason()}};
-  out["explanation"] = explanation_to_json(decided.explanation);
+  json::object out{{"job", job.id}, {"state", "waiting"}, {"place", waiting.place}, {"reason", decided.reason()}};
+  out["explanation"] = explanation_to_json(decided.explanation, decided.limit ? decided.reason() : "");
   out["changes"] = changes_to_json(waiting.changes);
   if (end) out["starts_by_us"] = end->at_us;
   json::array holding;

@@ -1,0 +1,205 @@
+#include "ledger/limits.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <mutex>
+#include <tuple>
+
+#include "berth/bytes.hpp"
+#include "ledger/folders.hpp"
+#include "ledger/nesting.hpp"
+#include "world/user_name.hpp"
+
+namespace berth::ledger {
+namespace {
+
+// The memory domain of the processor, whatever back end offers it.
+constexpr std::string_view processor = "host";
+constexpr const char* limits_folder = "/etc/berth";
+
+std::size_t index_of(LimitKind kind) { return static_cast<std::size_t>(kind); }
+
+std::uint64_t bounded_sum(std::uint64_t a, std::uint64_t b) { return a + b < a ? ~std::uint64_t{0} : a + b; }
+std::uint64_t bounded_product(std::uint64_t a, std::uint64_t b) {
+  return b != 0 && a > ~std::uint64_t{0} / b ? ~std::uint64_t{0} : a * b;
+}
+
+std::string counted(std::uint64_t count, std::string_view noun) {
+  return std::to_string(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
+}
+
+std::string amount_text(LimitKind kind, std::uint64_t amount) {
+  switch (kind) {
+    case LimitKind::gpus: return counted(amount, "GPU");
+    case LimitKind::memory: return bytes_text(amount);
+    case LimitKind::running: return counted(amount, "running command");
+    case LimitKind::waiting: return counted(amount, "waiting request");
+  }
+  return {};
+}
+
+// The number of this process's user in the user database of the machine, also in a user namespace. Inside several,
+// whose outermost is not visible, it is that of an unknown user, never root's.
+std::uint32_t machine_user() {
+  const std::uint32_t unmapped = unmapped_user();
+  std::uint64_t user = geteuid();
+  std::ifstream map("/proc/self/uid_map");
+  for (std::uint64_t inside = 0, outside = 0, count = 0; map >> inside >> outside >> count;) {
+    if (user < inside || user - inside >= count) continue;
+    user = outside + (user - inside);
+    break;
+  }
+  return user == 0 && unmapped != 0 ? unmapped : static_cast<std::uint32_t>(user);
+}
+
+}  // namespace
+
+std::string_view to_string(LimitKind kind) noexcept {
+  static constexpr std::string_view names[] = {"gpus", "memory", "running", "waiting"};
+  return names[index_of(kind)];
+}
+
+bool UserLimits::any() const {
+  return std::any_of(limits.begin(), limits.end(), [](const std::optional<Limit>& limit) { return limit.has_value(); });
+}
+
+UserLimits limits_of(const LimitsFile& file, const LimitedUser& user) {
+  UserLimits found;
+  found.user = user.name;
+  const auto apply = [&](const LimitsFile::Section& section, const std::string& title) {
+    for (std::size_t i = 0; i < limit_kinds; ++i) {
+      std::optional<Limit>& limit = found.limits[i];
+      if (section[i] && (!limit || *section[i] < limit->most)) limit = Limit{*section[i], title};
+    }
+  };
+  for (const auto& [name, section] : file.users) {
+    if (name == user.name || name == std::to_string(user.user)) apply(section, "[user." + name + "]");
+  }
+  for (const auto& [name, section] : file.groups) {
+    if (user.groups.contains(name)) apply(section, "[group." + name + "]");
+  }
+  if (user.user == 0) return found;
+  for (std::size_t i = 0; i < limit_kinds; ++i) {
+    if (!found.limits[i] && file.others[i]) found.limits[i] = Limit{*file.others[i], "[default]"};
+  }
+  return found;
+}
+
+Result<UserLimits> own_limits() {
+  // The user database may be a directory service, so it is asked once for each version of the file.
+  static std::mutex mutex;  // guards the others
+  using Version = std::tuple<dev_t, ino_t, off_t, std::int64_t, long, std::uint32_t>;
+  static std::optional<Version> version;
+  static Result<UserLimits> known = UserLimits{};
+  const std::lock_guard lock(mutex);
+  struct stat about{};
+  if (::lstat(limits_path, &about) != 0) return UserLimits{};
+  const Version now{about.st_dev, about.st_ino, about.st_size, about.st_ctim.tv_sec, about.st_ctim.tv_nsec, geteuid()};
+  if (version == now) return known;
+  version = now;
+  Result<LimitsFile> file = read_limits();
+  // Only root sees it then: for others it is as if there were no file.
+  if (struct stat folder{}; file && ::stat(limits_folder, &folder) == 0 && (folder.st_mode & S_IXOTH) == 0)
+    file =
+        Error{ErrorCode::unavailable, std::string("users may not enter ") + limits_folder + ", where their limits are",
+              std::string("sudo chmod 755 ") + limits_folder};
+  if (!file) {
+    known = Error{file.error().code, file.error().message + "; no limit per user applies until that is corrected",
+                  file.error().advice};
+    return known;
+  }
+  const std::uint32_t user = machine_user();
+  known = limits_of(*file, {user, world::user_name(user), world::groups_of(user)});
+  return known;
+}
+
+void Usage::add(const LedgerEntry& entry) {
+  if (entry.kind == EntryKind::waiting) {
+    ++waiting;
+    return;
+  }
+  bool is_holding = entry.kind == EntryKind::command;
+  for (const Claim& claim : entry.claims) {
+    // An open pool has an entry for each of its devices, also where it has no lease.
+    if (entry.kind == EntryKind::pool && claim.memory_bytes == 0 && !claim.exclusive) continue;
+    is_holding = true;
+    if (claim.memory_domain == processor) continue;
+    gpus.insert(claim.memory_domain);
+    memory_bytes = bounded_sum(memory_bytes, claim.memory_bytes);
+  }
+  running += is_holding ? 1 : 0;
+}
+
+std::uint64_t Usage::amount(LimitKind kind) const {
+  switch (kind) {
+    case LimitKind::gpus: return gpus.size();
+    case LimitKind::memory: return memory_bytes;
+    case LimitKind::running: return running;
+    case LimitKind::waiting: return waiting;
+  }
+  return 0;
+}
+
+Usage usage_of(const LedgerSnapshot& snapshot, std::uint32_t user, const LeaseReference& except) {
+  Usage usage;
+  Nesting nesting(snapshot);
+  for (const LedgerEntry& entry : snapshot.entries) {
+    if (entry.user == user && entry.reference != except && !nesting.outer_of(entry)) usage.add(entry);
+  }
+  return usage;
+}
+
+Error LimitReached::error() const {
+  return {ErrorCode::no_eligible_device, text,
+          never ? "ask for less, or ask the administrator"
+                : "wait until some of it ends, or ask the administrator; berth ps shows it"};
+}
+
+std::optional<LimitReached> limit_reached(const UserLimits& limits, LimitKind kind, std::uint64_t present,
+                                          std::uint64_t more) {
+  const std::optional<Limit>& limit = limits.limits[index_of(kind)];
+  if (!limit || more == 0 || (present <= limit->most && more <= limit->most - present)) return std::nullopt;
+  LimitReached reached{kind, more > limit->most, {}};
+  reached.text = limits.user + " may have " + amount_text(kind, limit->most) + " at a time (" +
+                 std::string(to_string(kind)) + " in " + limit->section + " of " + limits_path + ")";
+  if (reached.never)
+    reached.text += " and asks for " + amount_text(kind, more);
+  else
+    reached.text += ", has " + amount_text(kind, present) + " and asks for " + amount_text(kind, more) + " more";
+  return reached;
+}
+
+std::optional<LimitReached> limit_reached(const UserLimits& limits, const LedgerSnapshot& snapshot,
+                                          const LedgerEntry& wanted) {
+  if (!limits.any() || Nesting(snapshot).outer_of(wanted)) return std::nullopt;
+  const Usage others = usage_of(snapshot, wanted.user, wanted.reference);
+  Usage before = others, after = others;
+  if (const LedgerEntry* const present = snapshot.find(wanted.reference)) before.add(*present);
+  after.add(wanted);
+  for (std::size_t i = 0; i < limit_kinds; ++i) {
+    const auto kind = static_cast<LimitKind>(i);
+    if (after.amount(kind) <= before.amount(kind)) continue;
+    if (auto reached = limit_reached(limits, kind, others.amount(kind), after.amount(kind) - others.amount(kind)))
+      return reached;
+  }
+  return std::nullopt;
+}
+
+std::vector<Claim> claims_within(const UserLimits& limits, const LedgerSnapshot& snapshot, std::uint32_t user,
+                                 std::size_t count, std::vector<Claim> claims) {
+  if (!limits.any()) return claims;
+  const Usage held = usage_of(snapshot, user);
+  if (limit_reached(limits, LimitKind::running, held.running, 1)) return {};
+  std::erase_if(claims, [&](const Claim& claim) {
+    if (claim.memory_domain == processor) return false;
+    const std::uint64_t gpus = held.gpus.contains(claim.memory_domain) ? 0 : count;
+    return limit_reached(limits, LimitKind::gpus, held.gpus.size(), gpus) ||
+           limit_reached(limits, LimitKind::memory, held.memory_bytes, bounded_product(claim.memory_bytes, count));
+  });
+  return claims;
+}
+
+}  // namespace berth::ledger
