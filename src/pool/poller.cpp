@@ -191,7 +191,7 @@ Poller::Poller(Board& board, const PoolOptions& options) : state_(std::make_shar
   if (options.poll) timer_ = std::thread([state = state_] { state->keep_time(); });
 }
 
-Poller::~Poller() {
+void Poller::stop() {
   std::vector<std::unique_ptr<State::Asker>> askers;
   {
     std::unique_lock lock(state_->mutex);
