@@ -20,6 +20,7 @@ using namespace world;
 void add_device_options(Verb& verb, DeviceArguments& arguments) {
   verb.argument("DEVICE", &arguments.device,
                 "of this machine: an id, its beginning, cuda:0 or 0; of the fleet: node/NAME, node/NAME/DEVICE");
+  verb.offer("DEVICE", {Names::devices, Names::node_paths});
   verb.option("--reason", "TEXT", &arguments.reason, "shown with a device of the fleet, and in its event");
   add_address_options(verb, arguments.server);
   verb.flag("--json", arguments.server.json,

@@ -123,8 +123,10 @@ Error ServerAccess::connection_error(const Error& error) const {
 
 Result<Answer> ServerAccess::call(const Call& call) {
   const bool has_body = call.method == "PUT" || call.method == "POST";
+  http::CallOptions options;
+  options.timeout = call.timeout;
   Result<http::Response> response =
-      client_.request(call.method, call.target, has_body ? document(call.body) : std::string());
+      client_.request(call.method, call.target, has_body ? document(call.body) : std::string(), std::move(options));
   if (!response) return connection_error(response.error());
   if (response->status != 200) return error_of_answer(response->status, response->body, client_.url());
   const Result<json::value> parsed = parse_json(response->body, "the answer of " + client_.url(), "");
@@ -213,7 +215,10 @@ void add_list_verb(const Verb& command, const ListVerb& list) {
   };
   const auto arguments = std::make_shared<Arguments>();
   Verb verb = command.add(list.name, list.help);
-  if (!list.argument_help.empty()) verb.argument("NAME", &arguments->name, list.argument_help, false);
+  if (!list.argument_help.empty()) {
+    verb.argument("NAME", &arguments->name, list.argument_help, false);
+    verb.offer("NAME", list.offered);
+  }
   verb.flag("--watch", arguments->watch, "refresh every second until Ctrl-C, which is exit status 0");
   add_server_options(verb, arguments->server);
   verb.run([arguments, list] {
