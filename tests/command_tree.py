@@ -36,11 +36,17 @@ def rows(text):
         yield name, more.strip(), " ".join((about or "").split())
 
 
+def placeholder(text):
+    """Of "N=1", "DEVICE=UNITS,..." and "Excludes: --fleet"."""
+    first = text.split(" ")[0]
+    return "" if first.startswith(("Excludes:", "(Env:")) else re.sub(r"=(?![A-Z]).*", "", first)
+
+
 def walk(words=()):
     """The verb of these words, and all that are below it."""
     text = berth(*words, "--help").stdout
     below = [name for name, _, _ in rows(section(text, "Subcommands"))] if "Subcommands:" in text else []
-    options = [Word(name.split(","), more.split("=")[0].split(" ")[0], about) for name, more, about in rows(section(text, "Options"))]
+    options = [Word(name.split(","), placeholder(more), about) for name, more, about in rows(section(text, "Options"))]
     arguments = [Word([name], more, about) for name, more, about in rows(section(text, "Positionals"))] if "Positionals:" in text else []
     yield Verb(list(words), below, options, arguments)
     for name in below:

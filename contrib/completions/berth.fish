@@ -15,7 +15,7 @@ function __berth_candidates
     if set -l found ($program complete $words "$typed" 2>/dev/null)
         string join \n -- $found
     else
-        __fish_complete_path "$typed"
+        __fish_complete_path (string unescape -- "$typed")
     end
 end
 complete -c berth -f -a '(__berth_candidates)'

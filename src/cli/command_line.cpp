@@ -212,7 +212,7 @@ void Verb::argument(const std::string& value, Target into, const std::string& he
   if (has_default(into) && !required) added->capture_default_str();
   if (auto* const words = std::get_if<std::vector<std::string>*>(&into)) {
     rest_ = *words;
-    app_->positionals_at_end();
+    if (value == "COMMAND") app_->positionals_at_end();
   }
 }
 

@@ -68,7 +68,7 @@ class Verb {
   // `value` is its placeholder in --help. A default is shown there where the target has one.
   void option(const std::string& names, const std::string& value, Target into, const std::string& help,
               const OptionRules& rules = {});
-  // An argument without a name. A vector takes all that are left, options included.
+  // An argument without a name. A vector takes all that are left; one called COMMAND options, too.
   void argument(const std::string& value, Target into, const std::string& help, bool required = true);
   void exclude(const std::string& one, const std::string& other);
   // Names that shells offer for the value of an option or argument; for others they offer files.
