@@ -52,6 +52,11 @@ install: build ## install the library and the command under PREFIX (default /usr
 	@cmake --install $(release) --prefix $(or $(PREFIX),/usr/local)
 	@echo "for one ledger in /run/berth now instead of after the next boot: sudo systemd-tmpfiles --create berth.conf"
 
+.PHONY: deb
+deb: check-setup configure ## build the command and the library and package them for Debian into build/deb
+	@cmake --build --preset release -j $(JOBS) --target berth_command berth_worker_program
+	@scripts/deb $(release)
+
 .PHONY: gpu-bundle
 gpu-bundle: ## collect what a GPU machine without a network lacks
 	@scripts/gpu-bundle
@@ -96,6 +101,10 @@ nightly: ## run every check, with a summary: tests, every environment, mutant, s
 .PHONY: fresh-test
 fresh-test: ## the two commands in a clean Debian 12 made with debootstrap (root, network)
 	@scripts/fresh-test
+
+.PHONY: deb-test
+deb-test: check-setup configure ## install, upgrade and remove the packages in a clean Debian 12 (root, network)
+	@scripts/deb-test
 
 .PHONY: lint
 lint: ## run clang-tidy on the folders that decide, charge, share, or read untrusted input; check and lint the page

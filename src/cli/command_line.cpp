@@ -5,6 +5,8 @@
 #include <charconv>
 #include <cstdio>
 
+#include "cli/completion.hpp"
+#include "cli/man_pages.hpp"
 #include "cli/text/terminal.hpp"
 #include "placement/nearest_name.hpp"
 
@@ -199,7 +201,7 @@ Verb Verb::add(const std::string& name, const std::string& help) const {
   CLI::App* const verb = app_->add_subcommand(name, wrapped_text(help, help_columns - column));
   if (!app_->get_require_subcommand_min()) app_->require_subcommand(1);
   verb->get_formatter()->column_width(option_column);
-  Verb added(*verb, *status_);
+  Verb added(*verb, *line_);
   added.footer({});
   return added;
 }
@@ -228,12 +230,16 @@ void Verb::argument(const std::string& value, Target into, const std::string& he
   if (has_default(into) && !required) added->capture_default_str();
   if (auto* const words = std::get_if<std::vector<std::string>*>(&into)) {
     rest_ = *words;
-    app_->positionals_at_end();
+    if (value == "COMMAND") app_->positionals_at_end();
   }
 }
 
 void Verb::exclude(const std::string& one, const std::string& other) {
   app_->get_option(one)->excludes(app_->get_option(other));
+}
+
+void Verb::offer(const std::string& option, std::vector<Names> names) {
+  line_->offered[app_->get_option(option)] = std::move(names);
 }
 
 void Verb::footer(std::vector<std::string> paragraphs, bool exit_status) {
@@ -245,26 +251,31 @@ void Verb::footer(std::vector<std::string> paragraphs, bool exit_status) {
 }
 
 void Verb::run(std::function<int()> function) {
-  app_->final_callback([function = std::move(function), status = status_, rest = rest_] {
+  app_->final_callback([function = std::move(function), line = line_, rest = rest_] {
     for (std::size_t i = 0; rest != nullptr && i < rest->size(); ++i) {
       if ((*rest)[i].starts_with(bracket_guard)) (*rest)[i].erase(0, 1);
     }
-    *status = function();
+    line->status = function();
   });
 }
 
 int run_command_line(std::span<char*> words, const std::string& version, std::span<void (*const)(const Verb&)> verbs) {
-  int status = done;
+  CommandLine line;
   CLI::App app{"Berth puts GPU work where it runs best.", "berth"};
   app.set_help_flag("-h,--help", "print this help and exit");
   app.set_version_flag("--version", "berth " + version, "print the version and exit");
-  Verb root(app, status);
+  Verb root(app, line);
   for (const auto add_verb : verbs) add_verb(root);
   root.footer({"Every verb has its own --help; berth help VERB prints it too."});
   // Of its own: verbs share the formatter they were made with.
   app.formatter(std::make_shared<CLI::Formatter>());
   app.get_formatter()->column_width(verb_column);
   refuse_empty_values(app);
+
+  // For shells and for the build, and therefore not among the verbs.
+  const std::string_view first = words.size() > 1 ? words[1] : "";
+  if (first == "complete") return print_candidates(app, line.offered, words.subspan(2));
+  if (first == "man") return write_man_pages(app, version, words.subspan(2));
 
   // "berth help run" is "berth run --help".
   std::vector<char*> asked(words.begin(), words.end());
@@ -302,11 +313,11 @@ int run_command_line(std::span<char*> words, const std::string& version, std::sp
     return print_usage_error(printable(message) + "; see " + path.typed + " --help");
   }
   // A full disk or a closed pipe shows up when the last output is flushed.
-  if (std::fflush(stdout) != 0 && status == done) {
+  if (std::fflush(stdout) != 0 && line.status == done) {
     std::perror("berth: cannot write the output");
     return environment_error;
   }
-  return status;
+  return line.status;
 }
 
 }  // namespace berth::cli

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -33,11 +35,29 @@ struct OptionRules {
   const char* environment = nullptr;  // a variable that is read where the option is absent
 };
 
+// What exists now, for the completion of shells.
+enum class Names : std::uint8_t {
+  jobs,
+  unfinished_jobs,
+  ended_jobs,
+  devices,  // of this machine
+  nodes,
+  node_paths,  // as node/NAME
+  deployments,
+  replicas
+};
+
+// What the verbs share.
+struct CommandLine {
+  int status = 0;
+  std::map<const CLI::Option*, std::vector<Names>> offered;
+};
+
 // One verb while it describes itself. Targets must live until the verb has run: the
 // verb's function holds them.
 class Verb {
  public:
-  Verb(CLI::App& app, int& status) : app_(&app), status_(&status) {}
+  Verb(CLI::App& app, CommandLine& line) : app_(&app), line_(&line) {}
 
   // A verb below this one: "show" of "berth fleet show".
   Verb add(const std::string& name, const std::string& help) const;
@@ -48,9 +68,11 @@ class Verb {
   // `value` is its placeholder in --help. A default is shown there where the target has one.
   void option(const std::string& names, const std::string& value, Target into, const std::string& help,
               const OptionRules& rules = {});
-  // An argument without a name. A vector takes all that are left, options included.
+  // An argument without a name. A vector takes all that are left; one called COMMAND options, too.
   void argument(const std::string& value, Target into, const std::string& help, bool required = true);
   void exclude(const std::string& one, const std::string& other);
+  // Names that shells offer for the value of an option or argument; for others they offer files.
+  void offer(const std::string& option, std::vector<Names> names);
 
   // Paragraphs at the end of --help, before the exit status. A verb whose exit status is
   // not that of the others says so in the last of them.
@@ -60,7 +82,7 @@ class Verb {
 
  private:
   CLI::App* app_;
-  int* status_;
+  CommandLine* line_;
   std::vector<std::string>* rest_ = nullptr;  // the argument that takes all that are left
 };
 

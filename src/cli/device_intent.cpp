@@ -20,6 +20,7 @@ using namespace world;
 void add_device_options(Verb& verb, DeviceArguments& arguments) {
   verb.argument("DEVICE", &arguments.device,
                 "of this machine: an id, its beginning, cuda:0 or 0; of the fleet: node/NAME, node/NAME/DEVICE");
+  verb.offer("DEVICE", {Names::devices, Names::node_paths});
   verb.option("--reason", "TEXT", &arguments.reason,
               "why, for a node or a device of the fleet; shown wherever this keeps work away");
   add_address_options(verb, arguments.server);

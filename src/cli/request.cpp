@@ -52,6 +52,7 @@ void add_request_options(Verb& verb, RequestArguments& request) {
   verb.option("--avoid", "DEVICE", &request.avoid, "not these");
   verb.option("--prefer", "DEVICE", &request.prefer, "these first, where they fit");
   verb.option("--near", "DEVICE", &request.near, "as close to this device as possible");
+  for (const char* const option : {"--device", "--avoid", "--prefer", "--near"}) verb.offer(option, {Names::devices});
   verb.option("--feature", "NAME", &request.features, "only devices with this feature; may be repeated");
   verb.option("--label", "NAME=VALUE", &request.labels, "only devices with this label; may be repeated");
   verb.flag("--exclusive", request.exclusive, "only devices that no other lease holds, and no other lease after that");

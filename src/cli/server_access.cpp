@@ -127,9 +127,11 @@ Result<http::Response> ServerAccess::request(const Call& call) {
   const std::string body = has_body ? document(call.body) : std::string();
   const Result<http::Url> url = http::parse_url(client_.url());
   const bool is_here = url && (url->kind == http::Url::Kind::unix_socket || http::is_loopback_name(url->host));
-  const bool waits = std::exchange(may_be_starting_, false) && is_here;
+  const bool waits = std::exchange(may_be_starting_, false) && is_here && call.timeout > start_wait;
   for (const Deadline deadline = Deadline::after(real_clock(), start_wait);;) {
-    Result<http::Response> response = client_.request(call.method, call.target, body);
+    http::CallOptions options;
+    options.timeout = call.timeout;
+    Result<http::Response> response = client_.request(call.method, call.target, body, std::move(options));
     const bool is_refused =
         !response && response.error().code == ErrorCode::unavailable && response.error().advice.empty();
     if (!waits || !is_refused || deadline.passed(real_clock().now())) return response;
@@ -227,7 +229,10 @@ void add_list_verb(const Verb& command, const ListVerb& list) {
   };
   const auto arguments = std::make_shared<Arguments>();
   Verb verb = command.add(list.name, list.help);
-  if (!list.argument_help.empty()) verb.argument("NAME", &arguments->name, list.argument_help, false);
+  if (!list.argument_help.empty()) {
+    verb.argument("NAME", &arguments->name, list.argument_help, false);
+    verb.offer("NAME", list.offered);
+  }
   verb.flag("--watch", arguments->watch, "refresh every second until Ctrl-C, which is exit status 0");
   add_server_options(verb, arguments->server);
   verb.run([arguments, list] {

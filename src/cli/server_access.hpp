@@ -44,6 +44,7 @@ struct Call {
   std::string target;             // path and query, encoded
   std::string method = "GET";     // with a body: PUT or POST
   boost::json::object body = {};  // for PUT and POST
+  std::chrono::milliseconds timeout{30'000};
 };
 struct Answer {
   std::string text;  // as it came, with a line end
@@ -94,6 +95,7 @@ struct ListVerb {
   std::string argument_help;  // of NAME; empty: there is no such argument
   AnswerText all;
   AnswerText one = {};
+  std::vector<Names> offered = {};  // for NAME
   // The path for NAME; null: the name below that of all. One with a query is answered by a list.
   std::function<Result<std::string>(const std::string& name)> target = nullptr;
 };

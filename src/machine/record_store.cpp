@@ -151,7 +151,7 @@ Result<void> store_record(const std::string& folder, const DecisionRecord& recor
 
 Result<DecisionRecord> load_record(const std::string& folder, std::string_view id) {
   const std::vector<StoredName> stored = stored_in(folder);
-  if (stored.empty()) {
+  if (stored.empty() && id.empty()) {
     return Error{
         ErrorCode::unavailable, "no decision has been recorded", "decide something first, as with berth pick", {}, {}};
   }

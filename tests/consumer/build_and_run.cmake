@@ -1,5 +1,5 @@
 # Installs the build tree into a folder of its own, builds the consumer against
-# it and runs it.
+# it with CMake and with pkg-config, and runs it.
 set(prefix ${BUILD}/consumer/prefix)
 file(REMOVE_RECURSE ${BUILD}/consumer)
 function(step)
@@ -14,3 +14,22 @@ step(${CMAKE_COMMAND} -G Ninja -S ${SOURCE} -B ${BUILD}/consumer/build -DCMAKE_P
   -DCMAKE_CXX_COMPILER=${COMPILER})
 step(${CMAKE_COMMAND} --build ${BUILD}/consumer/build)
 step(${BUILD}/consumer/build/consumer)
+
+find_program(pkg_config pkg-config)
+if(pkg_config)
+  file(GLOB_RECURSE description ${prefix}/*/berth.pc)
+  cmake_path(GET description PARENT_PATH folder)
+  step(sh -ec "options=$(PKG_CONFIG_PATH=${folder} ${pkg_config} --cflags --libs berth)
+    ${COMPILER} -std=c++20 ${SOURCE}/main.cpp $options -o ${BUILD}/consumer/with_pkg_config")
+  step(${BUILD}/consumer/with_pkg_config)
+else()
+  message("[  SKIPPED ] PkgConfig")
+endif()
+
+if(EXISTS ${prefix}/bin/berth)
+  foreach(file man/man1/berth.1 man/man1/berth-run.1 bash-completion/completions/berth zsh/site-functions/_berth fish/vendor_completions.d/berth.fish)
+    if(NOT EXISTS ${prefix}/share/${file})
+      message(FATAL_ERROR "share/${file} was not installed")
+    endif()
+  endforeach()
+endif()

@@ -14,6 +14,7 @@ void add_delete(const Verb& command) {
       command.add("delete", "remove a deployment and stop its replicas, or remove a node that has left the fleet");
   verb.argument("NAME", &arguments->name,
                 "a deployment, or node/NAME; a node that still runs replicas is drained first");
+  verb.offer("NAME", {Names::deployments, Names::node_paths});
   add_server_options(verb, arguments->server);
   verb.run([arguments] {
     const bool is_node = arguments->name.starts_with("node/");

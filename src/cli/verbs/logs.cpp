@@ -187,6 +187,7 @@ void add_logs(const Verb& command) {
   verb.argument("NAME", &arguments->name,
                 "the id or name of a job of this machine, a pattern such as 'sweep-*', or a replica of the fleet such "
                 "as chat/0, or chat/0#17 for one of its incarnations");
+  verb.offer("NAME", {Names::jobs, Names::replicas});
   add_address_options(verb, arguments->server);
   verb.run([arguments] {
     const bool is_replica = arguments->name.find('/') != std::string::npos;

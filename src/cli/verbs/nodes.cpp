@@ -5,8 +5,12 @@
 namespace berth::cli {
 
 void add_nodes(const Verb& command) {
-  add_list_verb(command, {"nodes", "list the nodes of the fleet, or show one with its devices and replicas",
-                          "show only this node", nodes_text, node_text});
+  add_list_verb(command, {"nodes",
+                          "list the nodes of the fleet, or show one with its devices and replicas",
+                          "show only this node",
+                          nodes_text,
+                          node_text,
+                          {Names::nodes}});
 }
 
 }  // namespace berth::cli

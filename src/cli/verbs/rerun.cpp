@@ -49,6 +49,7 @@ void add_rerun(const Verb& command) {
   const auto arguments = std::make_shared<RerunArguments>();
   Verb verb = command.add("rerun", "run finished jobs again");
   verb.argument("JOB", &arguments->names, "ids or names of jobs, or a pattern such as 'sweep-*'");
+  verb.offer("JOB", {Names::ended_jobs});
   verb.flag("--json", arguments->json, "print the ids and folders of the new jobs as one JSON object");
   verb.footer(
       {"Starts a new job with the command, the options, the name and the folder of each of these jobs, and prints "

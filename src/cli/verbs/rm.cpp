@@ -50,6 +50,7 @@ void add_rm(const Verb& command) {
   verb.flag("--ended", arguments->ended, "remove all finished jobs");
   verb.flag("--force", arguments->force, "also remove jobs of machines that are gone, and jobs with unreadable files");
   verb.argument("JOB", &arguments->names, "ids or names of jobs, or a pattern such as 'sweep-*'", false);
+  verb.offer("JOB", {Names::ended_jobs});
   verb.run([arguments] { return run_rm(*arguments); });
 }
 

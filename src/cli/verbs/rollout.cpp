@@ -16,6 +16,7 @@ void add_action(const Verb& rollout, const std::string& action, const std::strin
   const auto arguments = std::make_shared<RolloutArguments>();
   Verb verb = rollout.add(action, help);
   verb.argument("NAME", &arguments->deployment, "the deployment");
+  verb.offer("NAME", {Names::deployments});
   if (action == "pause") verb.option("--reason", "TEXT", &arguments->reason, "shown to all who look at it");
   if (action == "undo") {
     OptionRules rules;

@@ -143,6 +143,7 @@ void add_run(const Verb& command) {
               "pattern such as 'sweep-*'");
   verb.option("--after-any", "JOB", &arguments->after_any,
               "start the job when these jobs have ended, however they ended");
+  for (const char* const option : {"--after", "--after-any"}) verb.offer(option, {Names::jobs});
   verb.option("--begin", "TIME", &arguments->begin,
               "do not start the job before this time: 20:00, 2026-11-20T08:00, or 2h from now");
   verb.option("--output", "FILE", &arguments->output,

@@ -14,6 +14,7 @@ void add_scale(const Verb& command) {
   const auto arguments = std::make_shared<Arguments>();
   Verb verb = command.add("scale", "change the number of replicas of a deployment");
   verb.argument("NAME", &arguments->deployment, "the deployment");
+  verb.offer("NAME", {Names::deployments});
   verb.argument("N", &arguments->replicas, "how many replicas it is to have");
   add_server_options(verb, arguments->server);
   verb.footer(

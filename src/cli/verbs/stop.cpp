@@ -36,6 +36,7 @@ void add_stop(const Verb& command) {
   Verb verb = command.add("stop", "stop waiting and running jobs");
   verb.flag("--all", *all, "stop all unfinished jobs on this machine");
   verb.argument("JOB", names.get(), "ids or names of jobs, or a pattern such as 'sweep-*'", false);
+  verb.offer("JOB", {Names::unfinished_jobs});
   verb.footer({"The command gets SIGTERM, and SIGKILL ten seconds later. Returns when it has ended."});
   verb.run([names, all] { return run_stop(*names, *all); });
 }

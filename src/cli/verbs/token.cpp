@@ -106,6 +106,8 @@ void add_token(const Verb& command) {
            "for role call: it may ask with x-berth-explain which replica, node and devices answered");
   add.option("-o,--output", "FILE", &arguments->output,
              "write the token there instead, readable by you alone, as token files must be");
+  add.offer("--node", {Names::nodes});
+  add.offer("--deployment", {Names::deployments});
   add_server_options(add, arguments->server);
   add.run([arguments] { return run_add(*arguments); });
 

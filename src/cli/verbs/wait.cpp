@@ -78,6 +78,7 @@ void add_wait(const Verb& command) {
   verb.flag("--all", arguments->all, "wait for all unfinished jobs on this machine, but not for jobs that start later");
   verb.option("--timeout", "TIME", &arguments->timeout, "give up after this time (90s, 5m), with exit status 124");
   verb.argument("JOB", &arguments->names, "ids or names of jobs, or a pattern such as 'sweep-*'", false);
+  verb.offer("JOB", {Names::jobs});
   verb.footer(
       {"Exit status: 0 when all of them are done; else the largest of theirs: that of the command, 3 for a job that "
        "did not fit, 1 for one that was stopped, timed out, skipped or lost its supervisor; 124 if some have not "

@@ -277,6 +277,8 @@ void add_why(const Verb& command) {
                 "replica got the request and why, and how it ended. After the word key: the value of serving.key in a "
                 "request; shows which replica gets requests with it",
                 false);
+  verb.offer("ID", {Names::jobs});
+  verb.offer("NAME", {Names::replicas});
   verb.option("--path", "PATH", &arguments->path,
               "after the word request, without an id: show where a request to this path would go now");
   verb.option("--host", "HOST", &arguments->host, "the same for a request to this host");
@@ -284,6 +286,7 @@ void add_why(const Verb& command) {
   verb.option("--deployment", "NAME", &arguments->deployment,
               "the same for a request to this deployment; after the word key: the deployment that requests with the "
               "key are for");
+  verb.offer("--deployment", {Names::deployments});
   verb.flag("--list", arguments->list, "list the recorded decisions, the latest first");
   verb.flag("--json", arguments->server.json, "print one JSON value; berth replay reads that of one decision");
   add_address_options(verb, arguments->server);
