@@ -1,4 +1,4 @@
-// The devices of this machine through a pool, without a scheduler: docs/pool.md explains it, and its blocks are parts
+// The devices of this machine through a pool, without a scheduler: docs/guide/pool.md explains it, and its blocks are parts
 // of this program.
 #include <berth/pool.hpp>
 

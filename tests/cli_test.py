@@ -353,8 +353,8 @@ class Command(CommandCase):
 
     @unittest.skipIf(HAS_CUDA, "the kernel driver of this machine is not the double's")
     def test_the_documented_examples_are_what_the_command_prints(self):
-        for name in ("devices", "why", "run", "jobs"):
-            page = (ROOT / f"docs/{name}.md").read_text()
+        for group, name in (("reference", "devices"), ("guide", "why"), ("guide", "run"), ("guide", "jobs")):
+            page = (ROOT / f"docs/{group}/{name}.md").read_text()
             examples = re.findall(r"<!-- run(?: on (\w+))? -->\n```\n\$ berth (.*)\n((?:.*\n)*?)```", page)
             self.assertEqual(len(examples), page.count("<!-- run"))
             for machine, command, expected in examples:
@@ -407,7 +407,7 @@ class Command(CommandCase):
         env = dict(os.environ, LD_LIBRARY_PATH=DOUBLE, BERTH_DOUBLE=str(ROOT / "tests/double/machines/tour.txt"))
         command = [sys.executable, ROOT / "scripts/terminal-picture", out, "--", BERTH, "devices", "--backend", "cuda"]
         self.assertEqual(subprocess.run(command, env=env, timeout=60).returncode, 0)
-        self.assertEqual(out.read_text(), (ROOT / "docs/devices.svg").read_text(), "draw it again with scripts/terminal-picture")
+        self.assertEqual(out.read_text(), (ROOT / "docs/pictures/devices.svg").read_text(), "draw it again with scripts/terminal-picture")
 
     def test_a_full_disk_is_a_failure_and_not_silence(self):
         with open("/dev/full", "w") as full:

@@ -189,7 +189,7 @@ class Nodes(Fleet):
 @needs_sqlite
 class Restored(Fleet):
     def test_a_fleet_that_lives_goes_back_to_its_backup(self):
-        """docs/operations.md: what was placed since the backup is stopped, what is in it is started."""
+        """docs/operate/operations.md: what was placed since the backup is stopped, what is in it is started."""
         self.add_nodes("a", gpus=3)
         self.apply(self.web("stays"), self.web("removed"))
         stays, removed = self.pids("stays"), self.pids("removed")

@@ -385,7 +385,7 @@ class SharedLedger(Fleet):
 
 class Api(Fleet):
     def test_answers_are_as_documented(self):
-        document = Document.read(ROOT / "docs" / "openapi.json")
+        document = Document.read(ROOT / "docs/reference/openapi.json")
         a, = self.add_nodes("a")
         # One with every setting there is, which is only wanted and not run, and one that no node may run.
         rich = self.web("rich", replicas=0, model="llama", runtime="vllm", memory="1GiB", capability="8.0", node_selector={"a": "b"}, device_labels={"c": "d"},

@@ -30,7 +30,7 @@ class Observed(Gateway):
         return next(one for one in self.get("endpoints")["deployments"] if one["name"] == name)
 
     def test_a_request_is_found_in_metrics_rates_the_log_and_by_its_id(self):
-        document = Document.read(ROOT / "docs" / "openapi.json")
+        document = Document.read(ROOT / "docs/reference/openapi.json")
         self.add_nodes("a")
         self.apply(self.app(serving={"open": False}), self.app("other", replicas=1))
         token = json.loads(self.command("token", "add", "call", "--deployment", "app", "--name", "me", "--json").stdout)

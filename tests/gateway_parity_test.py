@@ -21,7 +21,7 @@ USERS = [f"user-{i:03}" for i in range(500)]
 
 
 def xxh3(key):
-    """The hash that docs/sharding.md names xxh3_v1, for keys of 4 to 8 bytes, written from the description of the algorithm."""
+    """The hash that docs/guide/sharding.md names xxh3_v1, for keys of 4 to 8 bytes, written from the description of the algorithm."""
     data = key.encode()
     secret = int.from_bytes(bytes.fromhex("7c01812cf721ad1c"), "little") ^ int.from_bytes(bytes.fromhex("ded46de9839097db"), "little")
     word = (int.from_bytes(data[-4:], "little") | int.from_bytes(data[:4], "little") << 32) ^ secret

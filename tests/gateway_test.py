@@ -99,7 +99,7 @@ class Credentials(Gateway):
         added = json.loads(self.command("token", "add", "call", "--deployment", "app", "--json").stdout)
         bearer = {"authorization": f"Bearer {added['token']}"}
         self.until_answered("/app/x", headers=bearer)
-        for method, path in self.routes(Document.read(ROOT / "docs" / "openapi.json")):
+        for method, path in self.routes(Document.read(ROOT / "docs/reference/openapi.json")):
             self.assertIn(self.ask(method, path, {} if method != "GET" else None, token=added["token"])[0], (401, 403), f"{method} {path}")
         node = ForgedNode(self, "forged").credential
         for path in ("endpoints", "address", "certificate", "report"):
@@ -114,7 +114,7 @@ class Credentials(Gateway):
             self.assertEqual(self.ask_for("/.berth/relay", headers={**headers, "connection": "upgrade", "upgrade": "berth-relay-1"})[0], 403)
 
     def test_of_a_gateway_open_what_it_needs_and_nothing_else(self):
-        document = Document.read(ROOT / "docs" / "openapi.json")
+        document = Document.read(ROOT / "docs/reference/openapi.json")
         self.add_nodes("a")
         self.apply(self.app(replicas=1))
         asked = self.command("token", "add", "join", "--gateway").stdout.strip()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""docs/metrics.md is what a server and its gateway export, by name, type and labels; the alert rules and the dashboard use what it lists, and
+"""docs/operate/metrics.md is what a server and its gateway export, by name, type and labels; the alert rules and the dashboard use what it lists, and
 Prometheus' own promtool accepts all of them."""
 import functools
 import json
@@ -204,7 +204,7 @@ class Expressions(unittest.TestCase):
         types = {name: kind for name, (kind, _) in documented().items()}
         used = {metric_of(name, types) for name in re.findall(r"\bberth_\w+", text)}
         self.assertGreater(len(used), 10, where)
-        self.assertEqual(used - set(types), set(), f"{where} uses metrics that docs/metrics.md does not list")
+        self.assertEqual(used - set(types), set(), f"{where} uses metrics that docs/operate/metrics.md does not list")
         for name, labels in re.findall(r"\b(berth_\w+)\{(.*?)\}", text):
             asked = set(re.findall(r"(\w+)\s*=~?", re.sub(r'"[^"]*"', "", labels.replace('\\"', '"'))))
             self.assertLessEqual(asked, documented()[metric_of(name, types)][1], f"{where}: labels of {name}")

@@ -1,6 +1,6 @@
-"""Holds answers of the server against docs/openapi.json.
+"""Holds answers of the server against docs/reference/openapi.json.
 
-    document = Document.read("docs/openapi.json")
+    document = Document.read("docs/reference/openapi.json")
     problems = document.check_answer("GET", "/api/v1/nodes/gpu-1", 200, "application/json", body)
 
 Knows the part of JSON Schema that the document uses, and refuses a document that uses more: a keyword that is ignored

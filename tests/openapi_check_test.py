@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The checker of tests/openapi_check.py, and docs/openapi.json against itself and against the routes of the server.
+"""The checker of tests/openapi_check.py, and docs/reference/openapi.json against itself and against the routes of the server.
 
     openapi_check_test.py SOURCE_FOLDER
 """
@@ -13,7 +13,7 @@ import unittest
 from openapi_check import Document
 
 SOURCE = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else __file__ + "/../..").resolve()
-DOCUMENT = SOURCE / "docs/openapi.json"
+DOCUMENT = SOURCE / "docs/reference/openapi.json"
 
 
 def check(value, schema, **others):

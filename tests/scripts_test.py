@@ -114,16 +114,16 @@ class Documentation(ScriptCase):
 
     def test_the_blocks_of_the_page_about_pools_are_parts_of_its_program(self):
         self.write("examples/pool.cpp", "void use();\nint main() { use(); }\n")
-        self.write("docs/pool.md", "# Pool\n```cpp\nint main() { use(); }\n```\n")
+        self.write("docs/guide/pool.md", "# Pool\n```cpp\nint main() { use(); }\n```\n")
         self.assertGreen(self.run_script("scripts/readme-check"))
-        self.change("docs/pool.md", "use()", "use_all()")
+        self.change("docs/guide/pool.md", "use()", "use_all()")
         self.assertRed(self.run_script("scripts/readme-check"), "is not a part of examples/pool.cpp")
 
 
 class GpuResults(ScriptCase):
     def setUp(self):
         super().setUp()
-        self.copy("scripts/gpu-check", "scripts/gpu-bundle", "scripts/gpu-test", "scripts/gpu-bench", "docs/gpu.md", "docs/gpu/results.json", "include/berth",
+        self.copy("scripts/gpu-check", "scripts/gpu-bundle", "scripts/gpu-test", "scripts/gpu-bench", "docs/internals/gpu.md", "docs/gpu/results.json", "include/berth",
                   *(f"src/{name}" for name in ("world", "inventory", "device", "placement", "ledger", "pool", "scheduler", "machine", "worker")),
                   *(f"bench/{name}" for name in ("gpu.hpp", "report.hpp", "launch.cpp", "copies.cpp", "frames.cpp", "isolation.cpp", "partitions.cpp", "submit.cpp")),
                   *(f"tests/{name}" for name in ("hold_memory.cpp", "gpu_storm.py", "gpu_fleet.py", "storm_program.py")),
@@ -141,7 +141,7 @@ class GpuResults(ScriptCase):
         self.assertGreen(self.run_script("scripts/gpu-check"))
         for name in ("src/pool/pool.cpp", "bench/frames.cpp", "tests/gpu_storm.py"):
             self.write(name, (self.tree / name).read_text() + "\n")
-            self.assertRed(self.run_script("scripts/gpu-check"), "docs/gpu.md does not say", "have changed since")
+            self.assertRed(self.run_script("scripts/gpu-check"), "docs/internals/gpu.md does not say", "have changed since")
             self.change(name, (self.tree / name).read_text(), (ROOT / name).read_text())
             self.assertGreen(self.run_script("scripts/gpu-check"))
         self.results["stamp"].update(hash="0", date="2020-01-01")
@@ -157,7 +157,7 @@ class GpuResults(ScriptCase):
 
     def test_in_the_page_are_those_of_the_file(self):
         self.assertGreen(self.run_script("scripts/gpu-check", "--write"))
-        self.change("docs/gpu.md", "**missed**", "met")
+        self.change("docs/internals/gpu.md", "**missed**", "met")
         self.assertRed(self.run_script("scripts/gpu-check"))
 
 

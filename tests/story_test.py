@@ -1,4 +1,4 @@
-"""docs/story.md, held against a real run: every command of the page is run, in order, and prints what the page says.
+"""docs/guide/story.md, held against a real run: every command of the page is run, in order, and prints what the page says.
 
 A line `head$ command` in a console block runs on that machine; what follows is its output. Commands that only look are
 asked again until they say what the page says. `<!-- test: ... -->` is a fault, or a check of what no command shows: a method
@@ -19,7 +19,7 @@ WRITE = "--write" in sys.argv and not sys.argv.remove("--write")
 from berth_case import BERTH, ROOT  # noqa: E402: it takes the arguments that are left
 from fleet_case import Fleet  # noqa: E402
 
-PAGE = ROOT / "docs" / "story.md"
+PAGE = ROOT / "docs/guide/story.md"
 # What only looks; a fleet reaches what the page shows a moment later.
 LOOKS = ("status", "nodes", "replicas", "deployments", "events", "why", "rollout status", "logs")
 VARIES = [
@@ -80,7 +80,7 @@ class Story(Fleet):
                     for pattern, word in SHOWN:
                         output = re.sub(pattern, word, output)
                     return output
-                self.fail(f"{machine}$ {command}\n{output}\nis not what docs/story.md says; story_test.py --write takes it over\n\n{same(output)}\n{same(expected)}{self.situation()}")
+                self.fail(f"{machine}$ {command}\n{output}\nis not what docs/guide/story.md says; story_test.py --write takes it over\n\n{same(output)}\n{same(expected)}{self.situation()}")
             time.sleep(0.2)
 
     def run_on(self, machine, command):

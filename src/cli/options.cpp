@@ -7,7 +7,7 @@ namespace berth::cli {
 void add_backend_options(Verb& verb, BackendOptions& options) {
   OptionRules rules;
   rules.environment = "BERTH_SIMULATED";
-  verb.option("--simulated", "FILE", &options.simulated_file, "TOML file of simulated devices (docs/simulated.md)",
+  verb.option("--simulated", "FILE", &options.simulated_file, "TOML file of simulated devices (docs/guide/simulated.md)",
               rules);
   rules = {};
   rules.range = {1, 1024};

@@ -43,7 +43,7 @@ std::string lower(std::string_view text) {
 }
 
 // The runtime by the model's name. The first rule that matches wins;
-// docs/deployment.md publishes the table, and a test compares the two.
+// docs/guide/deployment.md publishes the table, and a test compares the two.
 enum class Part : std::uint8_t { contains, starts, ends };
 struct Rule {
   Part part;

@@ -1,4 +1,4 @@
-// docs/openapi.json has the schemas of described nouns as their tables say. After a change of a table:
+// docs/reference/openapi.json has the schemas of described nouns as their tables say. After a change of a table:
 // BERTH_WRITE_OPENAPI=1 fleet_format_test writes them there.
 #include "fleet_format/described_schema.hpp"
 
@@ -45,7 +45,7 @@ std::string block(const json::object& schema) {
 }
 
 TEST(DescribedSchema, IsInTheDocumentOfTheApi) {
-  const std::string path = std::string(BERTH_SOURCE_DIR) + "/docs/openapi.json";
+  const std::string path = std::string(BERTH_SOURCE_DIR) + "/docs/reference/openapi.json";
   std::stringstream read;
   read << std::ifstream(path).rdbuf();
   std::string text = read.str();

@@ -21,12 +21,6 @@ Deployment& add_direct(Fleet& fleet, const std::string& name, const std::vector<
   return deployment;
 }
 
-// Nothing listens there.
-std::string closed_url() {
-  const Replica gone("gone");
-  return gone.url();
-}
-
 // Reads a request and closes the connection.
 class Dying {
  public:
@@ -90,8 +84,9 @@ TEST(Direct, WhatIsBerthsReachesNeitherTheReplicaNorTheClient) {
 TEST(Direct, AReplicaThatCannotBeReachedHasNotBegunAndAnotherOneAnswers) {
   Replica live("live");
   Fleet fleet;
-  add_direct(fleet, "a", {closed_url(), live.url()});
-  add_direct(fleet, "b", {closed_url()});
+  const http::ClosedPort gone;
+  add_direct(fleet, "a", {gone.url(), live.url()});
+  add_direct(fleet, "b", {gone.url()});
   const std::string stranger = fleet.add_caller("app", "b");
   fleet.apply();
   for (int i = 0; i < 12; ++i) EXPECT_EQ(fleet.ask("/a", "body").headers.get("x-name"), "live");

@@ -188,14 +188,11 @@ TEST(Gateway, AKeyOpensItsDeploymentAndNothingElse) {
 }
 
 TEST(Gateway, WhatDidNotReachAReplicaIsTriedAtAnother) {
-  std::string gone;
-  {
-    gone = Replica("gone").url();
-  }
+  const http::ClosedPort gone;
   Replica alive("alive");
   Fleet fleet;
-  fleet.add("a", {gone, gone}).serving.path = "/a";
-  fleet.add("b", {gone, alive.url()}).serving.path = "/b";
+  fleet.add("a", {gone.url(), gone.url()}).serving.path = "/a";
+  fleet.add("b", {gone.url(), alive.url()}).serving.path = "/b";
   fleet.apply();
   EXPECT_EQ(fleet.ask("/a").status, 502);
   for (int i = 0; i < 6; ++i) EXPECT_EQ(fleet.ask("/b", "body").headers.get("x-name"), "alive");
@@ -233,7 +230,8 @@ TEST(Gateway, WhatMayBeTriedElsewhereWaitsForAReplicaThatIsBusy) {
   OnThread dying({.serves_page = false}, dies(begun));
   Replica busy("busy", true);
   Fleet fleet;
-  fleet.add("gone", {Replica("gone").url(), busy.url()}, 1).serving.path = "/gone";
+  const http::ClosedPort gone;
+  fleet.add("gone", {gone.url(), busy.url()}, 1).serving.path = "/gone";
   fleet.add("dying", {dying.url, busy.url()}, 1).serving.path = "/dying";
   fleet.view().deployments.at(DeploymentId("dying")).idempotent = true;
   fleet.apply();

@@ -112,13 +112,9 @@ TEST(Observed, RequestsAreCountedByOutcome) {
 
 TEST(Observed, ARecordNamesTheReplicasTriedAndWhatTheChoiceWasMadeFrom) {
   Replica alive("alive");
-  std::string gone;
-  {
-    const Replica ended("gone");
-    gone = ended.url();
-  }
+  const http::ClosedPort gone;
   Fleet fleet;
-  fleet.add("a", {gone, alive.url()}).serving.path = "/a";
+  fleet.add("a", {gone.url(), alive.url()}).serving.path = "/a";
   fleet.apply();
   std::optional<fleet::RequestRecord> retried;
   for (int i = 0; i < 4 && !retried; ++i) {

@@ -17,6 +17,7 @@
 #include "gateway/gateway.hpp"
 #include "http/client.hpp"
 #include "http/secret.hpp"
+#include "http/test_closed_port.hpp"
 #include "relay/relay.hpp"
 
 namespace berth::gateway {

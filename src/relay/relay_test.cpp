@@ -14,6 +14,7 @@
 
 #include "http/client.hpp"
 #include "http/server.hpp"
+#include "http/test_closed_port.hpp"
 #include "relay/test_gateway.hpp"
 #include "world/test_folder.hpp"
 
@@ -207,16 +208,13 @@ TEST(Relay, OneThatEndsAnswersTheNextRequestOnAConnectionThatItHasJustUsed) {
 }
 
 TEST(Relay, AReplicaThatDoesNotAnswerIsTold) {
-  std::string gone;
-  {
-    gone = Running({}, replica("gone")).url;
-  }
+  const http::ClosedPort gone;
   TestGateway gateway;
   TestRelay relay({.check = [](const Target& target) -> Result<world::Descriptor> {
     if (target.name == "b/0#2") return Error{ErrorCode::unavailable, "the port belongs to another process"};
     return world::Descriptor();
   }});
-  relay.set({{"a/0#1", gone, 3, false}, {"b/0#2", gone, 3, false}}, {gateway.url()});
+  relay.set({{"a/0#1", gone.url(), 3, false}, {"b/0#2", gone.url(), 3, false}}, {gateway.url()});
   const auto answer = gateway.ask("a/0#1");
   ASSERT_TRUE(answer);
   EXPECT_EQ(answer->status, 503);

@@ -315,7 +315,7 @@ TEST(Router, S2_F10_ANewKeyIsNotForgottenWhileAllOthersAreBusy) {
   }
 }
 
-TEST(Router, TheExampleOfThePageWorks) {  // docs/sharding.md
+TEST(Router, TheExampleOfThePageWorks) {  // docs/guide/sharding.md
   const TestFolder folder;
   const EnvironmentVariable state("BERTH_RUNTIME_DIR", folder.path);
   BackendOptions backends;

@@ -166,7 +166,7 @@ void Api::handle(const http::Request& request, const http::Responder& responder)
   if (!found)
     return responder.send(is_known_path ? http::error_response(405, "wrong_method", "this address has no such method")
                                         : http::error_response(404, "not_found", "there is nothing at this address",
-                                                               "docs/openapi.json lists what there is"));
+                                                               "docs/reference/openapi.json lists what there is"));
   Who who;
   if (found->role) {
     const std::optional<Who> known = admit(request, *found->role, responder);

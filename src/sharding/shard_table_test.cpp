@@ -87,7 +87,7 @@ TEST(Sharding, ATableSurvivesItsText) {
   EXPECT_EQ(*ShardTable::parse(ShardTable(ShardSpace(3)).to_text()), ShardTable(ShardSpace(3)));
 }
 
-TEST(Sharding, TheTextIsTheOneTheDocumentationShows) {  // docs/sharding.md
+TEST(Sharding, TheTextIsTheOneTheDocumentationShows) {  // docs/guide/sharding.md
   EXPECT_EQ(allocate(ShardSpace(4), owners({"gpu-0", "gpu-1"}))->to_text(),
             "berth-shards 1\nhash xxh3_v1\nshards 4\nepoch 1\nowner 1000 gpu-0\nowner 1000 gpu-1\n"
             "map 0*1 1*1 0*1 1*1\ncheck 2b73ab235acf2860\n");

@@ -52,7 +52,7 @@ void FleetChecker::note_causes(const store::State& before) {
   }
 }
 
-// As docs/deployment.md says. A single replica must have ended by itself before.
+// As docs/guide/deployment.md says. A single replica must have ended by itself before.
 Duration FleetChecker::replace_time(const fleet::Assigned& one) const {
   const DeploymentSpec* spec = spec_of(one);
   if (!spec) return std::chrono::seconds(one.replace_s);

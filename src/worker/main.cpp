@@ -5,6 +5,6 @@
 
 int main(int argc, char** argv) {
   berth::worker_entry(argc, argv);
-  std::fprintf(stderr, "berth-worker: started by hand; a program that uses Berth starts it, see docs/workers.md\n");
+  std::fprintf(stderr, "berth-worker: started by hand; a program that uses Berth starts it, see docs/guide/workers.md\n");
   return 2;
 }

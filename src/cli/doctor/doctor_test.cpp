@@ -253,7 +253,7 @@ TEST(Doctor, EveryCheckIsTested) {
 }
 
 TEST(Doctor, EveryCheckIsDocumented) {
-  const std::string page = read_text(std::string(BERTH_SOURCE_FOLDER) + "/docs/devices.md").value();
+  const std::string page = read_text(std::string(BERTH_SOURCE_FOLDER) + "/docs/reference/devices.md").value();
   for (const Check& check : checks())
     EXPECT_NE(page.find("`" + std::string(check.name) + "`"), std::string::npos) << check.name;
 }

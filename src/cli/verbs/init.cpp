@@ -11,7 +11,7 @@ namespace {
 
 // What `berth init` writes. It fits any machine: nothing in it needs a GPU.
 constexpr std::string_view example_project =
-    R"(# What should run, for `berth plan` and `berth apply`. Every key: docs/deployment.md
+    R"(# What should run, for `berth plan` and `berth apply`. Every key: docs/guide/deployment.md
 [cluster]
 name = "my-cluster"
 

@@ -226,7 +226,7 @@ TEST(Inventory, AMatrixThatIsTooWideHasCodesAndThenBlocks) {
 }
 
 TEST(Inventory, TheDocumentedCostsAreThoseThatCount) {
-  const std::string page = read_text(std::string(BERTH_SOURCE_FOLDER) + "/docs/devices.md").value();
+  const std::string page = read_text(std::string(BERTH_SOURCE_FOLDER) + "/docs/reference/devices.md").value();
   for (int i = 0; i <= static_cast<int>(LinkKind::system); ++i) {
     const auto kind = static_cast<LinkKind>(i);
     const bool lanes = kind == LinkKind::nvlink || kind == LinkKind::nvswitch;

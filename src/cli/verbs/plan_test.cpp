@@ -87,7 +87,7 @@ TEST_F(PlanCommand, TheExampleProjectFitsTheExampleFleet) {
 }
 
 TEST_F(PlanCommand, TheDocumentedPlanIsWhatTheExamplePrints) {
-  const std::string page = text(std::string(BERTH_SOURCE_FOLDER) + "/docs/deployment.md");
+  const std::string page = text(std::string(BERTH_SOURCE_FOLDER) + "/docs/guide/deployment.md");
   EXPECT_NE(page.find("```\n$ berth plan examples/project.toml --fleet examples/fleet.toml\n" + plan(example()).out +
                       "```\n"),
             std::string::npos)
@@ -95,7 +95,7 @@ TEST_F(PlanCommand, TheDocumentedPlanIsWhatTheExamplePrints) {
 }
 
 TEST_F(PlanCommand, TheDocumentedProjectIsValid) {
-  const std::string page = text(std::string(BERTH_SOURCE_FOLDER) + "/docs/deployment.md");
+  const std::string page = text(std::string(BERTH_SOURCE_FOLDER) + "/docs/guide/deployment.md");
   const std::string mark = "<!-- a test reads this -->\n```toml\n";
   const std::size_t begin = page.find(mark);
   ASSERT_NE(begin, std::string::npos);
@@ -107,7 +107,7 @@ TEST_F(PlanCommand, TheDocumentedProjectIsValid) {
 
 // Every key that the file accepts has its row.
 TEST_F(PlanCommand, TheDocumentedKeysAreThoseOfTheFile) {
-  const std::string page = text(std::string(BERTH_SOURCE_FOLDER) + "/docs/deployment.md");
+  const std::string page = text(std::string(BERTH_SOURCE_FOLDER) + "/docs/guide/deployment.md");
   const auto refused = read_project(head + "[[deployment]]\nzzzzzzzzzzzz = 1\n", "f");
   ASSERT_FALSE(refused);
   const std::string known = refused.error().advice;  // "known are name, model, ..."
@@ -123,7 +123,7 @@ TEST_F(PlanCommand, TheDocumentedKeysAreThoseOfTheFile) {
 
 TEST_F(PlanCommand, TheDocumentedRuntimesAreThoseInferred) {
   // Rows of the table: | begins with `gpt-4`, `gpt-3.5` | `open_ai` |
-  std::istringstream page(text(std::string(BERTH_SOURCE_FOLDER) + "/docs/deployment.md"));
+  std::istringstream page(text(std::string(BERTH_SOURCE_FOLDER) + "/docs/guide/deployment.md"));
   std::size_t rows = 0;
   for (std::string line; std::getline(page, line);) {
     const bool begins = line.starts_with("| begins with"), ends = line.starts_with("| ends with");

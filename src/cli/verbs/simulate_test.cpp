@@ -70,7 +70,7 @@ class SimulateCommand : public testing::Test {
 };
 
 TEST_F(SimulateCommand, TheDocumentedExampleIsWhatTheCommandPrints) {
-  const std::string page = read_text(source + "docs/simulate.md").value();
+  const std::string page = read_text(source + "docs/guide/simulate.md").value();
   const SimulateOutcome outcome = call(example());
   EXPECT_EQ(outcome.status, done) << outcome.err;
   EXPECT_NE(page.find("```\n$ berth simulate requests --trace examples/requests.txt --replicas 4 --speeds 1,2 --load "

@@ -16,7 +16,7 @@ namespace {
 
 Error at_position(const std::string& path, const toml::source_position& position, std::string message) {
   return {ErrorCode::invalid_argument, inventory::toml_place(path, position) + std::move(message),
-          "docs/simulated.md describes the format"};
+          "docs/guide/simulated.md describes the format"};
 }
 
 // One table of the file. finish() refuses keys that were not read. The first error is
@@ -323,7 +323,7 @@ Result<std::vector<SimulatedSpec>> read_simulated_file(const std::string& path) 
   if (!in.is_open() || in.bad() || !text) {
     return Error{errno == ENOENT ? ErrorCode::not_found : ErrorCode::io,
                  "cannot read the file of simulated devices '" + path + "': " + std::strerror(errno != 0 ? errno : EIO),
-                 "give the path of a file in the format of docs/simulated.md",
+                 "give the path of a file in the format of docs/guide/simulated.md",
                  {},
                  {}};
   }

@@ -1,4 +1,4 @@
-// The answers of the API as the page has them: the types of docs/openapi.json (web/check makes api.d.ts from it), in which ages have become
+// The answers of the API as the page has them: the types of docs/reference/openapi.json (web/check makes api.d.ts from it), in which ages have become
 // moments on this browser's clock (live/reconcile.js).
 import type { components } from '../../check/api';
 
