@@ -352,25 +352,6 @@ TEST(Deployment, S1_F12_AllStartTogetherOrBestEffortWithAPendingList) {
   EXPECT_EQ(only_reason(some).kind, ReasonKind::not_enough_gpus);
 }
 
-TEST(Deployment, ALabelThatNoNodeHasIsNamed) {
-  NodeView a = gpu_node("a", 1), b = gpu_node("b", 1);
-  a.labels = {{"zone", "a"}};
-  b.labels = {{"disk", "fast"}};
-  const auto reason = [&](std::map<std::string, std::string> labels) {
-    DeploymentSpec spec = gpu_spec("d", 1);
-    spec.memory_bytes = 999 * gib;  // which no node has either, and comes after the labels
-    spec.node_selector = std::move(labels);
-    return only_reason(plan_one(spec, {{a, b}})).text;
-  };
-  EXPECT_EQ(reason({{"zone", "b"}}), "no node has the label zone=b");
-  EXPECT_EQ(reason({{"zone", "b"}, {"disk", "slow"}}), "no node has the labels disk=slow, zone=b");
-  EXPECT_EQ(reason({{"zone", "a"}, {"disk", "slow"}}), "no node has the label disk=slow");
-  EXPECT_TRUE(
-      reason({{"zone", "a"}, {"disk", "fast"}}).starts_with("no node with the labels disk=fast, zone=a has 1 GPU"))
-      << reason({{"zone", "a"}, {"disk", "fast"}});
-  EXPECT_EQ(reason({{"zone", "a"}, {"disk", "fast"}}).find("GiB"), std::string::npos);
-}
-
 TEST(Deployment, S1_F14_EveryReasonCarriesASentence) {
   const NodeView node = gpu_node("n", 2);
   NodeView tainted = node, cordoned = node, draining = node;

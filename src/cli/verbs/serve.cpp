@@ -208,8 +208,9 @@ int run_serve(const ServeArguments& arguments) {
 void add_serve(const Verb& command) {
   const auto arguments = std::make_shared<ServeArguments>();
   Verb verb = command.add("serve", "run the server of a fleet: API, page, controller, and the agent of this machine");
-  verb.option("--config", "FILE", &arguments->config,
-              "TOML file of the server, instead of the options about it (docs/operate/operations.md); read again on SIGHUP");
+  verb.option(
+      "--config", "FILE", &arguments->config,
+      "TOML file of the server, instead of the options about it (docs/operate/operations.md); read again on SIGHUP");
   verb.option("--store", "STORE", &arguments->store,
               "memory, or sqlite:PATH; without it a file in the state folder of this user");
   verb.flag("--create", arguments->create,
