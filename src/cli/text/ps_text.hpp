@@ -59,7 +59,7 @@ std::string waited_for_text(const WaitedFor& wanted);
 std::string leases_text(std::span<const LeaseRow> leases, const Style& style);
 // The whole page: leases, waiting requests, devices out of service.
 std::string ps_text(std::span<const LeaseRow> leases, std::span<const IntentRow> intents, const Style& style);
-// One object on one line, with whole ids; docs/run.md lists its fields.
+// One object on one line, with whole ids; docs/guide/run.md lists its fields.
 std::string ps_json(std::span<const LeaseRow> leases, std::span<const IntentRow> intents,
                     std::span<const machine::Job> jobs = {});
 
