@@ -356,8 +356,8 @@ void DeviceWorker::see_to_kill(TimePoint now) {
   if (!kill_by_) kill_by_ = now + std::min<Duration>(options_.kill_deadline, std::chrono::hours(24));
   if (now < *kill_by_) return;
   // A driver call does not return: no other process may use the device before this one is gone.
-  take_out_of_service("a worker (process " + std::to_string(process.pid()) + ") was killed and does not end",
-                      "look at its driver's messages in the kernel's log", TimePoint::max());
+  take_out_of_service("a worker (process " + std::to_string(process.pid()) + ") was killed but has not ended",
+                      "check the kernel log for driver messages (dmesg)", TimePoint::max());
   last_death_ = out_of_service_;
   ++deaths_;
   process.give_up(*out_of_service_);

@@ -76,7 +76,7 @@ std::string waiting_text(std::span<const LeaseRow> leases, const Style& style) {
   enum Column : std::size_t { place, id, pid, user, command, priority, waits_for, since };
   const bool priorities =
       std::any_of(waiting.begin(), waiting.end(), [](const LeaseRow* lease) { return lease->priority != "normal"; });
-  std::vector<std::string> headings{">PLACE", ">ID", ">PID", "USER", "COMMAND", "PRIORITY", "WAITS FOR", ">SINCE"};
+  std::vector<std::string> headings{">PLACE", ">ID", ">PID", "USER", "COMMAND", "PRIORITY", "WAITING FOR", ">SINCE"};
   if (!priorities) headings.erase(headings.begin() + priority);
   Table table(headings);
   const std::size_t after = priorities ? 0 : 1;  // columns that moved to the left
@@ -102,15 +102,15 @@ std::string kept_text(std::span<const LeaseRow> leases, const Style& style) {
   std::string text;
   for (const LeaseRow& lease : leases) {
     if (!lease.command_ended) continue;
-    std::string sentence = "lease " + std::to_string(lease.id) + ": the command has ended";
+    std::string sentence = "lease " + std::to_string(lease.id) + ": its command has ended";
     if (!lease.kept_by.empty()) {
-      sentence += "; kept by";
+      sentence += ", but it is kept by";
       for (const LeaseProcess& process : lease.kept_by) {
         sentence += (&process == &lease.kept_by.front() ? " " : ", ") + std::to_string(process.pid);
         if (!process.command.empty()) sentence += " (" + printable(process.command) + ")";
       }
     }
-    sentence += "; berth release " + std::to_string(lease.id);
+    sentence += "; to end it, run berth release " + std::to_string(lease.id);
     for (const std::string& line : wrapped(sentence, style.columns)) text += line + "\n";
   }
   return text;
@@ -138,7 +138,7 @@ std::string leases_text(std::span<const LeaseRow> leases, const Style& style) {
 }
 
 std::string ps_text(std::span<const LeaseRow> leases, std::span<const IntentRow> intents, const Style& style) {
-  std::string text = leases.empty() ? "no device is held through Berth\n" : leases_text(leases, style);
+  std::string text = leases.empty() ? "no devices are in use through Berth\n" : leases_text(leases, style);
   const std::string more = intents_text(intents, style);
   if (!more.empty()) text += (leases.empty() ? "" : "\n") + more;
   return text;

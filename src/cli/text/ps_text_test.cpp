@@ -34,7 +34,7 @@ LeaseRow waiting(std::uint64_t id, std::size_t place, WaitedFor wanted) {
 }
 
 TEST(PsText, AnIdleMachineIsOneSentence) {
-  EXPECT_EQ(ps_text({}, {}, {}), "no device is held through Berth\n");
+  EXPECT_EQ(ps_text({}, {}, {}), "no devices are in use through Berth\n");
   EXPECT_EQ(ps_json({}, {}), "{\"leases\":[],\"cordons\":[],\"jobs\":[]}\n");
 }
 
@@ -69,7 +69,7 @@ TEST(PsText, FitsEightyAndSixtyColumns) {
 TEST(PsText, WaitingRequestsAreListedByPlace) {
   const std::vector<LeaseRow> leases{waiting(5, 2, {8, 20 * gib, 8}), waiting(7, 1, {1, 0, 8})};
   EXPECT_EQ(ps_text(leases, {}, {}),
-            "PLACE  ID   PID  USER   COMMAND   WAITS FOR                     SINCE\n"
+            "PLACE  ID   PID  USER   COMMAND   WAITING FOR                     SINCE\n"
             "    1   7  4711  alice  train.py  1 whole device                3 min\n"
             "    2   5  4711  alice  train.py  8 devices with 20.0 GiB each  3 min\n");
 }
@@ -88,7 +88,8 @@ TEST(PsText, NamesTheProcessesThatKeepALeaseOfAnEndedCommand) {
   leases[0].kept_by = {{4720, "tmux: server"}, {4731, {}}};
   const std::string text = ps_text(leases, {}, {});
   EXPECT_NE(text.find("train.py  ended "), std::string::npos) << text;
-  EXPECT_NE(text.find("\nlease 3: the command has ended; kept by 4720 (tmux: server), 4731; berth release 3\n"),
+  EXPECT_NE(text.find("\nlease 3: its command has ended, but it is kept by 4720 (tmux: server), 4731; to end it, run "
+                      "berth\nrelease 3\n"),
             std::string::npos)
       << text;
 }
