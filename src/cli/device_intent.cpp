@@ -18,9 +18,11 @@ using namespace machine;
 using namespace world;
 
 void add_device_options(Verb& verb, DeviceArguments& arguments) {
-  verb.argument("DEVICE", &arguments.device,
-                "of this machine: an id, its beginning, cuda:0 or 0; of the fleet: node/NAME, node/NAME/DEVICE");
-  verb.option("--reason", "TEXT", &arguments.reason, "shown with a device of the fleet, and in its event");
+  verb.argument(
+      "DEVICE", &arguments.device,
+      "a device of this machine: an id, its beginning, cuda:0 or 0; or of the fleet: node/NAME, node/NAME/DEVICE");
+  verb.option("--reason", "TEXT", &arguments.reason,
+              "reason to show with a node or device of the fleet and in its event");
   add_address_options(verb, arguments.server);
   verb.flag("--json", arguments.server.json,
             "print one JSON object: the device as in berth devices --json; of the fleet the answer of the server");

@@ -169,7 +169,7 @@ int run_logs_of_replica(const LogsArguments& arguments) {
 void add_logs(const Verb& command) {
   const auto arguments = std::make_shared<LogsArguments>();
   Verb verb = command.add("logs", "print the output of a job or a replica");
-  verb.flag("-f,--follow", arguments->follow, "keep printing until it ends");
+  verb.flag("-f,--follow", arguments->follow, "keep printing new output until the job or replica ends");
   OptionRules rules;
   rules.range = {1, 1'000'000};
   verb.option("--tail", "N", &arguments->tail, "begin with the last N lines", rules);

@@ -221,7 +221,7 @@ void add_ps(const Verb& command) {
   Verb verb = command.add("ps", "list the leases and waiting requests of all users of this machine, and your jobs");
   verb.flag("-a,--all", arguments->all, "include your finished jobs");
   verb.flag("--json", arguments->json, "print one JSON object");
-  verb.flag("--watch", arguments->watch, "refresh every second until Ctrl-C, which is exit status 0");
+  verb.flag("--watch", arguments->watch, "refresh every second until Ctrl-C (exit status 0)");
   add_backend_options(verb, arguments->backends);
   verb.run([arguments] { return run_ps(*arguments); });
 }
