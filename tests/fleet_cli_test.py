@@ -24,10 +24,10 @@ class Verbs(Fleet):
                       self.text("plan", project, "--server", "-o", plan))
         self.assertEqual(self.get("project")["version"], 0, "a plan changes nothing")
         self.assertIn("applied as version 1\n2 of 2 replicas are ready\n", self.text("apply", project, "--plan", plan, "--wait"))
-        self.assertIn("nothing has changed; version 1 stays in force\n", self.text("apply", project))
+        self.assertIn("nothing has changed; version 1 remains active\n", self.text("apply", project))
         # The plan was for the version before; then the file is another one.
         self.assertRegex(self.text("apply", project, "--plan", plan, status=1), "version 0.*version 1.*plan again")
-        self.assertIn("is not the one that", self.text("apply", self.write_project(self.web(replicas=1)), "--plan", plan, status=1))
+        self.assertIn("was made for another project file", self.text("apply", self.write_project(self.web(replicas=1)), "--plan", plan, status=1))
         self.assertEqual(len(self.until_ready("web", 2)), 2, "nothing has changed")
         # No room for a surge: the wait goes on while one is pending, until its predecessor has gone.
         self.assertIn("2 of 2 replicas are ready\n", self.text("apply", self.write_project(self.web(replicas=2, text="v2")), "--wait"))
@@ -45,7 +45,7 @@ class Verbs(Fleet):
         self.apply(self.web(replicas=1))
         wrong = self.web(replicas=1, command=["sh", "-c", "echo broken on {port}; exit 3"])
         error = self.text("apply", self.write_project(wrong), "--wait", status=1)
-        self.assertRegex(error, "^berth: web is paused: .*; see berth logs web/0; berth rollout undo web goes back; berth rollout resume web tries again\n$")
+        self.assertRegex(error, "^berth: web is paused: .*; see berth logs web/0; to go back: berth rollout undo web; to try again: berth rollout resume web\n$")
         self.assertIn("rollout is paused", self.text("rollout", "status", "web"))
         self.text("rollout", "undo", "web")
         self.until_ready("web", 1)

@@ -217,7 +217,7 @@ class Faults(Networked):
         twin.prefix = ("unshare", "--mount", "--propagation", "private", "sh", "-ec",
                        f'mount --bind {twin.folder}/boot /proc/sys/kernel/random/boot_id; exec "$@"', "sh", *twin.prefix)
         twin.start()
-        self.until(lambda: 'another agent speaks for the node' in twin.log.read_text(), lambda: twin.log.read_text())
+        self.until(lambda: 'another agent is already registered as node' in twin.log.read_text(), lambda: twin.log.read_text())
         self.apply(self.web(replicas=2))
         time.sleep(1)  # nothing may happen
         self.assertEqual((len(self.pids()), twin.jobs()), (2, {}), "the copy starts nothing")

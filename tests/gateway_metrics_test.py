@@ -80,7 +80,7 @@ class Observed(Gateway):
         going = self.command("why", "request", "--path", "/app/y")
         self.assertRegex(going.stdout, r"the request is for app and would go to app/[01]#\d+\nthe deployment was found by its address\n")
         self.assertIn("runner-up", going.stdout)
-        self.assertIn("would be answered with 404", self.command("why", "request", "--path", "/nowhere").stdout)
+        self.assertIn("would get a 404", self.command("why", "request", "--path", "/nowhere").stdout)
         for method, path, body in (("GET", "requests/order-7", None), ("GET", "requests/none", None), ("GET", "endpoints", None),
                                    ("POST", "route", {"path": "/app"}), ("POST", "route", {"deployment": "none"}), ("POST", "route", {})):
             status, kind, text = self.ask(method, f"/api/v1/{path}", body)

@@ -19,7 +19,7 @@ TEST(Rollout, GoesOneByOneWithTheSurgeAndStopsEachWhenItsSuccessorIsReady) {
   world.settle();
   world.want(version(2));
   Step step = world.step();
-  EXPECT_EQ(events_of(step, EventKind::rollout), Words{"d: revision 2 is being rolled out"});
+  EXPECT_EQ(events_of(step, EventKind::rollout), Words{"d: revision 2 is rolling out"});
   EXPECT_EQ(step.start.size(), 1u);
   EXPECT_EQ(step.start[0].revision, 2u);
   EXPECT_TRUE(step.stop.empty());

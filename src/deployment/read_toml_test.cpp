@@ -135,7 +135,7 @@ TEST(ProjectFile, ContradictionsAndDuplicatesAreErrorsAtTheirDeployment) {
             "berth.toml:7:1: two deployments are named \"d\" | rename one of them");
   const std::string second = "[[deployment]]\nname = \"e\"\ncpu = true\ncommand = [\"x\"]\n[deployment.serving]\n";
   EXPECT_EQ(project_error(one + "[deployment.serving]\npath = \"/a\"\n" + second + "path = \"/a/\"\n"),
-            "berth.toml:8:1: deployments \"d\" and \"e\" ask for the same requests | change serving.host or "
+            "berth.toml:8:1: deployments \"d\" and \"e\" have the same host and path | change serving.host or "
             "serving.path of one of them");
   EXPECT_EQ(project_error(one + "[deployment.serving]\npath = \"/a\"\n" + second + "path = \"/a\"\nhost = \"h\"\n"),
             "no error");

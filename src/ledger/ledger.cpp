@@ -94,7 +94,7 @@ std::vector<LedgerFolder> Ledger::folders() {
 Result<Ledger::Lock> Ledger::lock(Duration patience) {
   State& state = *state_;
   if (!state.enter(real_clock().now() + patience)) {
-    return Error{ErrorCode::timeout, "another thread of this program holds the ledger", "try again"};
+    return Error{ErrorCode::timeout, "another thread of this program is using the ledger", "try again"};
   }
   Lock lock(*this);
   // Outside the time limit: listing hundreds of thousands of names takes a while. An error is returned under the locks.
@@ -133,7 +133,7 @@ LedgerSnapshot Ledger::Lock::snapshot() {
       // The owner of a file can slow down lock queries by holding very many locks.
       if (i % 64 == 0 && spent + thread_time() - began > checks_per_user_max) {
         snapshot.problems.push_back(
-            {known->file.user(), known->file.path(), "its entries take too long to check; some of them are ignored"});
+            {known->file.user(), known->file.path(), "checking its entries takes too long, so some are ignored"});
         break;
       }
       const State::Line& line = known->lines[i];
@@ -159,8 +159,8 @@ LedgerSnapshot Ledger::Lock::snapshot() {
 Result<LedgerLease> Ledger::Lock::add(const Request& request) {
   State& state = *ledger_->state_;
   if (request.claims.size() > claims_max) {
-    return Error{ErrorCode::invalid_argument, "a lease holds at most " + std::to_string(claims_max) + " devices",
-                 "ask for fewer"};
+    return Error{ErrorCode::invalid_argument, "a lease can hold at most " + std::to_string(claims_max) + " devices",
+                 "request fewer devices"};
   }
   return state.write_anywhere([&](State::KnownFile& own) -> Result<LedgerLease> {
     EntryLine line;

@@ -84,7 +84,7 @@ void Api::post_rollout(const Call& call) {
     else if (action == "undo")
       read.action = RolloutAction::undo;
     else
-      throw format::JsonError{where + ".action is none of pause, resume and undo"};
+      throw format::JsonError{where + ".action is not pause, resume or undo"};
     read.reason = reason_in(object, where);
     return read;
   });
@@ -123,7 +123,7 @@ void Api::post_report(const Call& call) {
   }
   if (heard->report.node.id != node) {
     leader_.refuse_report(node, "it is about " + heard->report.node.id.text());
-    return call.responder.send(http::error_response(403, "forbidden", "a node reports about itself alone"));
+    return call.responder.send(http::error_response(403, "forbidden", "a node can report only about itself"));
   }
   heard->address = came_from(call.request.peer);
   if (const auto taken = leader_.take_report(*std::move(heard)); !taken) return send(call.responder, taken.error());

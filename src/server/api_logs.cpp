@@ -42,7 +42,7 @@ void Api::get_logs(const Call& call) {
   if (!found && !is_wanted(name, index)) return call.responder.send(no_such_replica(name, number));
   if (!found)
     return call.responder.send(
-        http::error_response(404, "not_found", replica + " has no place now", "berth why replica " + replica));
+        http::error_response(404, "not_found", replica + " is not running", "berth why replica " + replica));
   if (leader_.health(found->place.node) == controller::NodeHealth::lost)
     return call.responder.send(node_is_lost(found->place.node));
   const auto tail = call.request.query.find("tail");

@@ -30,7 +30,7 @@ fleet::Wanted next_wanted(const fleet::Wanted* before, const DeploymentSpec& spe
 
 Error stale(std::uint64_t wanted, std::uint64_t version) {
   return {ErrorCode::stale_handle,
-          "it was made for version " + std::to_string(wanted) + " of the project, which is at version " +
+          "the plan is for project version " + std::to_string(wanted) + ", but the project is now at version " +
               std::to_string(version),
           "plan again: berth plan --server FILE"};
 }
@@ -146,7 +146,7 @@ Result<void> Leader::rollout(const DeploymentId& name, RolloutAction action, con
       if (!wanted.paused)
         return Error{ErrorCode::already_exists, "the rollout of " + name.text() + " is not paused", ""};
       wanted.paused.reset();
-      text = "its rollout goes on";
+      text = "the rollout continues";
       break;
     case RolloutAction::undo: {
       if (wanted.earlier.empty())
@@ -154,7 +154,7 @@ Result<void> Leader::rollout(const DeploymentId& name, RolloutAction action, con
       DeploymentSpec earlier = wanted.earlier.front();
       earlier.replicas = wanted.spec.replicas;
       wanted = next_wanted(&found->second, earlier, state_.desired.version);
-      text = "it goes back to its previous settings; revision " + std::to_string(wanted.revision);
+      text = "reverting to the previous settings as revision " + std::to_string(wanted.revision);
       break;
     }
   }

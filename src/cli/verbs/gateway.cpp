@@ -124,7 +124,7 @@ int run_gateway_verb(const GatewayArguments& arguments) {
   options.taken_over = [&]() -> Result<void> {
     *lock = BERTH_TRY(ProcessLock::take(gateway::lock_file(*folder), "another gateway", other));
     if (!*lock)
-      return Error{ErrorCode::unavailable, "the gateway that runs has not given up its place and goes on: " + other,
+      return Error{ErrorCode::unavailable, "the running gateway did not hand over and continues: " + other,
                    "try again"};
     return {};
   };

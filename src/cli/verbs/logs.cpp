@@ -140,8 +140,9 @@ std::string reason_for_end(const std::string& name, const Result<Answer>& answer
   boost::system::error_code none;
   const boost::json::value* const why = replica.find_pointer("/why/text", none);
   const boost::json::value* const state = replica.find_pointer("/incarnations/0/state", none);
-  std::string reason = why && why->is_string() ? std::string(why->get_string()) : name + " has no place now";
-  if (state && *state != "stopping" && *state != "gone") reason += "; berth logs -f " + name + " reads on";
+  std::string reason = why && why->is_string() ? std::string(why->get_string()) : name + " is not running";
+  if (state && *state != "stopping" && *state != "gone")
+    reason += "; to wait for more output, run berth logs -f " + name;
   return reason;
 }
 

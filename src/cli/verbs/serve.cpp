@@ -163,7 +163,7 @@ int run_serve(const ServeArguments& arguments) {
   };
   std::optional<Error> agent_error;
   const Result<void> served = server::serve(options, [&](const server::Serving& serving) {
-    for (const std::string& url : serving.urls) options.log({LogLevel::info, "serves " + url});
+    for (const std::string& url : serving.urls) options.log({LogLevel::info, "the server serves " + url});
     options.log({LogLevel::info, "the page asks for a token: yours is in " + serving.token_file});
     ready_notice.send();
     if (gateway_address == no_gateway) {
