@@ -23,8 +23,7 @@ Result<void> read_memory(const std::string& text, Requirements& requirements) {
   }
   const Result<std::uint64_t> bytes = parse_amount(text);
   if (!bytes) return bytes.error();
-  if (*bytes == 0)
-    return wrong("no memory was asked for", "leave --mem out to have whole devices, or ask for more than 0");
+  if (*bytes == 0) return wrong("no memory was requested", "omit --mem to get whole devices, or request more than 0");
   requirements.memory_bytes_min = *bytes;
   return {};
 }

@@ -129,7 +129,7 @@ TEST(ProjectFile, AWrongTypeIsAnErrorAtItsPlace) {
 
 TEST(ProjectFile, ContradictionsAndDuplicatesAreErrorsAtTheirDeployment) {
   EXPECT_EQ(project_error(one + "gpus = 0\n"),
-            "berth.toml:3:1: deployment \"d\" runs on GPUs and asks for none | set cpu = true if it needs no GPU, or "
+            "berth.toml:3:1: deployment \"d\" runs on GPUs but requests none | set cpu = true if it needs no GPU, or "
             "gpus to at least 1");
   EXPECT_EQ(project_error(one + "[[deployment]]\nname = \"d\"\nmodel = \"qwen\"\n"),
             "berth.toml:7:1: two deployments are named \"d\" | rename one of them");

@@ -386,7 +386,7 @@ void DeviceWorker::bury(TimePoint now) {
     if (++poisonous_works_ > DeathLimit::deaths_max)
       take_out_of_service(
           "four pieces of work in a row have each ended two workers; of the last: " + last_death_->message,
-          "look at the device; it is tried again when a minute has passed", now + DeathLimit::window);
+          "check the device; Berth tries it again after a minute", now + DeathLimit::window);
   } else if ((ended_by_itself && !spoke) || process.blames_device()) {
     DeathCircumstances circumstances;
     circumstances.unclear = current_->users_that_may_run_twice > 0;
@@ -410,7 +410,7 @@ void DeviceWorker::bury(TimePoint now) {
 void DeviceWorker::see_to_limit(TimePoint now) {
   if (const std::optional<TimePoint> until = limit_.exceeded_until(now))
     take_out_of_service("four workers have died within a minute; of the last: " + last_death_->message,
-                        "look at the device; it is tried again when a minute has passed", *until);
+                        "check the device; Berth tries it again after a minute", *until);
 }
 
 void DeviceWorker::lose_current() {

@@ -260,7 +260,7 @@ void add_why(const Verb& command) {
   const auto arguments = std::make_shared<WhyArguments>();
   Verb verb = command.add("why", "explain a decision, and what would have let the request fit");
   verb.argument("ID", &arguments->id,
-                "a decision, by its id or the beginning of one, or a job; by default the last decision", false);
+                "a decision (its id or the first characters of it) or a job; by default the last decision", false);
   verb.argument("NAME", &arguments->name,
                 "after the word replica: a replica of the fleet, as NAME/N; shows its state and, if it has no place, "
                 "the reason. After the word request: the id that a gateway's answer has in x-request-id; shows which "
