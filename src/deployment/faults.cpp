@@ -86,9 +86,10 @@ std::optional<Fault> fault_in_probe(const DeploymentSpec& spec, const Probe& pro
     return fault(key, subject + " uses {port} or {socket}, but neither is in the command or the environment",
                  "give one of them to the command, or the probe a port of its own");
   if (probe.every <= Duration::zero())
-    return fault(key + ".every", subject + " has every = 0", "give one, such as every = \"2s\"");
+    return fault(key + ".every", subject + " has an interval (every) below 1 ms",
+                 "use a longer one, such as every = \"2s\"");
   if (probe.timeout <= Duration::zero())
-    return fault(key + ".timeout", subject + " has timeout = 0", "give it some, such as timeout = \"2s\"");
+    return fault(key + ".timeout", subject + " has a timeout below 1 ms", "use a longer one, such as timeout = \"2s\"");
   if (probe.failures == 0) return fault(key + ".failures", subject + " has failures = 0", "set failures to at least 1");
   return std::nullopt;
 }

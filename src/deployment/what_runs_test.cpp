@@ -163,12 +163,14 @@ TEST(WhatRuns, AProbeAsksInExactlyOneWay) {
   EXPECT_EQ(project_error(probe + "command = [\"check\"]\nport = 80\n"),
             "berth.toml:9:1: the readiness probe of deployment \"d\" runs a command and has a port | remove port; "
             "{port} can be an argument");
-  EXPECT_EQ(project_error(probe + "tcp = true\ntimeout = \"0s\"\n"),
-            "berth.toml:9:1: the readiness probe of deployment \"d\" has timeout = 0 | give it some, such as "
-            "timeout = \"2s\"");
-  EXPECT_EQ(project_error(probe + "tcp = true\nevery = \"0.1ms\"\n"),
-            "berth.toml:9:1: the readiness probe of deployment \"d\" has every = 0 | give one, "
-            "such as every = \"2s\"");
+  EXPECT_EQ(
+      project_error(probe + "tcp = true\ntimeout = \"0s\"\n"),
+      "berth.toml:9:1: the readiness probe of deployment \"d\" has a timeout below 1 ms | use a longer one, such as "
+      "timeout = \"2s\"");
+  EXPECT_EQ(
+      project_error(probe + "tcp = true\nevery = \"0.1ms\"\n"),
+      "berth.toml:9:1: the readiness probe of deployment \"d\" has an interval (every) below 1 ms | use a longer one, "
+      "such as every = \"2s\"");
   EXPECT_EQ(project_error(probe + "tcp = true\nfailures = 0\n"),
             "berth.toml:9:1: failures is 0 | give a number from 1 to 1000000");
   EXPECT_EQ(project_error(served + "liveness = { tcp = true, http = \"/\" }\n").find("berth.toml:7:1: the liveness"),

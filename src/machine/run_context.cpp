@@ -45,7 +45,7 @@ std::string refusal_text(const Reservation& decided, std::span<const DeviceInfo>
   if (decided.never) advice = "this machine cannot serve it even when idle";
   if (decided.within) {
     advice = "this command runs inside lease " + std::to_string(decided.within->id) + ", which " +
-             (decided.never ? "is smaller than that" : "has no memory left") +
+             (decided.never ? "is smaller than that" : "has too little left") +
              "; to request devices from the machine instead, run env -u BERTH_LEASE berth ...";
   }
   return "berth: " + printable(with_short_ids(decided.explanation.reason(), ids)) + "; " + advice + "\n  " +
