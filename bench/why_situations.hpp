@@ -200,7 +200,7 @@ void pinned_to_one(Situation& s) {
 
 inline const Kind kinds[] = {
     {"full by promises", Cause::memory_promised, "promised", all_targets<promise_it>},
-    {"full by processes", Cause::memory_in_use, "processes use it", all_targets<use_it>, true},
+    {"full by processes", Cause::memory_in_use, "processes use the memory", all_targets<use_it>, true},
     {"fragmented", Cause::memory_fragmented, "together",
      [](Situation& s) {
        s.add_targets(s.between(2, 6));
@@ -232,24 +232,24 @@ inline const Kind kinds[] = {
     {"missing feature", Cause::feature, "multicast", all_targets<lack_feature>, true},
     {"missing label", Cause::label, "rack", all_targets<lack_label>, true},
     {"wrong back end", Cause::backend, "needs cuda", all_targets<other_back_end>},
-    {"avoid leaves none", Cause::avoided, "to be avoided", all_targets<avoid_it>, true},
+    {"avoid leaves none", Cause::avoided, "excluded by --avoid", all_targets<avoid_it>, true},
     {"pinned to nothing here", Cause::pinned, "not among the requested devices",
      [](Situation& s) {
        s.add_targets(s.between(1, 4));
        s.requirements.only = {DeviceId("GPU-gone")};
      }},
-    {"pinned to a full device", Cause::memory_in_use, "processes use it", pinned_to_one<use_it>, true},
+    {"pinned to a full device", Cause::memory_in_use, "processes use the memory", pinned_to_one<use_it>, true},
     {"pinned to a promised device", Cause::memory_promised, "promised", pinned_to_one<promise_it>},
     {"pinned to a cordoned device", Cause::cordoned, "cordoned", pinned_to_one<cordon>, true},
     {"exclusive but shared", Cause::held, "held by", all_targets<hold>},
     {"held exclusively", Cause::held_exclusively, "held exclusively", all_targets<hold_alone>},
-    {"kept for another", Cause::kept, "kept for a request", all_targets<keep_free>},
-    {"group: some kept", Cause::kept, "kept for a request", some_of_a_group<keep_free>},
+    {"kept for another", Cause::kept, "reserved for a request", all_targets<keep_free>},
+    {"group: some kept", Cause::kept, "reserved for a request", some_of_a_group<keep_free>},
     {"whole but in use", Cause::occupied, "in use", all_targets<occupy>},
     {"whole but silent", Cause::silent, "does not answer", all_targets<silence>},
     {"group: some in use", Cause::occupied, "in use", some_of_a_group<occupy>},
     {"no devices", Cause::too_few_devices, "no devices", [](Situation&) {}},
-    {"group too large for the machine", Cause::too_few_devices, "were asked for",
+    {"group too large for the machine", Cause::too_few_devices, "were requested",
      [](Situation& s) {
        s.add_targets(s.between(1, 4));
        s.count = 0;  // more than there are; see make()
@@ -258,7 +258,7 @@ inline const Kind kinds[] = {
     {"group: some lost", Cause::lost, "lost", some_of_a_group<lose>},
     {"group: some quarantined", Cause::quarantined, "quarantined", some_of_a_group<quarantine>},
     {"group: some cordoned", Cause::cordoned, "cordoned", some_of_a_group<cordon>, true},
-    {"group split by memory in use", Cause::memory_in_use, "processes use it", some_of_a_group<use_it>, true},
+    {"group split by memory in use", Cause::memory_in_use, "processes use the memory", some_of_a_group<use_it>, true},
     {"group split by promises", Cause::memory_promised, "promised", some_of_a_group<promise_it>},
     {"parts share one memory", Cause::memory_shared, "share its memory",
      [](Situation& s) {

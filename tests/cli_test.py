@@ -43,7 +43,7 @@ class Command(CommandCase):
         for words, meant in [(["devices", "--jsno"], "berth devices has no option --jsno; did you mean --json?"),
                              (["run", "-d", "--memory", "5G", "--", "true"], "has no option --memory; did you mean --mem?"),
                              (["ps", "--al"], "did you mean --all?"), (["ps", "--zzzz"], "berth ps has no option --zzzz; see berth ps --help"),
-                             (["ps", "[extra]"], "berth ps takes no '[extra]'; see berth ps --help")]:
+                             (["ps", "[extra]"], "berth ps does not accept '[extra]'; see berth ps --help")]:
             self.assert_refused(berth(*words), 2, meant)
 
     def test_a_group_of_verbs_shows_its_whole_name(self):

@@ -24,10 +24,10 @@ class Verbs(Fleet):
                       self.text("plan", project, "--server", "-o", plan))
         self.assertEqual(self.get("project")["version"], 0, "a plan changes nothing")
         self.assertIn("applied as version 1\n2 of 2 replicas are ready\n", self.text("apply", project, "--plan", plan, "--wait"))
-        self.assertIn("nothing has changed; version 1 stays in force\n", self.text("apply", project))
+        self.assertIn("nothing has changed; version 1 remains active\n", self.text("apply", project))
         # The plan was for the version before; then the file is another one.
         self.assertRegex(self.text("apply", project, "--plan", plan, status=1), "version 0.*version 1.*plan again")
-        self.assertIn("is not the one that", self.text("apply", self.write_project(self.web(replicas=1)), "--plan", plan, status=1))
+        self.assertIn("was made for another project file", self.text("apply", self.write_project(self.web(replicas=1)), "--plan", plan, status=1))
         self.assertEqual(len(self.until_ready("web", 2)), 2, "nothing has changed")
         # No room for a surge: the wait goes on while one is pending, until its predecessor has gone.
         self.assertIn("2 of 2 replicas are ready\n", self.text("apply", self.write_project(self.web(replicas=2, text="v2")), "--wait"))
@@ -45,7 +45,7 @@ class Verbs(Fleet):
         self.apply(self.web(replicas=1))
         wrong = self.web(replicas=1, command=["sh", "-c", "echo broken on {port}; exit 3"])
         error = self.text("apply", self.write_project(wrong), "--wait", status=1)
-        self.assertRegex(error, "^berth: web is paused: .*; see berth logs web/0; berth rollout undo web goes back; berth rollout resume web tries again\n$")
+        self.assertRegex(error, "^berth: web is paused: .*; see berth logs web/0; to go back: berth rollout undo web; to try again: berth rollout resume web\n$")
         self.assertIn("rollout is paused", self.text("rollout", "status", "web"))
         self.text("rollout", "undo", "web")
         self.until_ready("web", 1)
@@ -204,7 +204,7 @@ class Verbs(Fleet):
         self.apply(self.web(replicas=1))
         self.assertRegex(self.text("scale", "web", "3"), r"(?s)^~ web  replicas\n.*2 to start, .*\napplied as version 2\n$")
         before = {one["generation"] for one in self.until_ready("web", 3).values()}
-        self.assertEqual(self.text("scale", "web", "3").splitlines()[-1], "nothing has changed; version 2 stays in force")
+        self.assertEqual(self.text("scale", "web", "3").splitlines()[-1], "nothing has changed; version 2 remains active")
         self.assertIn("! web/3-8  pending: ", self.text("scale", "web", "9", status=3))
         self.text("scale", "web", "3")
         self.assertRegex(self.text("scale", "web", "many", status=2), '"many" is not a number of replicas; give a number from 0 to 10000')
@@ -224,7 +224,7 @@ class Verbs(Fleet):
         self.until_ready("web", 3)
         texts = [(one["actor"].split(":")[0], one["text"]) for one in self.get("events?subject=web")["events"] if one["actor"].startswith("user")]
         self.assertEqual(texts, [("user", "it is scaled from 1 to 3 replicas"), ("user", "it is scaled from 3 to 9 replicas"), ("user", "it is scaled from 9 to 3 replicas"),
-                                 ("user", "its replicas are started again; revision 2"), ("user", "it goes back to the settings of revision 1; revision 5")])
+                                 ("user", "restarting its replicas as revision 2"), ("user", "reverting to the settings of revision 1 as revision 5")])
         # A token that operates may restart, and changes neither the number nor the settings.
         operator = self.token("operate")
         for path, body, expected in (("scale", {"replicas": 1}, 403), ("rollout", {"action": "undo"}, 403), ("rollout", {"action": "restart", "dry_run": True}, 200)):

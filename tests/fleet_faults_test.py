@@ -185,7 +185,7 @@ class Faults(Networked):
         time.sleep(1.2)
         late = self.add_node("late", token=expired)
         self.assertEqual(late.agent.wait(timeout=30), 1)
-        self.assertIn(f"the server does not let late join: the token in {late.folder}/token is wrong, used or expired", late.log.read_text())
+        self.assertIn(f"the server refused to let late join: the token in {late.folder}/token is wrong, already used or expired", late.log.read_text())
         late.start(used)
         self.assertEqual(late.agent.wait(timeout=30), 1, "once")
         # Another certificate is not talked to, and the token does not leave the machine.
@@ -217,7 +217,7 @@ class Faults(Networked):
         twin.prefix = ("unshare", "--mount", "--propagation", "private", "sh", "-ec",
                        f'mount --bind {twin.folder}/boot /proc/sys/kernel/random/boot_id; exec "$@"', "sh", *twin.prefix)
         twin.start()
-        self.until(lambda: 'another agent speaks for the node' in twin.log.read_text(), lambda: twin.log.read_text())
+        self.until(lambda: 'another agent is already registered as node' in twin.log.read_text(), lambda: twin.log.read_text())
         self.apply(self.web(replicas=2))
         time.sleep(1)  # nothing may happen
         self.assertEqual((len(self.pids()), twin.jobs()), (2, {}), "the copy starts nothing")

@@ -56,8 +56,8 @@ class Logs(Fleet):
         self.assertRegex(told, r"^berth: the output has ended: w/0 is (gone|stopping on a)\n$")
         self.assertEqual(follower.returncode, 0)
         self.assertRegex(self.own(output.read_text()), r"^start 1\nbye\nstart 2\n")
-        named = re.findall(r'"(starts|stops) a replica" replica=(\S+)', a.log.read_text())
-        self.assertEqual({word for word, _ in named}, {"starts", "stops"}, a.log.read_text())
+        named = re.findall(r'"the agent is (starting|stopping) a replica" replica=(\S+)', a.log.read_text())
+        self.assertEqual({word for word, _ in named}, {"starting", "stopping"}, a.log.read_text())
         self.assertEqual(len({name for _, name in named}), 1, named)
 
     def test_the_run_before_and_a_named_incarnation(self):
@@ -91,7 +91,7 @@ class Logs(Fleet):
         self.until(lambda: self.own(output.read_text()) == "one\n", self.situation)
         self.run_script("echo two; exec sleep 600")
         _, told = follower.communicate(timeout=60)
-        self.assertRegex(told, r"^berth: the output has ended: w/0 is \w+ on a; berth logs -f w/0 reads on\n$")
+        self.assertRegex(told, r"^berth: the output has ended: w/0 is \w+ on a; to wait for more output, run berth logs -f w/0\n$")
 
     def test_following_ends_where_the_agent_ends(self):
         a, = self.add_nodes("a")
@@ -101,7 +101,7 @@ class Logs(Fleet):
         a.agent.terminate()
         self.assertEqual(a.agent.wait(timeout=30), 0)
         _, told = follower.communicate(timeout=30)
-        self.assertRegex(told, r"^berth: the output has ended: w/0 is ready on a; berth logs -f w/0 reads on\n$")
+        self.assertRegex(told, r"^berth: the output has ended: w/0 is ready on a; to wait for more output, run berth logs -f w/0\n$")
 
     def test_readers_have_a_bound_and_ended_ones_do_not_count(self):
         self.add_nodes("a")
@@ -179,7 +179,7 @@ class Logs(Fleet):
         self.assertEqual((answer.returncode, answer.stderr), (2, "berth: there is no replica nope/0; berth replicas lists them\n"))
         self.apply({"name": "much", "gpus": 9, "command": ["true"]}, wait=False, status=3)
         answer = self.command("logs", "much/0")
-        self.assertEqual((answer.returncode, answer.stderr), (2, "berth: much/0 has no place now; berth why replica much/0\n"))
+        self.assertEqual((answer.returncode, answer.stderr), (2, "berth: much/0 is not running; berth why replica much/0\n"))
         self.assertRegex(self.command("logs", "much").stderr, "for a replica write much/0")
 
 

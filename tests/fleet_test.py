@@ -73,7 +73,7 @@ class Killed(Fleet):
         self.serve("--store", f"sqlite:{older}")
         self.assertEqual(self.get("project")["version"], 0)
         a.start()
-        self.until(lambda: "this node has obeyed a server with a later epoch" in a.log.read_text(), self.situation)
+        self.until(lambda: "is lower than one that this node has obeyed" in a.log.read_text(), self.situation)
         time.sleep(1)  # nothing may happen
         self.assertEqual(self.pids(), pids)
         # The one that it heard last is obeyed.

@@ -25,7 +25,7 @@ class Users(UsersCase):
         self.assertEqual(modes, {".": (0, 0o711), "job.json": (0, 0o600), "state.json": (UID, 0o600), "output": (UID, 0o600)})
         self.assertEqual((folder.parent.parent / "credential").stat().st_mode & 0o777, 0o600)
         # Another user is refused, and that is said.
-        self.until_said("bad", "the agent may not run commands as user other")
+        self.until_said("bad", "the agent's file does not permit user other")
         # It is stopped like any other, and its folder goes.
         self.assertEqual(self.command("delete", "mine").returncode, 0)
         self.until(lambda: not any(name.startswith("mine.") for name in node.jobs()), self.situation)
@@ -36,7 +36,7 @@ class Users(UsersCase):
         self.apply(self.serve_as("mine", "svc", readiness=good), self.serve_as("bad", "svc", liveness={"command": ["/bin/sh", "-c", "true"]}), wait=False)
         self.until_ready("mine", 1)
         self.assertEqual((self.journal / "probe").read_text().strip(), str(UID))
-        self.until_said("bad", "the agent may not run /bin/sh")
+        self.until_said("bad", "the agent's file does not permit command /bin/sh")
 
     def test_commands_and_secrets_outside_of_what_is_allowed_are_refused(self):
         (self.folder / "secrets").mkdir()
@@ -51,11 +51,11 @@ class Users(UsersCase):
                    self.serve_as("variable", environment={"BASH_ENV": f"$(touch {self.journal}/variable)"}),
                    self.serve_as("secret", secrets={"A": f"{name}/link"}),
                    self.serve_as("secretdots", secrets={"A": f"{name}/../outside"}), wait=False)
-        self.until_said("shell", "the agent may not run /bin/sh")
-        self.until_said("dots", f"the agent may not run {self.tools}/../../../bin/sh")
-        self.until_said("link", f"the agent may not run {self.tools}/link, which leads to /")
-        self.until_said("name", f"the agent may not run {self.tools}/{{name}}")
-        self.until_said("variable", "the agent may not set BASH_ENV")
+        self.until_said("shell", "the agent's file does not permit command /bin/sh")
+        self.until_said("dots", f"the agent's file does not permit command {self.tools}/../../../bin/sh")
+        self.until_said("link", f"the agent's file does not permit command {self.tools}/link, which leads to /")
+        self.until_said("name", f"the agent's file does not permit command {self.tools}/{{name}}")
+        self.until_said("variable", "the agent's file does not permit variable BASH_ENV")
         self.until_said("secret", "in none of the folders that secrets may be read from")
         self.until_said("secretdots", "in none of the folders that secrets may be read from")
         self.assertEqual(list(self.journal.iterdir()), [], "nothing of it ran")
@@ -144,7 +144,7 @@ class Users(UsersCase):
         self.add()
         self.apply(self.serve_as("mine", "svc", host_memory="1G", cpus=0.5), self.serve_as("free", "svc"), wait=False)
         self.until_ready("mine", 1)
-        self.until_said("mine", "a limit on the host does not hold: no systemd of its user runs here")
+        self.until_said("mine", "host_memory or cpus is not enforced: no systemd of its user runs here")
         self.until_ready("free", 1)
         self.assertNotIn("limits", self.said("free"))
 

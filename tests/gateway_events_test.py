@@ -73,14 +73,14 @@ class Events(Gateway):
 
         def is_left_out():
             statuses.update(self.ask_for("/odd")[0] for _ in range(10))
-            return self.events("odd/0", "leaves it out")
+            return self.events("odd/0", "skips it")
         self.until(is_left_out, self.situation)
         self.assertEqual(statuses, {200, 502})
         first, = self.events("odd/0", "a request of the gateway")
         self.assertEqual((first["kind"], first["actor"]), ("failed", self.own().replace("/", ":")))
         self.assertRegex(first["text"], r"failed at odd/0#\d+: .")
-        left_out, = self.events("odd/0", "leaves it out")
-        self.assertRegex(left_out["text"], r"odd/0#\d+ failed 5 times in a row; the gateway \S+ leaves it out, at first for 1 s .*: .")
+        left_out, = self.events("odd/0", "skips it")
+        self.assertRegex(left_out["text"], r"odd/0#\d+ failed 5 times in a row; the gateway \S+ skips it, at first for 1 s .*: .")
         bad.unlink()
 
         def is_back():
@@ -88,9 +88,9 @@ class Events(Gateway):
             return self.events("odd/0", "again after")
         self.until(is_back, self.situation)
         self.assertEqual(self.events("odd/0", "again after")[0]["kind"], "ready")
-        self.assertEqual(len(self.events("odd/0", "leaves it out")), 1, "it was left out until it answered")
+        self.assertEqual(len(self.events("odd/0", "skips it")), 1, "it was left out until it answered")
         shown = self.command("events", "--subject", "odd/0").stdout
-        self.assertIn("leaves it out", shown)
+        self.assertIn("skips it", shown)
         self.assertEqual(self.events("odd/1", "gateway"), [], "the other one is not concerned")
 
     def test_a_port_that_another_process_has_taken_is_named(self):
@@ -119,14 +119,14 @@ class Events(Gateway):
         for _ in range(5):
             self.assertEqual(self.ask_for("/nowhere")[0], 404)
         for subject, words in (("app", "with 400: they are malformed, or their key is missing"), ("app", "with 413: their bodies are too long"),
-                               ("idle", "with 503: it has no replica that is ready"), (self.own(), "with 404: no deployment has their address")):
+                               ("idle", "with 503: it has no replica that is ready"), (self.own(), "with 404: no deployment matches their address")):
             event, = self.until_event(subject, words)
             self.assertEqual(event["kind"], "refused")
             self.assertRegex(event["text"], r"berth why request [0-9a-f]{16}\)$")
 
     def test_routes_that_conflict_are_refused_or_an_event(self):
         same = [self.loaded(name, replicas=1, serving={"path": "/same"}) for name in ("one", "two")]
-        self.assertRefused(self.command("apply", self.write_project(*same)), 2, "ask for the same requests")
+        self.assertRefused(self.command("apply", self.write_project(*same)), 2, "have the same host and path")
         self.apply(*[self.loaded(name, replicas=1, model="llama") for name in ("one", "two")], wait=False)
         project = next(one["subject"] for one in self.get("events?limit=1000")["events"] if one["kind"] == "applied")
         event, = self.until_event(project, "llama")

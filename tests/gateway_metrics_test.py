@@ -73,14 +73,14 @@ class Observed(Gateway):
         self.assertEqual((record["outcome"], record["status"], record["caller"], len(record["candidates"])), ("answered", 200, caller, 2))
         self.assertIn("was rejected with 401", self.command("why", "request", "stranger").stdout)
         self.assertRefused(self.command("why", "request", "none"), 2, 'no record of a request "none"')
-        self.assertRefused(self.command("why", "request"), 2, "no request was named")
+        self.assertRefused(self.command("why", "request"), 2, "no request id was given")
         read = self.token("read")
         self.assertEqual(self.ask("GET", "/api/v1/requests/order-7", token=read)[0], 403, "it needs the role operate")
 
         going = self.command("why", "request", "--path", "/app/y")
         self.assertRegex(going.stdout, r"the request is for app and would go to app/[01]#\d+\nthe deployment was found by its address\n")
         self.assertIn("runner-up", going.stdout)
-        self.assertIn("would be answered with 404", self.command("why", "request", "--path", "/nowhere").stdout)
+        self.assertIn("would get a 404", self.command("why", "request", "--path", "/nowhere").stdout)
         for method, path, body in (("GET", "requests/order-7", None), ("GET", "requests/none", None), ("GET", "endpoints", None),
                                    ("POST", "route", {"path": "/app"}), ("POST", "route", {"deployment": "none"}), ("POST", "route", {})):
             status, kind, text = self.ask(method, f"/api/v1/{path}", body)

@@ -160,7 +160,7 @@ class Steady(unittest.TestCase):
         for name in ("none", "empty"):
             status, text, headers = self.fleet.ask_for(f"/{name}/x", headers={"x-session": "user-42"})
             self.assertEqual((status, json.loads(text)["error"]["code"]), (503, "unavailable"), text)
-            self.assertIn(f"the deployment {name} has no replica that is ready", text)
+            self.assertIn(f"the deployment {name} has no ready replica", text)
 
     def test_S2_10_the_answer_comes_from_the_replica_whole_also_as_a_stream(self):
         status, text, headers = self.fleet.ask_for("/app/stream/5/1", "body", {"x-session": "user-42", "x-berth-explain": "1"})

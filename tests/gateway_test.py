@@ -172,7 +172,7 @@ class Lasting(Gateway):
         answers = stop()
         self.assertEqual(set(answers), {200}, len(answers))
         self.assertWhole(stream(), 60)
-        self.assertNotIn("the gateway has ended", (self.folder / "server.log").read_text(), "the one that was left goes on")
+        self.assertNotIn("the gateway ended", (self.folder / "server.log").read_text(), "the one that was left goes on")
         port = self.gateway
         os.kill(self.process_of("berth gateway "), signal.SIGKILL)
         self.until(lambda: self.find_gateway() == port and self.is_answered("/app/x"), self.situation)
@@ -322,7 +322,7 @@ class Failing(Gateway):
     def test_that_another_program_has_its_port_is_one_warning_and_it_serves_when_the_port_is_free(self):
         self.server.terminate()
         self.server.wait()
-        self.until(lambda: not [line for line in self.processes().values() if line.startswith("berth gateway ")], "the gateway has ended")
+        self.until(lambda: not [line for line in self.processes().values() if line.startswith("berth gateway ")], "the gateway ended")
         begin = len(self.log())
         with socket.create_server(("127.0.0.1", self.gateway)):
             self.serve()
@@ -333,7 +333,7 @@ class Failing(Gateway):
             self.assertEqual((event["kind"], event["subject"].split("/")[0]), ("failed", "gateway"))
         self.until(lambda: "takes requests at" in self.log()[begin:], self.situation)
         self.until(lambda: "does not report" not in self.command("status").stdout + self.command("endpoints").stdout, self.situation)
-        warnings = [line for line in self.log()[begin:].splitlines() if self.is_taken_text(self.gateway) in line or "the gateway has ended" in line]
+        warnings = [line for line in self.log()[begin:].splitlines() if self.is_taken_text(self.gateway) in line or "the gateway ended" in line]
         self.assertEqual(len(warnings), 1, warnings)
         self.assertIn("--gateway ADDRESS", warnings[0])
 

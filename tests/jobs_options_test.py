@@ -62,8 +62,8 @@ class Options(JobsCase):
         self.until(lambda: self.jobs()[job].get("memory_bytes_peak") == 11 * GIB)
         gate.touch()
         answer = self.berth("wait", job)
-        self.assertEqual((answer.returncode, answer.stderr), (0, f"berth: {job} used at most 11.0 GiB of the 40.0 GiB that it asked for\n"))
-        self.assertRegex(self.last_line(job), "^berth: the job is done after .*; it used at most 11.0 GiB of the 40.0 GiB that it asked for$")
+        self.assertEqual((answer.returncode, answer.stderr), (0, f"berth: {job} used at most 11.0 GiB of the 40.0 GiB requested\n"))
+        self.assertRegex(self.last_line(job), "^berth: the job is done after .*; it used at most 11.0 GiB of the 40.0 GiB requested$")
 
     def test_patterns_name_several_jobs(self):
         sweep = self.ids("-q", "--array", "1-3", "--name", "sweep", "--mem", "1G", "--", "sh", "-c", "echo number {}; exec sleep 600")
@@ -150,8 +150,8 @@ class Options(JobsCase):
     def test_a_job_begins_at_its_time(self):
         job = self.job("-q", "--mem", "1G", "--begin", "2h", "--", "true")
         when = datetime.datetime.now() + datetime.timedelta(hours=2)
-        reason = self.until(lambda: (reason := self.jobs()[job].get("reason", "")).startswith("it begins at ") and reason)
-        self.assertLess(abs(datetime.datetime.fromisoformat(reason.removeprefix("it begins at ")) - when), datetime.timedelta(minutes=2))
+        reason = self.until(lambda: (reason := self.jobs()[job].get("reason", "")).startswith("it starts at ") and reason)
+        self.assertLess(abs(datetime.datetime.fromisoformat(reason.removeprefix("it starts at ")) - when), datetime.timedelta(minutes=2))
         self.assertEqual(self.ps(), [], "until then it holds nothing and is not in line")
         self.assertEqual(self.berth("stop", job).returncode, 0)
         soon = self.job("-q", "--begin", "1s", "--", "true")

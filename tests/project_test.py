@@ -54,7 +54,7 @@ class Project(CommandCase):
         self.assertEqual(len(devices_of(here("plan", project(6), "--json")) & {"d0d96032", "acc45ded"}), 0)
         refused = here("plan", project(7))
         self.assertEqual(refused.returncode, 3)
-        self.assertIn("that others leave free; the nearest", refused.stdout)
+        self.assertIn("unused by others; the nearest", refused.stdout)
         self.assertIn("in use by 1 other process", refused.stdout)
         # Cordons, and an inventory that is read as a fleet.
         self.assertEqual(here("cordon", "cuda:0").returncode, 0)

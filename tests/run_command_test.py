@@ -189,7 +189,7 @@ class Restart(Machine):
     def test_the_next_start_is_on_another_device_where_one_has_room(self):
         answer, starts = self.starts()
         self.assertEqual(answer.returncode, 0, answer.stderr)
-        self.assertRegex(answer.stderr, r"was ended by signal 11 \(Segmentation fault\); it is started again in 1 s\n")
+        self.assertRegex(answer.stderr, r"was ended by signal 11 \(Segmentation fault\); restarting it in 1 s\n")
         self.assertEqual(sorted(starts), sorted(self.gpus()))
         answer, starts = self.starts("--device", "cuda:1")
         self.assertEqual((answer.returncode, starts), (0, [self.gpus()[1]] * 2), "the only one that may serve")
@@ -255,14 +255,14 @@ class Limits(Machine):
         self.assertEqual(told["PYTORCH_ALLOC_CONF"], told["PYTORCH_CUDA_ALLOC_CONF"])
         self.assertEqual(told["XLA_PYTHON_CLIENT_MEM_FRACTION"], ".1")
         answer = self.berth("run", "--mem", "20G", "--limit", "framework", "--", "true")
-        self.assertIn("; PyTorch, JAX and CuPy hold each of their processes to that; nothing stops other programs\n", answer.stderr)
+        self.assertIn("; PyTorch, JAX and CuPy enforce it for each process; other programs can use more\n", answer.stderr)
         self.assertRefused(self.berth("run", "--mem", "1G", "--limit", "wach", "--", "true"), 2, "wach", "none, watch, framework or mps")
 
     def test_a_stale_or_foreign_mps_socket_limits_nothing(self):
         stale = self.mps_daemon(listening=False)
         self.assertNotIn("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", self.variables("--mem", "20G", CUDA_MPS_PIPE_DIRECTORY=stale))
         answer = self.berth("run", "--mem", "20G", "--", "true", CUDA_MPS_PIPE_DIRECTORY=stale)
-        self.assertIn("admission only", answer.stderr)
+        self.assertIn("not enforced", answer.stderr)
         self.assertRefused(self.berth("run", "--mem", "1G", "--limit", "mps", "--", "true", CUDA_MPS_PIPE_DIRECTORY=stale), 1,
                            "MPS control daemon", "nvidia-cuda-mps-control -d")
         self.assertEqual(self.ps(), [])
@@ -274,7 +274,7 @@ class Limits(Machine):
         self.assertEqual(told["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"], "0=1M")
         self.assertEqual(told["CUDA_VISIBLE_DEVICES"], self.gpus()[0])
         answer = self.berth("run", "--mem", "20G", "--limit", "mps", "--", "true", CUDA_MPS_PIPE_DIRECTORY=pipes)
-        self.assertIn("the driver holds each of its processes to that (MPS)", answer.stderr)
+        self.assertIn("the driver enforces it for each process (MPS)", answer.stderr)
         none = self.variables("--mem", "20G", "--limit", "none", CUDA_MPS_PIPE_DIRECTORY=pipes)
         self.assertNotIn("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", none)
         self.assertRefused(self.berth("run", "--mem", "1G", "--limit", "mps", "--backend", "host", "--", "true"), 2, "host")
@@ -286,11 +286,11 @@ class Limits(Machine):
         slices = self.gpus()
         answer = self.berth("run", "--mem", "1G", "-n", "2", "--device", ",".join(slices[:2]), "--", "printenv", "CUDA_VISIBLE_DEVICES")
         self.assertEqual(sorted(answer.stdout.strip().split(",")), sorted(slices[:2]), answer.stderr)
-        self.assertIn("CUDA shows one MIG slice to a process; start a process for each", answer.stderr)
+        self.assertIn("CUDA shows only one MIG slice to a process; start one process per slice", answer.stderr)
 
     def test_a_partition_is_said_to_confine_only_programs_that_use_berth(self):
         answer = self.berth("run", "--mem", "1G", "--partition", "cuda:0=64,64", "--device", "cuda:0", "--", "true")
-        self.assertIn("admission only: a partition confines only programs that use Berth", answer.stderr)
+        self.assertIn("not enforced for programs that do not use Berth (partition)", answer.stderr)
 
     def test_a_run_inside_another_sets_its_own_amounts(self):
         inner = " ".join([BERTH_WORD, "run", "-q", "--mem", "10G", "--limit", "framework", "--", "printenv",
@@ -333,7 +333,7 @@ class Input(Machine):
         if len({device["backend"] for device in devices}) < 2:
             self.assertEqual(answer.returncode, 0, answer.stderr)
         else:
-            self.assertRefused(answer, 2, "devices have the number 0", "opencl:0", " or ", "host:0")
+            self.assertRefused(answer, 2, "devices match the number 0", "opencl:0", " or ", "host:0")
 
     def test_a_wait_that_ran_out_says_how_long_it_was(self):
         self.hold("--mem", "60G", "-n", "2")

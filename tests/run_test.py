@@ -26,7 +26,7 @@ class Run(Machine):
 
     def test_says_where_it_runs_and_how_strong_the_limit_is_unless_quiet(self):
         answer = self.berth("run", "--mem", "20G", "--", "true")
-        self.assertRegex(answer.stderr, r"^berth: GPU-\S+ \(.*\), 20.0 GiB of 80.0 GiB; admission only: .*\n$")
+        self.assertRegex(answer.stderr, r"^berth: GPU-\S+ \(.*\), 20.0 GiB of 80.0 GiB; not enforced: .*\n$")
         self.assertRegex(self.berth("run", "--exclusive", "--", "true").stderr, r"^berth: GPU-\S+ \(.*\), whole device\n$")
         self.assertEqual(self.berth("run", "-q", "--mem", "20G", "--", "true").stderr, "")
 
@@ -39,7 +39,7 @@ class Run(Machine):
         self.machine.write_text("gpu memory=80GiB\nslice gpu=0 memory=20GiB sms=16\n")
         answer = self.berth("run", "--mem", "10G", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
         self.assertTrue(answer.stdout.startswith("MIG-"), answer.stdout + answer.stderr)
-        self.assertIn("10.0 GiB of 20.0 GiB; the hardware holds it to the slice's 20.0 GiB (MIG)", answer.stderr)
+        self.assertIn("10.0 GiB of 20.0 GiB; the hardware limits it to the slice's 20.0 GiB (MIG)", answer.stderr)
 
     def test_two_commands_do_not_get_the_same_bytes(self):
         first, second = self.hold("--mem", "50G"), self.hold("--mem", "50G")

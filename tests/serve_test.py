@@ -228,9 +228,9 @@ class Logs(Fleet):
         # The agent says who it is, then what it does.
         first = agent[0]
         devices = [one["id"] for one in json.loads(node.berth("devices", "--backend", "cuda", "--json").stdout)]
-        self.assertEqual((first["msg"], first["node"], first["server"]), ("starts", "a", f"http://127.0.0.1:{self.port}"))
+        self.assertEqual((first["msg"], first["node"], first["server"]), ("the agent is starting", "a", f"http://127.0.0.1:{self.port}"))
         self.assertEqual(first["devices"].split(","), devices)
-        self.assertEqual([one["msg"] for one in agent[1:] if "replica" in one], ["starts a replica", "stops a replica"])
+        self.assertEqual([one["msg"] for one in agent[1:] if "replica" in one], ["the agent is starting a replica", "the agent is stopping a replica"])
         self.assertEqual({one["actor"] for one in agent}, {"node:a"})
 
     def test_every_line_is_logfmt_and_names_who_did_it(self):
@@ -245,7 +245,7 @@ class Logs(Fleet):
         self.assertEqual(status, 0, shown)
         for line in shown.replace("^C", "").splitlines():
             self.assertRegex(line, r"^\d\d:\d\d:\d\d \w.* component=server$")
-        self.assertRegex(shown, r"(?m)^\d\d:\d\d:\d\d began to lead {36}kind=server subject=server actor=server:\S+ event=1 component=server\r$")
+        self.assertRegex(shown, r"(?m)^\d\d:\d\d:\d\d the server became leader {25}kind=server subject=server actor=server:\S+ event=1 component=server\r$")
         shown, status = self.on_terminal(200, *serve, "--log", "logfmt", until=b"the page asks", **place)
         self.assertEqual(read_logfmt(shown.splitlines()[0])["level"], "info", "as told")
 

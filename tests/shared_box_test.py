@@ -115,7 +115,7 @@ class BytesOnce(OneUser):
                   f"{BERTH} run --mem 30G --wait 1h -- echo never; {BERTH} run -q --mem 20G -- echo two")
         answer = self.berth("run", "-q", "--mem", "20G", "--", "sh", "-c", script)
         self.assertEqual(answer.stdout.split(), ["one", "two"], answer.stderr)
-        self.assertRegex(answer.stderr, r"inside lease \d+, which is smaller than that; to ask the machine instead: env -u BERTH_LEASE ")
+        self.assertRegex(answer.stderr, r"inside lease \d+, which is smaller than that; to request devices from the machine instead, run env -u BERTH_LEASE ")
         self.assertEqual(answer.stderr.count("env -u BERTH_LEASE"), 2, answer.stderr)
         self.assertNotIn("machine cannot serve it", answer.stderr)
 
@@ -259,7 +259,7 @@ class Line(OneUser):
         for _ in range(3):
             self.assertNotEqual(self.hold("--mem", "1G").devices, [gpus[2]])
         answer = self.berth("run", "--mem", "1G", "--device", "cuda:2", "--", "true")
-        self.assertRefused(answer, 3, "kept for")
+        self.assertRefused(answer, 3, "reserved for")
         self.assertNotIn("avoid", answer.stderr + self.berth("why").stdout)
 
     def stop_outside_the_lock(self, process):

@@ -106,7 +106,7 @@ class Agent {
   void keep_ports(TimePoint now) {
     const Result<void> kept = ports_.keep(now);
     if (!kept && keeps_ports_)
-      log(LogLevel::warning, "cannot write down the ports of replicas", {{"reason", kept.error().to_text()}});
+      log(LogLevel::warning, "the agent cannot save the ports of its replicas", {{"reason", kept.error().to_text()}});
     keeps_ports_ = kept.has_value();
   }
 
@@ -162,7 +162,7 @@ class Agent {
   void stop(const Stop& one, FoundJobs& here, TimePoint now) {
     const auto found =
         std::find_if(here.found.begin(), here.found.end(), [&](const FoundJob& job) { return job.id == one.job; });
-    log(LogLevel::info, "stops a replica",
+    log(LogLevel::info, "the agent is stopping a replica",
         {{"replica", to_string(found->key)}, {"job", one.job}, {"reason", one.reason}});
     found->is_stopping = true;
     found->is_draining = one.drains && found->state == FoundState::running && !address_of(*found).empty();
@@ -230,7 +230,7 @@ class Agent {
   void start(const Start& next, const std::vector<FoundJob>& found, const std::string& node_address) {
     const fleet::ReplicaKey key = next.order.assigned.key();
     const auto fail = [&](const std::string& reason) {
-      log(LogLevel::warning, "cannot start a replica", {{"replica", to_string(key)}, {"reason", reason}});
+      log(LogLevel::warning, "the agent cannot start a replica", {{"replica", to_string(key)}, {"reason", reason}});
       start_failed(memory_, key, reason, real_clock().now());
       wake_->set();
     };
@@ -261,7 +261,7 @@ class Agent {
     };
     const Result<machine::Job> started = machine::start_job(jobs_, *job, add_socket);
     if (!started) return fail(started.error().to_text());
-    log(LogLevel::info, "starts a replica", {{"replica", to_string(key)}, {"job", started->id}});
+    log(LogLevel::info, "the agent is starting a replica", {{"replica", to_string(key)}, {"job", started->id}});
     wake_->set();
   }
 
@@ -280,7 +280,7 @@ class Agent {
                                                             options_.file, options_.backends));
       // The next look tries again.
       if (!is_asked && unasked_.insert(job.id).second)
-        log(LogLevel::warning, "cannot start another thread for the probes of a replica",
+        log(LogLevel::warning, "the agent cannot start another thread for the probes of a replica",
             {{"replica", to_string(job.key)}, {"job", job.id}});
       if (is_asked) unasked_.erase(job.id);
     }
@@ -335,14 +335,15 @@ Result<void> run_agent(const AgentOptions& options, const std::stop_token& stop)
         devices += (devices.empty() ? "" : ",") + device.info.id.text();
     }
     options.log({LogLevel::info,
-                 "starts",
+                 "the agent is starting",
                  {{"node", options.node.text()},
                   {"server", options.server.url},
                   {"devices", devices},
                   {"version", options.version}}});
     for (const std::string& name : watch->unknown_names())
-      options.log(
-          {LogLevel::warning, "the agent's file names a device that this machine does not have", {{"device", name}}});
+      options.log({LogLevel::warning,
+                   "the agent's file lists a device that does not exist on this machine",
+                   {{"device", name}}});
   }
   try {
     Agent(options, std::move(watch), jobs).run(stop);

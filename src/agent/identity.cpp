@@ -83,11 +83,11 @@ Result<void> join(const Joining& joining) {
   ::unlink(room.c_str());
   if (!asked) return advised(asked.error());
   const http::Response& answer = *asked;
-  const std::string refused = "the server does not let " + joining.node.text() + " join";
+  const std::string refused = "the server refused to let " + joining.node.text() + " join";
   if (answer.status == 401)
     return Error{ErrorCode::unavailable,
-                 refused + ": the token in " + joining.token_file + " is wrong, used or expired",
-                 std::string("berth token add join ") + (joining.is_gateway ? "--gateway " : "") + "prints another"};
+                 refused + ": the token in " + joining.token_file + " is wrong, already used or expired",
+                 std::string("create another with berth token add join") + (joining.is_gateway ? " --gateway" : "")};
   if (answer.status != 200) return refusal_of(answer, refused);
   const Given given = BERTH_TRY(given_in(answer.body));
   const std::string certificate = certificate_file(joining.folder), authority = authority_file(joining.folder),

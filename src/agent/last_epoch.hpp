@@ -1,4 +1,4 @@
-// The highest epoch of a server that an agent has heard, in a file of its folder: an agent that was started anew obeys
+// The highest epoch of a server that an agent has heard, in a file of its folder: an agent that was restarted obeys
 // no server that was replaced before. Another server, joined with another token, counts its epochs from the beginning.
 #pragma once
 

@@ -46,7 +46,7 @@ std::optional<std::string> leads_out(const DeploymentSpec& spec, const Rules& ru
       const fs::path folder = fs::canonical(one, failed);
       return !failed && std::mismatch(folder.begin(), folder.end(), real.begin(), real.end()).first == folder.end();
     });
-    if (!is_inside) return "the agent may not run " + program + ", which leads to " + real.string();
+    if (!is_inside) return "the agent's file does not permit command " + program + ", which leads to " + real.string();
   }
   return std::nullopt;
 }

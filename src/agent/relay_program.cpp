@@ -43,7 +43,7 @@ constexpr const char* relay_user = "nobody";  // of a relay that root has starte
 constexpr std::chrono::milliseconds killed_within{5'000};
 
 Error not_started(const std::string& why) {
-  return {ErrorCode::io, "the relay cannot start: " + why, "look at the limits on processes and open files"};
+  return {ErrorCode::io, "the relay cannot start: " + why, "check the limits on processes and open files"};
 }
 
 // Each request through the relay needs two descriptors; many systems allow 1024 without being asked.

@@ -255,7 +255,7 @@ Result<std::string> make_socket_folder(const std::string& job_folder, const std:
   // Of another user than this one only for root.
   if (folder.empty() || (account && ::chown(folder.c_str(), account->user, account->group) != 0))
     return Error{ErrorCode::io, std::string("cannot make a folder for the replica's socket: ") + std::strerror(errno),
-                 "look at the disk and at the folder's rights"};
+                 "check the disk space and the permissions of the folder"};
   return folder + name;
 }
 

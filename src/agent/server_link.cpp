@@ -185,14 +185,13 @@ std::string ServerLink::report_once(http::Client& client, const std::stop_token&
                      {.headers = {{"content-type", "application/json"}}, .timeout = report_timeout, .stop = stop});
   if (!answer) return answer.error().to_text();
   if (answer->status == 401) reconnect(client);  // the certificate of this connection may have expired
-  if (answer->status != 200) return refusal_of(*answer, "the server does not take the report").to_text();
+  if (answer->status != 200) return refusal_of(*answer, "the server refused the report").to_text();
   const auto taken = report_answer_in(answer->body);
   if (!taken) return "";
   if (!is_newest(taken->newest.first))
-    return "the server has epoch " + std::to_string(taken->newest.first) +
-           ", and this node has obeyed a server with a later epoch: the store is older than that server; berth status "
-           "on "
-           "the server's machine shows what to do";
+    return "the server's epoch (" + std::to_string(taken->newest.first) +
+           ") is lower than one that this node has obeyed, so its store is probably outdated; berth status on the "
+           "server's machine shows what to do";
   const std::lock_guard lock(mutex_);
   received_.heard = sent;
   received_.newest = taken->newest;
@@ -206,7 +205,7 @@ bool ServerLink::is_newest(std::uint64_t epoch) {
   const std::lock_guard lock(mutex_);
   if (epoch > epoch_) {
     if (const auto kept = keep_epoch(options_.folder, epoch); !kept)
-      log(LogLevel::warning, "cannot write down the epoch of its server", {{"reason", kept.error().to_text()}});
+      log(LogLevel::warning, "the agent cannot save the epoch of its server", {{"reason", kept.error().to_text()}});
     epoch_ = epoch;
   }
   return epoch == epoch_;
@@ -246,7 +245,7 @@ bool ServerLink::take_orders(const std::string& body) {
     return format::node_orders_of(value, where);
   });
   if (!orders) {
-    log(LogLevel::error, "cannot read the orders", {{"reason", orders.error().to_text()}});
+    log(LogLevel::error, "the agent cannot read its orders", {{"reason", orders.error().to_text()}});
     return false;
   }
   if (!is_newest(orders->epoch)) return false;

@@ -77,7 +77,7 @@ TEST_F(ServerLinkTest, AServerOfAnEarlierEpochIsNotObeyedWhichIsWrittenDown) {
   epoch_ = 5;
   begin();
   ASSERT_TRUE(eventually([&] { return world::read_text(problem_file(folder_)).has_value(); }));
-  EXPECT_NE(world::read_text(problem_file(folder_))->find("the server has epoch 5"), std::string::npos);
+  EXPECT_NE(world::read_text(problem_file(folder_))->find("the server's epoch (5) is lower"), std::string::npos);
   EXPECT_FALSE(link_->received().heard);
   EXPECT_EQ(last_epoch(folder_), 7u);
   epoch_ = 8;

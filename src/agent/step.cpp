@@ -65,7 +65,7 @@ class Stepper {
       if (!input_.orders) {
         report_unordered(key, *jobs.front(), false);
       } else if (!orders.contains(key)) {
-        end_all(key, "its node is not to run it");
+        end_all(key, "it is not assigned to this node");
       }
     }
     for (const auto& [key, order] : orders) carry_out(key, *order);
@@ -94,8 +94,8 @@ class Stepper {
     if (!job.single || !job.is_live()) return;
     const TimePoint end = job.single->renewed + job.single->stop_after;
     if (input_.now >= end) {
-      stop(job,
-           "no server was heard for " + world::duration_text(job.single->stop_after) + ", and it must not run twice");
+      stop(job, "the node has had no contact with a server for " + world::duration_text(job.single->stop_after) +
+                    ", and the deployment is single");
       out_.memory[job.key].cut_off_job = job.id;
       return;
     }
@@ -129,7 +129,7 @@ class Stepper {
       report(key, ReplicaState::stopping, "", &job);
     } else {
       report(key, job.state == FoundState::waiting ? ReplicaState::waiting : ReplicaState::starting,
-             "its agent was started anew and has no orders yet", &job);
+             "its agent has restarted and is waiting for orders", &job);
     }
   }
 
@@ -158,7 +158,7 @@ class Stepper {
     bool has_previous = false;  // the last one that ended before it stays, so that its output can be read
     for (std::size_t i = 1; job && i < found->second.size(); ++i) {
       const FoundJob& other = *found->second[i];
-      stop(other, "another job of this incarnation runs already");
+      stop(other, "another job of this incarnation is already running");
       if (!other.is_live() && std::exchange(has_previous, true)) out_.remove.push_back(other.id);
     }
     if (order.assigned.stopping) {
@@ -197,7 +197,7 @@ class Stepper {
     }
     if (job.state == FoundState::waiting) {
       if (input_.now >= job.since + input_.rules->wait_max) {
-        attempts.refused = "its devices were not free within " + world::duration_text(input_.rules->wait_max) +
+        attempts.refused = "its devices did not become free within " + world::duration_text(input_.rules->wait_max) +
                            (job.reason.empty() ? "" : ": " + job.reason);
         stop(job, *attempts.refused);
         report(key, ReplicaState::stopping, *attempts.refused, &job);
@@ -216,7 +216,7 @@ class Stepper {
       look_again(deadline);
       return input_.now >= deadline;
     };
-    if (job.is_leftover) return fail("its command has ended and has left other processes behind");
+    if (job.is_leftover) return fail("its command ended but left processes running");
     static const Probed none;
     const auto found = input_.probed.find(job.id);
     const Probed& probed = found == input_.probed.end() ? none : found->second;
@@ -283,9 +283,10 @@ class Stepper {
     std::optional<FoundJob::Single> single;
     if (spec.single) {
       if (const FoundJob* other = other_incarnation(key))
-        return hold("waits for the end of " + to_string(other->key) + ": it must not run twice");
+        return hold("waiting for " + to_string(other->key) + " to end, because the deployment is single");
       if (input_.now >= *input_.heard + spec.stop_after)
-        return hold("no server was heard for " + world::duration_text(spec.stop_after) + ", and it must not run twice");
+        return hold("the node has had no contact with a server for " + world::duration_text(spec.stop_after) +
+                    ", and the deployment is single");
       single = {spec.stop_after, *input_.heard};
     }
     attempts.reason.clear();
@@ -339,14 +340,14 @@ std::optional<std::string> forbidden(const fleet::ReplicaOrder& order, const Rul
       return "this node's berth does not know the field \"" + fields->begin()->first + "\"; upgrade berth on the node";
   }
   for (const DeviceId& id : order.assigned.place.devices) {
-    if (rules.devices && !rules.devices->contains(id)) return "the agent may not use device " + id.text();
+    if (rules.devices && !rules.devices->contains(id)) return "the agent's file does not permit device " + id.text();
   }
   if (spec.command.empty()) {
     if (std::holds_alternative<Remote>(spec.transport())) return std::nullopt;
     return "the deployment has no command, so there is nothing to start";
   }
   if (spec.user && *spec.user != rules.user && !rules.users.contains(*spec.user))
-    return "the agent may not run commands as user " + *spec.user;
+    return "the agent's file does not permit user " + *spec.user;
   for (const std::string& program : rules.commands ? programs_of(spec) : std::vector<std::string>{}) {
     const bool is_allowed = std::any_of(rules.commands->begin(), rules.commands->end(), [&](const std::string& one) {
       if (!one.ends_with('/')) return one == program;
@@ -354,7 +355,7 @@ std::optional<std::string> forbidden(const fleet::ReplicaOrder& order, const Rul
       return program.starts_with(one) && (program + '/').find("/../") == std::string::npos &&
              program.find('{') == std::string::npos;
     });
-    if (!is_allowed) return "the agent may not run " + program;
+    if (!is_allowed) return "the agent's file does not permit command " + program;
   }
   std::vector<std::string> names;
   for (const auto& [name, value] : spec.environment) names.push_back(name);
@@ -363,7 +364,7 @@ std::optional<std::string> forbidden(const fleet::ReplicaOrder& order, const Rul
     const bool is_allowed = std::any_of(rules.variables->begin(), rules.variables->end(), [&](std::string_view one) {
       return one.ends_with('*') ? name.starts_with(one.substr(0, one.size() - 1)) : one == name;
     });
-    if (!is_allowed) return "the agent may not set " + name + ", which is not in the variables of its file";
+    if (!is_allowed) return "the agent's file does not permit variable " + name;
   }
   return std::nullopt;
 }

@@ -134,7 +134,7 @@ struct Step {
 Step step(const Input& input);
 
 // Takes over orders that are newer, by (epoch, number), than those at hand; false: they are not. `epoch_min`: the
-// highest epoch that was ever heard here. It outlives the agent, so that one that was started anew obeys no leader
+// highest epoch that was ever heard here. It outlives the agent, so that one that was restarted obeys no leader
 // that was replaced.
 bool accept(std::optional<fleet::NodeOrders>& orders, fleet::NodeOrders next, std::uint64_t epoch_min = 0);
 

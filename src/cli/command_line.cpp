@@ -173,7 +173,7 @@ std::string unexpected_text(const VerbPath& path) {
   const auto option = std::find_if(rest.begin(), rest.end(), [](const std::string& word) { return word[0] == '-'; });
   if (option == rest.end()) {
     std::erase(rest.front(), bracket_guard);
-    return path.typed + " takes no '" + printable(rest.front()) + "'";
+    return path.typed + " does not accept '" + printable(rest.front()) + "'";
   }
   const std::string word = option->substr(0, option->find('='));
   std::vector<std::string> names;
@@ -261,7 +261,7 @@ void Verb::run(std::function<int()> function) {
 
 int run_command_line(std::span<char*> words, const std::string& version, std::span<void (*const)(const Verb&)> verbs) {
   CommandLine line;
-  CLI::App app{"Berth puts GPU work where it runs best.", "berth"};
+  CLI::App app{"Berth places GPU work on the devices of a machine or a fleet.", "berth"};
   app.set_help_flag("-h,--help", "print this help and exit");
   app.set_version_flag("--version", "berth " + version, "print the version and exit");
   Verb root(app, line);

@@ -60,7 +60,7 @@ Result<FleetTarget> with_whole_id(ServerAccess& server, FleetTarget target) {
     if (id.starts_with(target.device)) found.push_back(id);
   }
   if (found.size() > 1)
-    return Error{ErrorCode::invalid_argument, "\"" + target.device + "\" is the beginning of several devices",
+    return Error{ErrorCode::invalid_argument, "\"" + target.device + "\" matches several devices",
                  "give more of the id: berth nodes " + target.node + " lists them"};
   if (!found.empty()) target.device = found.front();
   return target;
@@ -85,7 +85,7 @@ AnswerText intent_text(const FleetTarget& target, Intent intent) {
     if (intent == Intent::in_service) return name + " is in service\n";
     const std::string replicas = replicas_of(answer, target);
     return name + (intent == Intent::cordoned ? " is cordoned; " : " is draining; ") +
-           (replicas.empty()             ? "no replica is there"
+           (replicas.empty()             ? "it has no replicas"
             : intent == Intent::cordoned ? "not interrupted: " + replicas
                                          : "to be moved: " + replicas) +
            "\n";
@@ -147,7 +147,8 @@ int set_node_intent(const DeviceArguments& arguments, Intent intent, Duration wa
     if (left.empty() && !arguments.server.json) return print("no replica is left on " + name_of(target) + "\n");
   }
   if (left.empty()) return done;
-  return print_error({ErrorCode::timeout, name_of(target) + " still has " + left, "berth why replica NAME/N says why"});
+  return print_error(
+      {ErrorCode::timeout, name_of(target) + " still has " + left, "to see why, run berth why replica NAME/N"});
 }
 
 int drain_node(const DeviceArguments& arguments, bool plan, Duration wait) {

@@ -109,17 +109,17 @@ void OwnGateway::watch(const std::stop_token& stop) {
                                                   : "status " + std::to_string(WEXITSTATUS(status));
       // One that another has taken over from has done what it should.
       if (!world::ProcessLock::holder(lock))
-        warn("the gateway has ended with " + why + " and is started again");
+        warn("the gateway ended with " + why + " and is being restarted");
       else if (takes_over)
-        warn("a new gateway has ended with " + why +
-             " before it could serve; it is tried again, and the one that runs goes on");
+        warn("a new gateway ended with " + why +
+             " before it could serve; the server will try again, and the running gateway continues");
     }
     // One that an earlier server has started runs as long as it has the lock.
     const bool is_running = world::ProcessLock::holder(lock).has_value();
     if (own == 0 && real_clock().now() >= next && (takes_over || !is_running)) {
       next = real_clock().now() + address_every;
       if (const auto is_free = check_address(is_running); !is_free) {
-        warn((is_running ? "a new gateway cannot serve, and the one that runs goes on: " : "no gateway serves: ") +
+        warn((is_running ? "a new gateway cannot serve, and the running one continues: " : "no gateway is running: ") +
              is_free.error().message + "; " + is_free.error().advice + " with --gateway ADDRESS");
       } else if (const Result<pid_t> pid = start(arguments_)) {
         own = *pid;

@@ -104,7 +104,7 @@ int print_applied(const ServerArguments& arguments, const Answer& answer) {
   const std::string in_force = "version " + about.count("version");
   return print_change(
       arguments, answer,
-      about.is("changed") ? "applied as " + in_force + "\n" : "nothing has changed; " + in_force + " stays in force\n");
+      about.is("changed") ? "applied as " + in_force + "\n" : "nothing has changed; " + in_force + " remains active\n");
 }
 
 // The version that a plan file was made for.
@@ -119,7 +119,7 @@ Result<std::uint64_t> version_of_plan(const std::string& path, const Project& pr
     const std::uint64_t version = whole_of(object->at("version"), "version");
     // As text: the same value has several forms in memory.
     if (json_text(object->at("project")) != json_text(json::parse(json_text(project_to_json(project)))))
-      return Error{ErrorCode::unavailable, "the project is not the one that " + path + " was made for",
+      return Error{ErrorCode::unavailable, path + " was made for another project file",
                    "plan again: berth plan FILE --server -o " + path};
     return version;
   } catch (const JsonError& error) {
@@ -268,7 +268,7 @@ std::string change_text(const json::object& answer, const Style& style) {
   for (const json::value& name : Fields(answer).list("restarts")) {
     if (name.is_string()) restarts += (restarts.empty() ? "" : ", ") + printable(std::string_view(name.get_string()));
   }
-  if (!restarts.empty()) text += "~  " + restarts + " to start again, one after another\n";
+  if (!restarts.empty()) text += "~  " + restarts + " to restart, one after another\n";
   if (restarts.empty() || !plan.actions.empty() || !plan.pending.empty())
     text += readable_plan(plan, {}, style, changes_for_pending(answer));
   return text;
@@ -373,8 +373,8 @@ std::string advice_when_stopped(const json::object& answer, const json::object& 
     if (failing.empty() && replica.is("current") && replica.raw("state") != "ready") failing = replica.text("name");
   }
   std::string advice = "see " + (failing.empty() ? "berth status" : "berth logs " + failing);
-  if (rollout.number("undo_revisions").value_or(0) > 0) advice += "; berth rollout undo " + name + " goes back";
-  if (rollout.is("paused")) advice += "; berth rollout resume " + name + " tries again";
+  if (rollout.number("undo_revisions").value_or(0) > 0) advice += "; to go back: berth rollout undo " + name;
+  if (rollout.is("paused")) advice += "; to try again: berth rollout resume " + name;
   return advice;
 }
 

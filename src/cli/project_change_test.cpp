@@ -140,8 +140,7 @@ TEST_F(ProjectChange, APlanFileIsForOneVersionAndOneProject) {
   EXPECT_TRUE(write_text(file(), project_text + "gpus = 3\n"));
   const Outcome edited = apply(server, {"--plan", plan()});
   EXPECT_EQ(edited.status, environment_error);
-  EXPECT_NE(edited.err.find("the project is not the one that " + plan() + " was made for"), std::string::npos)
-      << edited.err;
+  EXPECT_NE(edited.err.find(plan() + " was made for another project file"), std::string::npos) << edited.err;
   for (const char* text : {"", "[]", "{\"version\":1}", "{\"version\":-1,\"project\":{}}"}) {
     EXPECT_TRUE(write_text(plan(), text));
     EXPECT_EQ(apply(server, {"--plan", plan()}).status, wrong_input) << text;
@@ -205,7 +204,7 @@ TEST_F(ProjectChange, AdviceIsWhatTheDeploymentAllows) {
   };
   EXPECT_EQ(advice(R"({"paused":false,"undo_revisions":0})"), "see berth logs chat/1");
   EXPECT_EQ(advice(R"({"paused":true,"undo_revisions":2})"),
-            "see berth logs chat/1; berth rollout undo chat goes back; berth rollout resume chat tries again");
+            "see berth logs chat/1; to go back: berth rollout undo chat; to try again: berth rollout resume chat");
 }
 
 TEST_F(ProjectChange, ProgressTellsWhatWillNotBeReady) {

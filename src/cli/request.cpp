@@ -23,8 +23,7 @@ Result<void> read_memory(const std::string& text, Requirements& requirements) {
   }
   const Result<std::uint64_t> bytes = parse_amount(text);
   if (!bytes) return bytes.error();
-  if (*bytes == 0)
-    return wrong("no memory was asked for", "leave --mem out to have whole devices, or ask for more than 0");
+  if (*bytes == 0) return wrong("no memory was requested", "omit --mem to get whole devices, or request more than 0");
   requirements.memory_bytes_min = *bytes;
   return {};
 }
@@ -42,21 +41,22 @@ void add_request_options(Verb& verb, RequestArguments& request) {
   OptionRules count;
   count.range = {1, 4096};
   verb.option("--mem", "AMOUNT", &request.memory,
-              "memory on each device, with its unit: 20G, 512M, 50%; without it, whole devices, held exclusively");
+              "memory on each device, with its unit: 20G, 512M, 50%; by default whole devices, held exclusively");
   verb.option("-n,--devices", "N", &request.count, "how many devices, all or none; close to each other where possible",
               count);
   verb.option("--capability", "9.0", &request.capability, "at least this compute capability or OpenCL version");
   verb.option("--backend", "NAME", &request.backend, "only this back end: cuda, opencl, host or simulated");
-  verb.option("--device", "DEVICE", &request.only,
-              "only these: an id, its beginning (GPU-454afa53 or 454afa53), cuda:0 or 0; several with commas");
-  verb.option("--avoid", "DEVICE", &request.avoid, "not these");
-  verb.option("--prefer", "DEVICE", &request.prefer, "these first, where they fit");
-  verb.option("--near", "DEVICE", &request.near, "as close to this device as possible");
+  verb.option(
+      "--device", "DEVICE", &request.only,
+      "use only these devices: an id, its beginning (GPU-454afa53 or 454afa53), cuda:0 or 0; several with commas");
+  verb.option("--avoid", "DEVICE", &request.avoid, "do not use these devices");
+  verb.option("--prefer", "DEVICE", &request.prefer, "prefer these devices");
+  verb.option("--near", "DEVICE", &request.near, "prefer devices close to this one");
   for (const char* const option : {"--device", "--avoid", "--prefer", "--near"}) verb.offer(option, {Names::devices});
   verb.option("--feature", "NAME", &request.features, "only devices with this feature; may be repeated");
   verb.option("--label", "NAME=VALUE", &request.labels, "only devices with this label; may be repeated");
-  verb.flag("--exclusive", request.exclusive, "only devices that no other lease holds, and no other lease after that");
-  add_policy_option(verb, request.policy, "how a device is chosen:");
+  verb.flag("--exclusive", request.exclusive, "use devices exclusively: no other lease before or during this one");
+  add_policy_option(verb, request.policy, "policy that chooses the device:");
   add_backend_options(verb, request.backends);
 }
 

@@ -83,8 +83,8 @@ Result<void> check_takes_token(const std::string& url) {
 void add_address_options(Verb& verb, ServerArguments& arguments) {
   verb.option(
       "--server", "URL", &arguments.server,
-      "the server of the fleet; without it that of BERTH_SERVER, else your own on this machine. A token is read "
-      "from the file that BERTH_TOKEN_FILE names; berth login makes it unnecessary");
+      "address of the fleet's server; by default BERTH_SERVER, or your own server on this machine. A token is read "
+      "from the file that BERTH_TOKEN_FILE names; not needed after berth login");
   verb.option("--ca", "FILE", &arguments.ca_file,
               "certificates to trust, instead of those of BERTH_CA_FILE or of this machine");
 }
@@ -233,7 +233,7 @@ void add_list_verb(const Verb& command, const ListVerb& list) {
     verb.argument("NAME", &arguments->name, list.argument_help, false);
     verb.offer("NAME", list.offered);
   }
-  verb.flag("--watch", arguments->watch, "refresh every second until Ctrl-C, which is exit status 0");
+  verb.flag("--watch", arguments->watch, "refresh every second until Ctrl-C (exit status 0)");
   add_server_options(verb, arguments->server);
   verb.run([arguments, list] {
     std::string target = "/api/v1/" + list.name;

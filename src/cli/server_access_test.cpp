@@ -292,7 +292,7 @@ TEST_F(ServerAccessTest, ADrainWaitsForTheReplicasToLeave) {
                          {"PUT /api/v1/nodes/gpu-1/intent", {ok_answer(node_answer)}}});
   const Outcome left = run_words({"drain", "node/gpu-1", "--wait", "100ms", "--server", full.url()}, add_drain);
   EXPECT_EQ(left.status, environment_error);
-  EXPECT_EQ(left.err, "berth: gpu-1 still has chat/0, chat/1; berth why replica NAME/N says why\n");
+  EXPECT_EQ(left.err, "berth: gpu-1 still has chat/0, chat/1; to see why, run berth why replica NAME/N\n");
   run_words({"drain", "node/gpu-1", "--plan", "--server", full.url()}, add_drain);
   EXPECT_EQ(full.requests().back().body, R"({"schema":1,"intent":"draining","dry_run":true})") << "it changes nothing";
 }

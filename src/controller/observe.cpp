@@ -36,7 +36,7 @@ bool is_failing(const Incarnation& one) {
 std::string describe(const Incarnation& one) {
   std::string text = name_of(one.assigned.key()) + " on " + one.assigned.place.node.text() + ": ";
   if (one.age >= suspect_after) return text + "its node is silent";
-  if (!one.report) return text + "its node has not taken it up yet";
+  if (!one.report) return text + "waiting for the node to accept it";
   const bool waits = one.is_in(ReplicaState::backing_off);
   if (!waits) text += to_string(one.report->state);
   if (one.report->failures > 0) text += (waits ? "failed " : ", failed ") + times_in_a_row(one.report->failures);
@@ -76,11 +76,11 @@ std::string reason_of(const Findings& found) {
 
 std::string_view change_to(NodeHealth health) {
   switch (health) {
-    case NodeHealth::healthy: return "reports again";
-    case NodeHealth::suspect: return "is suspect: it has not reported for 6 s";
+    case NodeHealth::healthy: return " reports again";
+    case NodeHealth::suspect: return " is suspect: no report for 6 s";
     case NodeHealth::lost: break;
   }
-  return "is lost: it has not reported for 30 s";
+  return " is lost: no report for 30 s";
 }
 
 class Observer {
@@ -196,9 +196,9 @@ class Observer {
       nodes.emplace(id, health);
       const auto before = out_.memory.nodes.find(id);
       if (before == out_.memory.nodes.end()) {
-        say(EventKind::node, "node/" + id.text(), "is part of the fleet");
+        say(EventKind::node, "node/" + id.text(), id.text() + " is part of the fleet");
       } else if (before->second != health) {
-        say(EventKind::node, "node/" + id.text(), std::string(change_to(health)));
+        say(EventKind::node, "node/" + id.text(), id.text() + std::string(change_to(health)));
       }
       if (!state.report) continue;
       for (const NodeDevice& device : state.report->node.devices) {

@@ -19,7 +19,7 @@ TEST(Rollout, GoesOneByOneWithTheSurgeAndStopsEachWhenItsSuccessorIsReady) {
   world.settle();
   world.want(version(2));
   Step step = world.step();
-  EXPECT_EQ(events_of(step, EventKind::rollout), Words{"d: revision 2 is being rolled out"});
+  EXPECT_EQ(events_of(step, EventKind::rollout), Words{"d: revision 2 is rolling out"});
   EXPECT_EQ(step.start.size(), 1u);
   EXPECT_EQ(step.start[0].revision, 2u);
   EXPECT_TRUE(step.stop.empty());
@@ -132,7 +132,7 @@ TEST(Rollout, WhatWouldNotFitAnywayIsNotStopped) {
   const Step step = world.step();
   EXPECT_FALSE(step.has_actions());
   ASSERT_EQ(step.pending.size(), 1u);
-  EXPECT_NE(step.pending[0].reason.text.find("is not updated, since no node has 4 GPUs"), std::string::npos)
+  EXPECT_NE(step.pending[0].reason.text.find("is not updated, because no node has 4 GPUs"), std::string::npos)
       << step.pending[0].reason.text;
   EXPECT_EQ(status_of(step, "d").ready, 3u);
 }

@@ -177,9 +177,9 @@ class Stepper {
     if (is_outdated && (known == out_.memory.rollouts.end() || known->second != wanted.revision)) {
       out_.memory.rollouts[id] = wanted.revision;
       if (input_.memory.has_looked)
-        say(EventKind::rollout, id.text(), "revision " + std::to_string(wanted.revision) + " is being rolled out");
+        say(EventKind::rollout, id.text(), "revision " + std::to_string(wanted.revision) + " is rolling out");
     } else if (known != out_.memory.rollouts.end() && is_done && !is_outdated) {
-      say(EventKind::rollout, id.text(), "revision " + std::to_string(wanted.revision) + " runs everywhere");
+      say(EventKind::rollout, id.text(), "revision " + std::to_string(wanted.revision) + " is running on all replicas");
       out_.memory.rollouts.erase(known);
     }
   }
@@ -286,11 +286,12 @@ class Stepper {
         break;
       case Cause::broken:
         say(EventKind::moved, subject,
-            "placed on " + text_of(place) + ": a device of " + text_of(before->assigned.place) + " is out of order");
+            "placed on " + text_of(place) + ": a device of " + text_of(before->assigned.place) + " failed");
         break;
       case Cause::leaving:
         say(EventKind::moved, subject,
-            "its successor is placed on " + text_of(place) + ": it leaves " + text_of(before->assigned.place));
+            "its successor is placed on " + text_of(place) + ", because it has to leave " +
+                text_of(before->assigned.place));
         break;
     }
     if (cause == Cause::lost_node || cause == Cause::broken) {
@@ -422,7 +423,7 @@ class Stepper {
       });
       if (leaves) pending.reason.kind = ReasonKind::drain_blocked;
       pending.reason.text = "it stays where it is, " +
-                            std::string(leaves ? "which is to be left" : "and is not updated") + ", since " +
+                            std::string(leaves ? "although it has to move" : "and is not updated") + ", because " +
                             pending.reason.text;
       out_.pending.push_back(std::move(pending));
     }

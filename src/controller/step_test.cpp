@@ -147,7 +147,7 @@ TEST(ControllerStep, ASuspectNodeKeepsItsReplicasAndGetsNothingNew) {
   const Step step = world.step();
   EXPECT_FALSE(step.has_actions());
   EXPECT_EQ(step.pending.at(0).reason.kind, ReasonKind::not_in_service);
-  EXPECT_EQ(events_of(step, EventKind::node), Words{"node/a: is suspect: it has not reported for 6 s"});
+  EXPECT_EQ(events_of(step, EventKind::node), Words{"node/a: a is suspect: no report for 6 s"});
 }
 
 TEST(ControllerStep, AServerThatIsStartedAgainTellsNoEventASecondTime) {

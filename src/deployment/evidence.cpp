@@ -88,7 +88,9 @@ class Trials {
     for (NodeView& node : fleet.nodes) {
       if (node.egress || tries++ >= tries_max) continue;
       node.egress = true;
-      if (add(fits(spec_, fleet), "let " + node.id.text() + " call outside: egress = true in its agent's file")) return;
+      if (add(fits(spec_, fleet),
+              "allow " + node.id.text() + " to call providers: set egress = true in its agent's file"))
+        return;
       node.egress = false;
     }
   }
@@ -114,7 +116,7 @@ class Trials {
                "remove " + name + "=" + value + " from device_labels");
     if (spec_.capability_min)
       try_spec([](DeploymentSpec& spec) { spec.capability_min.reset(); },
-               "remove capability = \"" + to_string(*spec_.capability_min) + "\"");
+               "remove or lower capability (" + to_string(*spec_.capability_min) + ")");
     if (spec_.spread == Spread::one_per_node)
       try_spec([](DeploymentSpec& spec) { spec.spread = Spread::spread; },
                "let replicas share a node: spread = \"spread\"");
@@ -173,7 +175,7 @@ class Trials {
         empty(device);
         const bool helps = fits(spec_, fleet);
         device = before;
-        if (add(helps, "end what others run on " + device.info.id.text() + " of " + node.id.text())) return;
+        if (add(helps, "end the other work on " + device.info.id.text() + " of " + node.id.text())) return;
       }
     }
   }

@@ -41,16 +41,16 @@ TEST(Evidence, FunnelNodesAndChangesOfAPairThatFitsNowhere) {
   spec.exclusive = false;
   spec.memory_bytes = 70 * gib;
   const Evidence evidence = why_pending(spec, {{a, b, c}}, {}, {});
-  EXPECT_EQ(funnel_of(evidence),
-            (Lines{"6 GPUs", "3 in service and healthy", "1 with 70.0 GiB left by others", "0 sets of 2 on one node"}));
-  EXPECT_EQ(reasons_of_nodes(evidence)["a"].find("no: 1 of 4 GPUs with 70.0 GiB left by others (a/gpu0: "), 0u)
+  EXPECT_EQ(funnel_of(evidence), (Lines{"6 GPUs", "3 in service and healthy", "1 with 70.0 GiB unused by others",
+                                        "0 sets of 2 on one node"}));
+  EXPECT_EQ(reasons_of_nodes(evidence)["a"].find("no: 1 of 4 GPUs with 70.0 GiB unused by others (a/gpu0: "), 0u)
       << reasons_of_nodes(evidence)["a"];
   EXPECT_EQ(reasons_of_nodes(evidence)["b"].find("no: 0 of 2 GPUs in service and healthy"), 0u)
       << reasons_of_nodes(evidence)["b"];
   EXPECT_EQ(reasons_of_nodes(evidence)["c"], "no: has no GPU");
   EXPECT_EQ(changes_of(evidence),
             (Lines{"put b back in service: berth uncordon node/b", "ask for 50.0 GiB instead of 70.0 GiB",
-                   "ask for 1 GPU instead of 2", "end what others run on a/gpu0 of a"}));
+                   "ask for 1 GPU instead of 2", "end the other work on a/gpu0 of a"}));
 }
 
 TEST(Evidence, ALabelThatNoNodeHasIsNamed) {
@@ -85,7 +85,7 @@ TEST(Evidence, EveryChangeLetsItFit) {
             (Lines{"tolerate lab", "ask for 1 GPU instead of 2"}));
   spec.gpus = 1;
   spec.capability_min = Capability{10, 0};
-  EXPECT_EQ(changes_of(why_pending(spec, {{tainted, labelled}}, {}, {})), Lines{"remove capability = \"10.0\""});
+  EXPECT_EQ(changes_of(why_pending(spec, {{tainted, labelled}}, {}, {})), Lines{"remove or lower capability (10.0)"});
 }
 
 TEST(Evidence, ReplicasThatFillTheFleetAskForANodeOrForFewerOfThem) {
@@ -102,12 +102,12 @@ TEST(Evidence, ReplicasWithoutAGpu) {
   NodeView a = gpu_node("a", 0), b = egress_node("b");
   b.intent = Intent::cordoned;
   const Evidence remote = why_pending(remote_spec("ask", 1), {{a, b}}, {}, {});
-  EXPECT_EQ(funnel_of(remote), (Lines{"1 nodes that may call outside", "0 in service and healthy"}));
-  EXPECT_EQ(reasons_of_nodes(remote)["a"], "no: may not call outside");
+  EXPECT_EQ(funnel_of(remote), (Lines{"1 nodes with egress", "0 in service and healthy"}));
+  EXPECT_EQ(reasons_of_nodes(remote)["a"], "no: has no egress");
   EXPECT_EQ(changes_of(remote), (Lines{"put b back in service: berth uncordon node/b",
-                                       "let a call outside: egress = true in its agent's file"}));
+                                       "allow a to call providers: set egress = true in its agent's file"}));
   EXPECT_EQ(changes_of(why_pending(remote_spec("ask", 1), {{a}}, {}, {})),
-            Lines{"let a call outside: egress = true in its agent's file"});
+            Lines{"allow a to call providers: set egress = true in its agent's file"});
   const Evidence large = why_pending(cpu_spec("text", 1, 300), {{a}}, {}, {});
   EXPECT_EQ(reasons_of_nodes(large)["a"], "no: has less than 300.0 GiB");
   EXPECT_EQ(changes_of(large), Lines{"ask for 256.0 GiB instead of 300.0 GiB"});

@@ -70,9 +70,10 @@ std::optional<Fault> fault_in_probe(const DeploymentSpec& spec, const Probe& pro
   const std::string subject = "the " + key + " probe" + of;
   const int ways = (probe.http ? 1 : 0) + (probe.tcp ? 1 : 0) + (probe.command.empty() ? 0 : 1);
   if (ways == 0)
-    return fault(key, subject + " does not name what it checks",
+    return fault(key, subject + " has none of http, tcp and command",
                  "add one of http = \"/health\", tcp = true, command = [...]");
-  if (ways > 1) return fault(key, subject + " asks in several ways", "keep one of http, tcp and command");
+  if (ways > 1)
+    return fault(key, subject + " has more than one of http, tcp and command", "keep one of http, tcp and command");
   if (probe.http && (!probe.http->starts_with('/') ||
                      std::any_of(probe.http->begin(), probe.http->end(), [](char c) { return c <= ' ' || c > '~'; })))
     return fault(key + ".http", subject + " has the path " + shown(*probe.http),
@@ -82,14 +83,14 @@ std::optional<Fault> fault_in_probe(const DeploymentSpec& spec, const Probe& pro
     return fault(key + ".port", subject + " runs a command and has a port", "remove port; {port} can be an argument");
   if (probe.port == 0) return fault(key + ".port", subject + " has port 0", "give a port from 1 to 65535");
   if (probe.command.empty() && !probe.port && !uses_placeholder(spec, "port") && !uses_placeholder(spec, "socket"))
-    return fault(key, subject + " asks at {port} or {socket}, and neither is in the command or the environment",
+    return fault(key, subject + " uses {port} or {socket}, but neither is in the command or the environment",
                  "give one of them to the command, or the probe a port of its own");
   if (probe.every <= Duration::zero())
-    return fault(key + ".every", subject + " has no time between two questions", "give one, such as every = \"2s\"");
+    return fault(key + ".every", subject + " has an interval (every) below 1 ms",
+                 "use a longer one, such as every = \"2s\"");
   if (probe.timeout <= Duration::zero())
-    return fault(key + ".timeout", subject + " has no time to answer", "give it some, such as timeout = \"2s\"");
-  if (probe.failures == 0)
-    return fault(key + ".failures", subject + " fails without a failure", "set failures to at least 1");
+    return fault(key + ".timeout", subject + " has a timeout below 1 ms", "use a longer one, such as timeout = \"2s\"");
+  if (probe.failures == 0) return fault(key + ".failures", subject + " has failures = 0", "set failures to at least 1");
   return std::nullopt;
 }
 
@@ -171,7 +172,7 @@ std::optional<Fault> fault_in_limits(const DeploymentSpec& spec, const std::stri
   if (spec.host_memory_bytes == 0u)
     return fault("host_memory", "host_memory" + of + " is 0", "leave it out for no limit");
   if (spec.cpus && !(*spec.cpus >= 0.001 && *spec.cpus <= cpus_max))
-    return fault("cpus", "cpus" + of + " is not from 0.001 to a million", "leave it out for no limit");
+    return fault("cpus", "cpus" + of + " must be between 0.001 and 1000000", "leave it out for no limit");
   if (spec.rollout.surge == 0 && spec.rollout.unavailable == 0)
     return fault("rollout", "a rollout" + of + " could never begin: surge and unavailable are both 0",
                  "set one of them to at least 1");
@@ -187,7 +188,7 @@ std::optional<Fault> fault_in_limits(const DeploymentSpec& spec, const std::stri
     if (given >= least) return std::nullopt;
     return fault(
         key,
-        key + of + " is " + world::duration_text(given) + ", which is less than a node that reports every 2 s can keep",
+        key + of + " is " + world::duration_text(given) + ", which is too short, because nodes report only every 2 s",
         "make it at least " + world::duration_text(least));
   };
   if (auto found = is_short("replace_after", spec.replace_after, replace_after_min)) return found;
@@ -233,7 +234,7 @@ std::optional<Fault> find_fault(std::span<const DeploymentSpec> specs) {
     if (is_new) continue;
     Fault found = fault({},
                         "deployments \"" + at->second->name.text() + "\" and \"" + specs[i].name.text() +
-                            "\" ask for the same requests",
+                            "\" have the same host and path",
                         "change serving.host or serving.path of one of them");
     found.deployment = i;
     return found;

@@ -45,7 +45,7 @@ std::optional<Reason> blocked(const PlanJob& job, const PlannedFleet& planned) {
   if (planned.nodes.empty()) return reason_of(ReasonKind::no_nodes, "the fleet has no node");
   if (job.on_gpus() && job.want == 0)
     return reason_of(ReasonKind::zero_gpus,
-                     "it runs on GPUs and asks for none; set cpu = true if it needs no GPU, or gpus to at least 1");
+                     "it runs on GPUs but requests none; set cpu = true if it needs no GPU, or gpus to at least 1");
   if (const auto valid = validate(spec); !valid) return reason_of(ReasonKind::invalid_spec, valid.error().to_text());
   return std::nullopt;
 }

@@ -419,7 +419,7 @@ TEST(Deployment, ForeignMemoryIsNotPromised) {
   fleet.nodes[0].devices[0].memory_bytes_used = 21 * gib;
   EXPECT_EQ(only_reason(plan_one(spec, fleet)).kind, ReasonKind::not_enough_gpus);
   EXPECT_EQ(only_reason(plan_one(spec, fleet)).text,
-            "no node has 1 GPU with 60.0 GiB that others leave free; the nearest, n, has 0 (n/gpu0: needs 60.0 GiB, "
+            "no node has 1 GPU with 60.0 GiB unused by others; the nearest, n, has 0 (n/gpu0: needs 60.0 GiB, "
             "59.0 GiB available)");
 }
 

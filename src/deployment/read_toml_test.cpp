@@ -147,13 +147,13 @@ TEST(ProjectFile, AWrongTypeIsAnErrorAtItsPlace) {
 
 TEST(ProjectFile, ContradictionsAndDuplicatesAreErrorsAtTheirDeployment) {
   EXPECT_EQ(project_error(one + "gpus = 0\n"),
-            "berth.toml:3:1: deployment \"d\" runs on GPUs and asks for none | set cpu = true if it needs no GPU, or "
+            "berth.toml:3:1: deployment \"d\" runs on GPUs but requests none | set cpu = true if it needs no GPU, or "
             "gpus to at least 1");
   EXPECT_EQ(project_error(one + "[[deployment]]\nname = \"d\"\nmodel = \"qwen\"\n"),
             "berth.toml:7:1: two deployments are named \"d\" | rename one of them");
   const std::string second = "[[deployment]]\nname = \"e\"\ncpu = true\ncommand = [\"x\"]\n[deployment.serving]\n";
   EXPECT_EQ(project_error(one + "[deployment.serving]\npath = \"/a\"\n" + second + "path = \"/a/\"\n"),
-            "berth.toml:8:1: deployments \"d\" and \"e\" ask for the same requests | change serving.host or "
+            "berth.toml:8:1: deployments \"d\" and \"e\" have the same host and path | change serving.host or "
             "serving.path of one of them");
   EXPECT_EQ(project_error(one + "[deployment.serving]\npath = \"/a\"\n" + second + "path = \"/a\"\nhost = \"h\"\n"),
             "no error");

@@ -147,7 +147,7 @@ std::string name_of(const PlanJob& job, std::size_t stage) {
   const DeploymentSpec& spec = *job.spec;
   const std::string bytes = spec.memory_bytes > 0 && !job.remote() ? bytes_text(spec.memory_bytes) : "";
   switch (stage) {
-    case there: return job.on_gpus() ? "GPUs" : job.remote() ? "nodes that may call outside" : "nodes";
+    case there: return job.on_gpus() ? "GPUs" : job.remote() ? "nodes with egress" : "nodes";
     case labelled: return "on nodes with " + labels_text(spec.node_selector);
     case untainted: return "without a taint that is not tolerated";
     case serving: return "in service and healthy";
@@ -159,10 +159,10 @@ std::string name_of(const PlanJob& job, std::size_t stage) {
         needs += std::string(needs.empty() ? "" : ", ") + "labelled " + name + "=" + value;
       return needs.empty() ? "able to" : needs;
     }
-    case left_free: return job.exclusive ? "left free by others" : "with " + bytes + " left by others";
+    case left_free: return job.exclusive ? "unused by others" : "with " + bytes + " unused by others";
     case without_others: return job.exclusive ? "not used by another replica" : "not held exclusively";
     case available: return "with " + bytes + " free";
-    case willing: return "on nodes that have not refused it lately";
+    case willing: return "on nodes that have not refused it recently";
     default: return "on nodes without a replica of it";
   }
 }
@@ -172,10 +172,10 @@ std::string node_text(const PlanJob& job, const PlannedNode& node, const Offers&
   const std::string all = gpus_text(static_cast<std::uint32_t>(node.gpus.size()));
   switch (stage) {
     case stages: return "has room";
-    case there: return job.remote() ? "may not call outside" : "has " + (node.gpus.empty() ? "no GPU" : all);
+    case there: return job.remote() ? "has no egress" : "has " + (node.gpus.empty() ? "no GPU" : all);
     case labelled: return "lacks a label";
     case untainted: return "has a taint that is not tolerated";
-    case willing: return "has refused it lately";
+    case willing: return "has recently refused it";
     case apart: return "has a replica of it";
     default: break;
   }
@@ -263,7 +263,7 @@ Reason shortage(const PlanJob& job, const PlannedFleet& planned) {
       break;
     case left_free:
       reason = reason_of(ReasonKind::not_enough_gpus,
-                         "no node has " + thing + with_bytes + (job.exclusive ? " that others leave free" : " free"));
+                         "no node has " + thing + with_bytes + (job.exclusive ? " unused by others" : " free"));
       break;
     case without_others:
       reason = reason_of(ReasonKind::not_enough_gpus, "no node has " + thing + with_bytes +
@@ -275,9 +275,9 @@ Reason shortage(const PlanJob& job, const PlannedFleet& planned) {
                              : reason_of(ReasonKind::not_enough_memory, memory + " free");
       break;
     case willing:
-      reason = reason_of(ReasonKind::refused, "every node with room has refused it lately; it is tried again");
+      reason = reason_of(ReasonKind::refused, "every node with room has recently refused it; Berth tries again");
       break;
-    default: reason = reason_of(ReasonKind::one_per_node, "every node with room has a replica of it already"); break;
+    default: reason = reason_of(ReasonKind::one_per_node, "every node with room already has a replica of it"); break;
   }
   if (job.on_gpus() && stage < willing) {
     reason.gpus_requested = want;

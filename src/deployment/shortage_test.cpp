@@ -102,7 +102,7 @@ TEST(OtherUse, AnExclusiveReplicaWithoutAnAmountTakesIdleGpus) {
   device(fleet, 1).other_processes = 1;
   EXPECT_EQ(places(plan_one(gpu_spec("llm", 1, 2), fleet)), Words{"n/gpu2 n/gpu3"});
   EXPECT_EQ(reason_of(gpu_spec("llm", 1, 3), fleet),
-            "no node has 3 GPUs that others leave free; the nearest, n, has 2 (n/gpu0: 30.0 GiB of its 80.0 GiB are in "
+            "no node has 3 GPUs unused by others; the nearest, n, has 2 (n/gpu0: 30.0 GiB of its 80.0 GiB are in "
             "use)");
   device(fleet, 0).memory_bytes_used.reset();
   device(fleet, 0).answers = false;

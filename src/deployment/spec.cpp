@@ -264,10 +264,10 @@ Result<void> deployment::check_needs(const DeploymentSpec& spec) {
   const Transport transport = spec.transport();
   const bool on_gpus = std::holds_alternative<LocalGpu>(transport);
   if (on_gpus && spec.gpus == 0u)
-    return wrong("deployment " + name + " runs on GPUs and asks for none",
+    return wrong("deployment " + name + " runs on GPUs but requests none",
                  "set cpu = true if it needs no GPU, or gpus to at least 1");
   if (std::holds_alternative<LocalCpu>(transport) && spec.gpus.value_or(0) > 0)
-    return wrong("deployment " + name + " asks for GPUs and for CPU mode", "remove gpus or cpu = true");
+    return wrong("deployment " + name + " requests both GPUs and CPU mode", "remove gpus or cpu = true");
   if (on_gpus && !spec.exclusive && spec.memory_bytes == 0)
     return wrong("deployment " + name + " shares GPUs without saying how much memory it needs",
                  "add memory = \"8GiB\" or what it takes per GPU");

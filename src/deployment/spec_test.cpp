@@ -117,8 +117,8 @@ TEST(Spec, ValidationFindsContradictions) {
     const auto result = validate(spec);
     return result ? std::string("valid") : result.error().message;
   };
-  EXPECT_EQ(broken([](auto& s) { s.gpus = 0; }), "deployment \"d\" runs on GPUs and asks for none");
-  EXPECT_EQ(broken([](auto& s) { s.cpu = true; }), "deployment \"d\" asks for GPUs and for CPU mode");
+  EXPECT_EQ(broken([](auto& s) { s.gpus = 0; }), "deployment \"d\" runs on GPUs but requests none");
+  EXPECT_EQ(broken([](auto& s) { s.cpu = true; }), "deployment \"d\" requests both GPUs and CPU mode");
   EXPECT_NE(broken([](auto& s) { s.name = DeploymentId("a b"); }), "valid");
   EXPECT_NE(broken([](auto& s) { s.model.clear(); }), "valid");
   EXPECT_NE(broken([](auto& s) { s.exclusive = false; }), "valid") << "sharing needs an amount";

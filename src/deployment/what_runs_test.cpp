@@ -165,11 +165,13 @@ TEST(WhatRuns, WithoutAModelItSaysWhetherItNeedsGpus) {
 
 TEST(WhatRuns, AProbeAsksInExactlyOneWay) {
   const std::string probe = served + "[deployment.readiness]\n";
-  EXPECT_EQ(project_error(probe),
-            "berth.toml:7:13: the readiness probe of deployment \"d\" does not name what it checks | add one of http = "
-            "\"/health\", tcp = true, command = [...]");
+  EXPECT_EQ(
+      project_error(probe),
+      "berth.toml:7:13: the readiness probe of deployment \"d\" has none of http, tcp and command | add one of http = "
+      "\"/health\", tcp = true, command = [...]");
   EXPECT_EQ(project_error(probe + "tcp = true\nhttp = \"/\"\n"),
-            "berth.toml:7:13: the readiness probe of deployment \"d\" asks in several ways | keep one of http, tcp and "
+            "berth.toml:7:13: the readiness probe of deployment \"d\" has more than one of http, tcp and command | "
+            "keep one of http, tcp and "
             "command");
   EXPECT_EQ(project_error(probe + "tcp = false\n").find("berth.toml:7:13: the readiness probe"), 0u);
   EXPECT_EQ(project_error(probe + "http = \"/health?deep=1\"\n"), "no error");
@@ -182,12 +184,14 @@ TEST(WhatRuns, AProbeAsksInExactlyOneWay) {
   EXPECT_EQ(project_error(probe + "command = [\"check\"]\nport = 80\n"),
             "berth.toml:9:1: the readiness probe of deployment \"d\" runs a command and has a port | remove port; "
             "{port} can be an argument");
-  EXPECT_EQ(project_error(probe + "tcp = true\ntimeout = \"0s\"\n"),
-            "berth.toml:9:1: the readiness probe of deployment \"d\" has no time to answer | give it some, such as "
-            "timeout = \"2s\"");
-  EXPECT_EQ(project_error(probe + "tcp = true\nevery = \"0.1ms\"\n"),
-            "berth.toml:9:1: the readiness probe of deployment \"d\" has no time between two questions | give one, "
-            "such as every = \"2s\"");
+  EXPECT_EQ(
+      project_error(probe + "tcp = true\ntimeout = \"0s\"\n"),
+      "berth.toml:9:1: the readiness probe of deployment \"d\" has a timeout below 1 ms | use a longer one, such as "
+      "timeout = \"2s\"");
+  EXPECT_EQ(
+      project_error(probe + "tcp = true\nevery = \"0.1ms\"\n"),
+      "berth.toml:9:1: the readiness probe of deployment \"d\" has an interval (every) below 1 ms | use a longer one, "
+      "such as every = \"2s\"");
   EXPECT_EQ(project_error(probe + "tcp = true\nfailures = 0\n"),
             "berth.toml:9:1: failures is 0 | give a number from 1 to 1000000");
   EXPECT_EQ(project_error(served + "liveness = { tcp = true, http = \"/\" }\n").find("berth.toml:7:1: the liveness"),
@@ -197,7 +201,7 @@ TEST(WhatRuns, AProbeAsksInExactlyOneWay) {
 TEST(WhatRuns, AProbeNeedsAPortThatTheCommandKnows) {
   const std::string fixed = head + "[[deployment]]\nname = \"d\"\ncpu = true\ncommand = [\"serve\"]\n";
   EXPECT_EQ(project_error(fixed + "readiness = { tcp = true }\n"),
-            "berth.toml:7:1: the readiness probe of deployment \"d\" asks at {port} or {socket}, and neither is in the "
+            "berth.toml:7:1: the readiness probe of deployment \"d\" uses {port} or {socket}, but neither is in the "
             "command or the environment | give one of them to the command, or the probe a port of its own");
   EXPECT_EQ(project_error(fixed + "environment = { AT = \"{socket}\" }\nreadiness = { http = \"/\" }\n"), "no error");
   EXPECT_EQ(project_error(fixed + "readiness = { tcp = true, port = 80 }\n"), "no error");
@@ -251,7 +255,7 @@ TEST(WhatRuns, UserFolderAndLimitsAreChecked) {
   EXPECT_EQ(project_error(served + "user = \"a b\"\n"),
             "berth.toml:7:1: the user \"a b\" of deployment \"d\" is not a user name | give the name of a user");
   EXPECT_EQ(project_error(served + "cpus = 0\n"),
-            "berth.toml:7:1: cpus of deployment \"d\" is not from 0.001 to a million | leave it out for no limit");
+            "berth.toml:7:1: cpus of deployment \"d\" must be between 0.001 and 1000000 | leave it out for no limit");
   EXPECT_NE(project_error(served + "cpus = -1.5\n"), "no error");
   EXPECT_EQ(project_error(served + "host_memory = \"0G\"\n"),
             "berth.toml:7:1: host_memory of deployment \"d\" is 0 | leave it out for no limit");
@@ -269,13 +273,13 @@ TEST(WhatRuns, TimesThatReportsEveryTwoSecondsCannotKeepAreRefused) {
   for (const char* value : {"0s", "1s", "5999ms"})
     EXPECT_NE(project_error(served + "replace_after = \"" + value + "\"\n"), "no error") << value;
   EXPECT_EQ(project_error(served + "replace_after = \"5s\"\n"),
-            "berth.toml:7:1: replace_after of deployment \"d\" is 5 s, which is less than a node that reports every "
-            "2 s can keep | make it at least 6 s");
+            "berth.toml:7:1: replace_after of deployment \"d\" is 5 s, which is too short, because nodes report "
+            "only every 2 s | make it at least 6 s");
   EXPECT_EQ(project_error(served + "replace_after = \"6s\"\n"), "no error");
   const std::string single = served + "single = true\n";
   EXPECT_EQ(project_error(single + "stop_after = \"3s\"\n"),
-            "berth.toml:8:1: stop_after of deployment \"d\" is 3 s, which is less than a node that reports every 2 s "
-            "can keep | make it at least 5 s");
+            "berth.toml:8:1: stop_after of deployment \"d\" is 3 s, which is too short, because nodes report only "
+            "every 2 s | make it at least 5 s");
   EXPECT_EQ(project_error(single + "stop_after = \"5s\"\nreplace_after = \"7s\"\n"), "no error");
   EXPECT_EQ(project_error(served + "stop_after = \"1s\"\n"), "no error") << "of no effect unless it is single";
 }

@@ -36,7 +36,7 @@ Result<AccessLines> access_lines_named(std::string_view name) {
   if (name == "none") return AccessLines::none;
   if (name == "failed") return AccessLines::failed;
   if (name == "all") return AccessLines::all;
-  return Error{ErrorCode::invalid_argument, "\"" + std::string(name) + "\" is not a kind of access log",
+  return Error{ErrorCode::invalid_argument, "\"" + std::string(name) + "\" is not a valid access log setting",
                "use none, failed or all"};
 }
 
@@ -46,7 +46,7 @@ void AccessLog::ended(const RequestRecord& record, TimePoint now) {
     if (now - second_ >= std::chrono::seconds(1)) {
       if (left_out_ > 0)
         log_({LogLevel::warning,
-              "more requests failed than the log has lines for",
+              "too many requests failed; the rest were not logged",
               {{"left_out", std::to_string(left_out_)}}});
       second_ = now;
       written_ = 0;

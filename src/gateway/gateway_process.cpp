@@ -155,7 +155,7 @@ class ServerFeed {
       fleet::GatewayView view = BERTH_TRY(format::read_document(body, "the endpoints", format::gateway_view_of));
       tell("");
       // What the server refuses of the gateway must not keep keys that were revoked in use.
-      note_refused("the server does not take the address of the gateway", address_told);
+      note_refused("the server refused the address of the gateway", address_told);
       note_refused("the gateway cannot renew its certificate", renewed);
       pause = pause_min;
       // A server that was replaced may still answer.
@@ -374,7 +374,7 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
   if (options.take_over)
     server.after(first_view_time, [&] {
       if (is_waiting)
-        give_up({ErrorCode::unavailable, "the server does not answer, so the gateway that runs goes on",
+        give_up({ErrorCode::unavailable, "the server does not answer, so the running gateway continues",
                  "run berth status"});
     });
   server.run();

@@ -150,8 +150,7 @@ Async<std::optional<Response>> Gateway::wait_for_room(Call& call, bool may_conne
   if (!queues && !may_connect) co_return full(who, "");
   // One that was next before, or at a replica, stays so, also where another has taken its place meanwhile.
   const bool was_next = call.waited > Duration::zero() || !call.failed.empty();
-  if (!was_next && served.waiting() >= spec.serving.queue_max)
-    co_return full(who, ", and as many requests as may wait do");
+  if (!was_next && served.waiting() >= spec.serving.queue_max) co_return full(who, ", and the queue is full");
   Waiter waiter{http::Signal(loop_)};
   Line& line = served.lines[name];
   if (was_next)
@@ -388,7 +387,7 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
     if (refused && !is_connected)
       co_return error_response(
           503, "unavailable",
-          !has_replicas ? "the deployment " + call.deployment.text() + " has no replica that is ready"
+          !has_replicas ? "the deployment " + call.deployment.text() + " has no ready replica"
           : is_direct   ? "this gateway does not know where the replicas of " + call.deployment.text() + " are"
                         : "no node with a replica of " + call.deployment.text() + " is connected to this gateway");
     if (refused && !has_own)

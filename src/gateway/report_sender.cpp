@@ -102,7 +102,7 @@ bool ReportSender::send(http::Client& client, GatewayReport report, std::chrono:
   if (answer->status != 200) {
     if (!std::exchange(is_refused_, true))
       log_({format::LogLevel::warning,
-            "the server refuses the report of the gateway, so that its requests are not shown",
+            "the server refused the gateway's report, so its requests are not shown",
             {{"status", std::to_string(answer->status)}}});
     if (answer->status == 400) unsent_.clear();  // a record in it would be refused again
     return false;

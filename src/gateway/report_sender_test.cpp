@@ -40,7 +40,7 @@ TEST(ReportSender, WhatTheServerDidNotTakeIsSentAgainAndNothingTwice) {
   EXPECT_NE(bodies[1].find("first"), std::string::npos) << "the server had no room for it";
   EXPECT_EQ(bodies[2].find("first"), std::string::npos);
   ASSERT_EQ(lines.size(), 1U);
-  EXPECT_EQ(lines[0], "the server refuses the report of the gateway, so that its requests are not shown");
+  EXPECT_EQ(lines[0], "the server refused the gateway's report, so its requests are not shown");
 }
 
 TEST(ReportSender, TheLastReportHasWhatWasNotSentAndNothingIsSentAfterIt) {

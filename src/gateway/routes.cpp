@@ -32,9 +32,9 @@ Routes::Routes(const std::map<DeploymentId, Deployment>& deployments) {
       prefixes_.push_back({host.empty() ? std::nullopt : std::optional(host), path, names.front()});
       continue;
     }
-    conflicts_.push_back(names[0].text() + " and " + names[1].text() + " both ask for the requests " +
-                         (host.empty() ? "" : "for " + host + " ") + (path.empty() ? "" : "below " + path + " ") +
-                         "and get none of them; change serving.host or serving.path of one");
+    conflicts_.push_back(names[0].text() + " and " + names[1].text() + " both claim the requests" +
+                         (host.empty() ? "" : " for " + host) + (path.empty() ? "" : " below " + path) +
+                         ", so neither gets them; change serving.host or serving.path of one");
   }
   for (auto& [model, names] : by_model) {
     // The name of a deployment is its own, whatever models others serve.

@@ -106,7 +106,7 @@ Result<Ledger::Lock> Ledger::lock(Duration patience) {
   State& state = *state_;
   static_cast<void>(own_limits());  // may ask a directory service, which no other program is to wait for
   if (!state.enter(real_clock().now() + patience)) {
-    return Error{ErrorCode::timeout, "another thread of this program holds the ledger", "try again"};
+    return Error{ErrorCode::timeout, "another thread of this program is using the ledger", "try again"};
   }
   Lock lock(*this);
   // Outside the time limit: listing hundreds of thousands of names takes a while. An error is returned under the locks.
@@ -145,7 +145,7 @@ LedgerSnapshot Ledger::Lock::snapshot() {
       // The owner of a file can slow down lock queries by holding very many locks.
       if (i % 64 == 0 && spent + thread_time() - began > checks_per_user_max) {
         snapshot.problems.push_back(
-            {known->file.user(), known->file.path(), "its entries take too long to check; some of them are ignored"});
+            {known->file.user(), known->file.path(), "checking its entries takes too long, so some are ignored"});
         break;
       }
       const State::Line& line = known->lines[i];
@@ -171,8 +171,8 @@ LedgerSnapshot Ledger::Lock::snapshot() {
 Result<LedgerLease> Ledger::Lock::add(const Request& request) {
   State& state = *ledger_->state_;
   if (request.claims.size() > claims_max) {
-    return Error{ErrorCode::invalid_argument, "a lease holds at most " + std::to_string(claims_max) + " devices",
-                 "ask for fewer"};
+    return Error{ErrorCode::invalid_argument, "a lease can hold at most " + std::to_string(claims_max) + " devices",
+                 "request fewer devices"};
   }
   const TimePoint now = state.clock->now();
   EntryLine line;

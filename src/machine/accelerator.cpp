@@ -10,7 +10,7 @@
 namespace berth::machine {
 namespace {
 
-constexpr const char* use_the_processor = "name the processor to use it instead: --backend host";
+constexpr const char* use_the_processor = "to use the CPU instead, add --backend host";
 
 // Adds how to use the processor instead.
 Error with_alternative(Error error) {

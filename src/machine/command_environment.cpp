@@ -213,18 +213,18 @@ CommandEnvironment memory_variables(std::span<const Granted> granted, Limit limi
 std::string strength_of(const Granted& granted, Limit limit, bool mps) {
   const DeviceInfo& device = granted.device;
   if (is_slice(device)) {
-    return "the hardware holds it to the slice's " +
+    return "the hardware limits it to the slice's " +
            (device.memory_bytes_total ? bytes_text(*device.memory_bytes_total) : std::string("memory")) + " (MIG)";
   }
   const bool cuda = device.backend == "cuda";
   if (cuda && granted.memory_bytes > 0) {
-    if (mps && limit != Limit::none) return "the driver holds each of its processes to that (MPS)";
-    if (limit == Limit::watch) return "the job is ended when it uses more for ten seconds";
+    if (mps && limit != Limit::none) return "the driver enforces it for each process (MPS)";
+    if (limit == Limit::watch) return "Berth ends the job after it has used more for ten seconds";
     if (limit == Limit::framework)
-      return "PyTorch, JAX and CuPy hold each of their processes to that; nothing stops other programs";
+      return "PyTorch, JAX and CuPy enforce it for each process; other programs can use more";
   }
-  if (is_part(device)) return "admission only: a partition confines only programs that use Berth";
-  return granted.memory_bytes > 0 ? "admission only: nothing stops the command from using more" : "";
+  if (is_part(device)) return "not enforced for programs that do not use Berth (partition)";
+  return granted.memory_bytes > 0 ? "not enforced: the command can use more" : "";
 }
 
 }  // namespace berth::machine

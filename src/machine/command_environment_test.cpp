@@ -130,13 +130,12 @@ TEST(CommandEnvironment, WithoutAGpuNoneIsVisible) {
 
 TEST(CommandEnvironment, DescribesHowTheLimitIsEnforced) {
   const Granted plain = gpu("GPU-a", gib), slice = gpu("MIG-a", gib, 20 * gib), cut = part("GPU-a", "sm64.0", gib);
-  EXPECT_EQ(strength_of(slice, Limit::automatic, true), "the hardware holds it to the slice's 20.0 GiB (MIG)");
-  EXPECT_EQ(strength_of(plain, Limit::automatic, true), "the driver holds each of its processes to that (MPS)");
-  EXPECT_EQ(strength_of(plain, Limit::none, true), "admission only: nothing stops the command from using more");
-  EXPECT_EQ(strength_of(plain, Limit::automatic, false), "admission only: nothing stops the command from using more");
+  EXPECT_EQ(strength_of(slice, Limit::automatic, true), "the hardware limits it to the slice's 20.0 GiB (MIG)");
+  EXPECT_EQ(strength_of(plain, Limit::automatic, true), "the driver enforces it for each process (MPS)");
+  EXPECT_EQ(strength_of(plain, Limit::none, true), "not enforced: the command can use more");
+  EXPECT_EQ(strength_of(plain, Limit::automatic, false), "not enforced: the command can use more");
   EXPECT_EQ(strength_of(gpu("GPU-a", 0), Limit::automatic, true), "") << "a whole device has no limit";
-  EXPECT_EQ(strength_of(cut, Limit::automatic, false),
-            "admission only: a partition confines only programs that use Berth");
+  EXPECT_EQ(strength_of(cut, Limit::automatic, false), "not enforced for programs that do not use Berth (partition)");
   EXPECT_NE(strength_of(plain, Limit::framework, false).find("PyTorch"), std::string::npos);
 }
 

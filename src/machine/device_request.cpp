@@ -31,7 +31,7 @@ std::optional<Result<DeviceId>> find_by_ordinal(std::span<const ObservedDevice> 
   if (named.size() == 1) return last->id;
   std::string candidates = named.front();
   for (std::size_t i = 1; i < named.size(); ++i) candidates += (i + 1 == named.size() ? " or " : ", ") + named[i];
-  return wrong(std::to_string(named.size()) + " devices have the number " + name, "write " + candidates);
+  return wrong(std::to_string(named.size()) + " devices match the number " + name, "write " + candidates);
 }
 
 // The beginning of a UUID without "GPU-". Fewer than four characters are probably a
@@ -70,8 +70,7 @@ Result<DeviceId> find_device(std::span<const ObservedDevice> devices, const std:
   if (std::optional<Result<DeviceId>> found = find_by_ordinal(devices, name)) return *std::move(found);
   if (begun.size() == 1) return begun.front()->id;
   if (begun.size() > 1)
-    return wrong("'" + name + "' is the beginning of " + std::to_string(begun.size()) + " devices",
-                 "write more of the id");
+    return wrong("'" + name + "' matches " + std::to_string(begun.size()) + " devices", "give more of the id");
   const auto nearest = placement::nearest_name(name, names);
   return Error{ErrorCode::not_found, "there is no device '" + name + "'" + where_searched(),
                nearest ? "did you mean " + std::string(*nearest) + "?" : "berth devices lists them"};
@@ -121,12 +120,12 @@ Result<void> keep_to_whole_gpus(const MachineSnapshot& observed, ReservationRequ
       ++others;
   }
   if (!slices.empty() && others < wanted.count) {
-    return Error{
-        ErrorCode::no_eligible_device,
-        "CUDA shows one MIG slice to a process, so a command cannot use " + std::to_string(wanted.count) + " of them",
-        "start a command for each slice, or name the slices with --device if it starts a process for each",
-        {},
-        {}};
+    return Error{ErrorCode::no_eligible_device,
+                 "CUDA shows only one MIG slice to a process, so one command cannot use " +
+                     std::to_string(wanted.count) + " of them",
+                 "start a command for each slice, or name the slices with --device if it starts a process for each",
+                 {},
+                 {}};
   }
   wanted.requirements.avoid.insert(wanted.requirements.avoid.end(), slices.begin(), slices.end());
   return {};

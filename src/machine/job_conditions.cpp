@@ -78,7 +78,7 @@ void wait_for_conditions(const Job& job, const ConditionEvents& events) {
   wait_for_other_jobs(job, events);
   const std::optional<std::uint64_t> begin_us = job.request.begin_us;
   if (!begin_us || world::wall_time_us() >= *begin_us) return;
-  events.waits("it begins at " + world::local_text(*begin_us));
+  events.waits("it starts at " + world::local_text(*begin_us));
   wait_until(*begin_us);
 }
 

@@ -36,7 +36,7 @@ constexpr Duration killed_within = std::chrono::seconds(10), look_again = std::c
 using world::Descriptor;
 
 Error not_started(const std::string& why) {
-  return {ErrorCode::io, "cannot start a supervisor: " + why, "look at the disk and at the limit on processes"};
+  return {ErrorCode::io, "cannot start a supervisor: " + why, "check the disk space and the limit on processes"};
 }
 
 // A file in memory, because the text may hold secrets; a pipe would not take all of it at once.
@@ -113,7 +113,7 @@ Result<void> start_supervisor(const Job& job, const JobOrder& order) {
   ssize_t got = 0;
   do got = read(told.get(), &byte, 1);
   while (got < 0 && errno == EINTR);
-  if (got != 1) return not_started("that of job " + job.id + " ended at once");
+  if (got != 1) return not_started("the supervisor of job " + job.id + " ended immediately");
   return {};
 }
 
@@ -122,7 +122,8 @@ Result<std::optional<world::UserAccount>> check(const JobOrder& order) {
   const auto wrong = [](std::string message, std::string advice) {
     return Error{ErrorCode::invalid_argument, std::move(message), std::move(advice)};
   };
-  if (order.command.empty() || order.command.front().empty()) return wrong("the job has no command", "name one");
+  if (order.command.empty() || order.command.front().empty())
+    return wrong("there is no command for the job", "give one");
   if (order.user.empty()) return std::optional<world::UserAccount>();
   world::UserAccount account = BERTH_TRY(world::find_user(order.user));
   if (account.user == geteuid()) return std::optional<world::UserAccount>();
@@ -266,8 +267,8 @@ Result<void> wait_for_stop(const Job& job) {
     if (kills && runs()) kill_job(job);
   }
   if (!runs()) return {};
-  return Error{ErrorCode::unavailable, "job " + job.id + " was killed and does not end",
-               "look at its driver's messages in the kernel's log"};
+  return Error{ErrorCode::unavailable, "job " + job.id + " was killed but has not ended",
+               "check the kernel log for driver messages (dmesg)"};
 }
 
 Result<void> renew_job(const Job& job, Duration ago) {
@@ -279,7 +280,8 @@ Result<void> renew_job(const Job& job, Duration ago) {
   const int length =
       std::snprintf(text, sizeof text, "%020lld\n", static_cast<long long>((time_since_boot() - ago).count()));
   if (!file || pwrite(file.get(), text, static_cast<std::size_t>(length), 0) != length)
-    return Error{ErrorCode::io, "cannot write " + path + ": " + std::strerror(errno), "look at the disk"};
+    return Error{ErrorCode::io, "cannot write " + path + ": " + std::strerror(errno),
+                 "check that the disk is not full"};
   return {};
 }
 

@@ -244,7 +244,7 @@ TEST_F(JobControl, AJobThatIsNotRenewedIsStopped) {
   EXPECT_EQ(read(job).progress.state, JobState::running) << "renewed for longer than that";
   const Job over = ended(job);
   EXPECT_EQ(over.progress.state, JobState::stopped);
-  EXPECT_NE(over.progress.reason.find("not renewed for 1 s"), std::string::npos) << over.progress.reason;
+  EXPECT_NE(over.progress.reason.find("did not renew it for 1 s"), std::string::npos) << over.progress.reason;
 }
 
 TEST_F(JobControl, AJobThatMustBeRenewedEndsWithItsSupervisor) {

@@ -37,7 +37,7 @@ std::string outcome(JobState state) {
     case JobState::timed_out: return "timed out";
     case JobState::refused: return "was refused";
     case JobState::skipped: return "was skipped";
-    case JobState::unknown: return "ended in an unknown way";
+    case JobState::unknown: return "ended with an unknown result";
     case JobState::unreadable: return "cannot be read";
   }
   return "";
@@ -58,7 +58,7 @@ std::string outcome(const Job& job) {
 std::string peak_memory_text(const JobProgress& progress) {
   if (!progress.memory_bytes_peak) return "";
   std::string text = "used at most " + bytes_text(*progress.memory_bytes_peak);
-  if (progress.memory_bytes > 0) text += " of the " + bytes_text(memory_bytes_asked(progress)) + " that it asked for";
+  if (progress.memory_bytes > 0) text += " of the " + bytes_text(memory_bytes_asked(progress)) + " requested";
   return text;
 }
 

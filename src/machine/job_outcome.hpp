@@ -13,7 +13,7 @@ std::string outcome(const Job& job);
 // Without times and reasons: "failed", "was stopped".
 std::string outcome(JobState state);
 
-// "used at most 11.0 GiB of the 40.0 GiB that it asked for"; empty: its use of memory was not seen.
+// "used at most 11.0 GiB of the 40.0 GiB requested"; empty: its use of memory was not seen.
 std::string peak_memory_text(const JobProgress& progress);
 // It never used half of what it asked for.
 bool used_little_memory(const JobProgress& progress);

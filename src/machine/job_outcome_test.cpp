@@ -24,7 +24,7 @@ TEST(JobOutcome, IsASentenceForEachState) {
   EXPECT_EQ(outcome(ended(JobState::stopped, "stopped by alice after 3 s")), "was stopped by alice after 3 s");
   EXPECT_EQ(outcome(ended(JobState::stopped, "it was not renewed")), "was stopped after 3 s: it was not renewed");
   EXPECT_EQ(outcome(ended(JobState::unknown, "its supervisor was killed")),
-            "ended in an unknown way: its supervisor was killed");
+            "ended with an unknown result: its supervisor was killed");
   Job never = ended(JobState::skipped, "j1 failed");
   never.progress.attempts = 0;
   EXPECT_EQ(outcome(never), "was skipped because j1 failed");
@@ -51,7 +51,7 @@ TEST(JobOutcome, ComparesThePeakWithWhatWasAskedForOnAllDevices) {
   EXPECT_FALSE(used_little_memory(progress)) << "it has whole devices";
   progress.memory_bytes = 20 * gib;
   progress.devices = {"GPU-1", "GPU-2"};
-  EXPECT_EQ(peak_memory_text(progress), "used at most 11.0 GiB of the 40.0 GiB that it asked for");
+  EXPECT_EQ(peak_memory_text(progress), "used at most 11.0 GiB of the 40.0 GiB requested");
   EXPECT_TRUE(used_little_memory(progress));
   progress.memory_bytes_peak = 20 * gib;
   EXPECT_FALSE(used_little_memory(progress));

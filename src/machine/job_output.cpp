@@ -15,7 +15,9 @@ namespace berth::machine {
 Result<world::Descriptor> open_output(const std::string& path) {
   // Without waiting: the file may belong to another user, who can delay an open with a file lease.
   world::Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
-  if (!file) return Error{ErrorCode::io, "cannot create " + path + ": " + std::strerror(errno), "look at the disk"};
+  if (!file)
+    return Error{ErrorCode::io, "cannot create " + path + ": " + std::strerror(errno),
+                 "check that the disk is not full"};
   fcntl(file.get(), F_SETFL, O_APPEND);
   return file;
 }
@@ -52,8 +54,8 @@ Result<OutputReader> OutputReader::open(const std::string& path, std::uint64_t f
   world::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat about{};
   if (file && fstat(file.get(), &about) == 0 && S_ISREG(about.st_mode)) return OutputReader(std::move(file), from);
-  const std::string why = !file ? std::strerror(errno) : "it is not a file";
-  return Error{ErrorCode::io, "cannot read " + path + ": " + why, "look at the folder of the job"};
+  const std::string why = !file ? std::strerror(errno) : "it is not a regular file";
+  return Error{ErrorCode::io, "cannot read " + path + ": " + why, "check the folder of the job"};
 }
 
 // The first line that is left at or after `from`.

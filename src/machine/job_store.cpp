@@ -32,7 +32,7 @@ constexpr Duration supervisor_ends_within = std::chrono::seconds(2);
 constexpr std::uint64_t number_max = 999'999'999'999;
 
 Error io_error(const std::string& what) {
-  return {ErrorCode::io, what + ": " + std::strerror(errno), "look at the disk and at the folder's rights"};
+  return {ErrorCode::io, what + ": " + std::strerror(errno), "check the disk space and the permissions of the folder"};
 }
 
 // 0: not the id of a job.
@@ -68,15 +68,15 @@ void look_at_processes(Job& job, JobProcesses& processes) {
     const bool has_command = now.command && is_process_of(job, *now.command);
     if (has_command || !processes.of(job).empty()) {
       now.state = JobState::running;
-      now.reason = has_command ? "its supervisor was killed; the command runs on"
-                               : "its supervisor was killed; the command has ended, other processes of it run on";
+      now.reason = has_command ? "its supervisor was killed; the command is still running"
+                               : "its supervisor was killed; the command has ended, but it left processes running";
       return;
     }
   }
   if (now.state == JobState::unreadable) return;
   now.state = JobState::unknown;
   now.reason =
-      same_boot ? "its supervisor was killed before it ended" : "the machine was started again before it ended";
+      same_boot ? "its supervisor was killed before the job ended" : "the machine was restarted before the job ended";
 }
 
 Error no_job(const std::string& name) {
@@ -173,7 +173,7 @@ Result<void> check_removable(const Job& job, bool forced) {
   }
   if (!job.has_ended()) return unavailable("has not ended", "stop it first: berth stop " + job.id);
   if (job.is_supervised && !wait_for_supervisor(job.folder, Deadline::after(real_clock(), supervisor_ends_within)))
-    return unavailable("has a living supervisor", "stop it first: berth stop " + job.id);
+    return unavailable("is still supervised", "stop it first: berth stop " + job.id);
   // A file of another user need not be readable.
   if (job.progress.state == JobState::unreadable && !forced && !job.request.user)
     return unavailable("cannot be read: " + job.progress.reason, "berth rm --force " + job.id);

@@ -288,7 +288,7 @@ TEST_F(JobStore, AJobThatHasEndedIsRemovedWhenItsSupervisorHasGone) {
     EXPECT_TRUE(read->is_supervised);
     const Result<void> refused = remove_job(*read, true);
     ASSERT_FALSE(refused) << "a state can say anything";
-    EXPECT_NE(refused.error().message.find("has a living supervisor"), std::string::npos);
+    EXPECT_NE(refused.error().message.find("is still supervised"), std::string::npos);
   }
   const Job& ended = *read;
   EXPECT_TRUE(remove_job(ended)) << "it has gone since";

@@ -223,7 +223,7 @@ class JobSupervisor final : public RunLoop {
       command.before_start = [this, open = std::move(command.before_start)](pid_t pid) {
         open(pid);
         if (auto reason = missing_limits(pid, order_.host))
-          update([&](JobProgress& progress) { progress.reason = "a limit on the host does not hold: " + *reason; });
+          update([&](JobProgress& progress) { progress.reason = "host_memory or cpus is not enforced: " + *reason; });
       };
     }
     for (const auto& [name, value] : order_.environment) command.environment.insert_or_assign(name, value);
@@ -309,7 +309,7 @@ class JobSupervisor final : public RunLoop {
     if (Duration(stamp) <= now) renewed_ = std::max(renewed_, Duration(stamp));
     if (now - renewed_ <= *order_.stop_unless_renewed) return std::nullopt;
     lost_ = true;
-    return "it was not renewed for " + duration_text(*order_.stop_unless_renewed);
+    return "its agent did not renew it for " + duration_text(*order_.stop_unless_renewed);
   }
 
   // What the job uses, and whether that is too much.
@@ -335,7 +335,7 @@ class JobSupervisor final : public RunLoop {
       const std::uint64_t used = ledger::ProcessOwners(*snapshot, device.processes).bytes_in_use(*entry);
       all += used;
       if (order_.limit == Limit::watch && mine->memory_bytes > 0 && used > mine->memory_bytes)
-        above = "it used " + bytes_text(used) + " of the " + bytes_text(mine->memory_bytes) + " that it asked for on " +
+        above = "it used " + bytes_text(used) + " of the " + bytes_text(mine->memory_bytes) + " requested on " +
                 device.info.id.text();
     }
     if (all > progress_.memory_bytes_peak.value_or(0))

@@ -97,7 +97,8 @@ std::uint64_t any_number(const json::value& value, const std::string& where) {
 }
 
 void check_schema(const json::object& object) {
-  if (any_number(member(object, "schema", "job"), "schema") != schema) throw JsonError{"another version wrote it"};
+  if (any_number(member(object, "schema", "job"), "schema") != schema)
+    throw JsonError{"it was written by another version of berth"};
 }
 
 JobRequest request_of(const json::value& value) {

@@ -311,7 +311,7 @@ Result<std::string> find_command(const std::string& name, const char* path) {
         ErrorCode::not_found, "there is no command '" + name + "'", "check its name, or give its path", {}, {}};
   };
   const auto barred = [&](const std::string& path) {
-    return Error{ErrorCode::invalid_argument, path + " cannot be run", "make it executable: chmod +x " + path};
+    return Error{ErrorCode::invalid_argument, path + " is not executable", "run chmod +x " + path};
   };
   const auto is_file = [](const std::string& path) {
     struct stat about{};

@@ -141,7 +141,7 @@ Result<MachineObserver> MachineObserver::open(const MachineRequest& request) {
   Result<Machine> machine = find_machine(request);
   if (!machine) return std::move(machine).error();
   if (machine->devices.empty())
-    return Error{ErrorCode::no_device, "this machine has no device", "run berth doctor to see why"};
+    return Error{ErrorCode::no_device, "this machine has no devices", "run berth doctor to see why"};
   return MachineObserver(*std::move(machine), request.links);
 }
 

@@ -153,7 +153,7 @@ Result<DecisionRecord> load_record(const std::string& folder, std::string_view i
   const std::vector<StoredName> stored = stored_in(folder);
   if (stored.empty() && id.empty()) {
     return Error{
-        ErrorCode::unavailable, "no decision has been recorded", "decide something first, as with berth pick", {}, {}};
+        ErrorCode::unavailable, "no decision has been recorded yet", "run berth run or berth pick first", {}, {}};
   }
   const StoredName* found = nullptr;
   if (id.empty()) {

@@ -384,7 +384,7 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
       const WaitingRequest* const smaller =
           me != queue.end() && !deadline.passed(now) ? smaller_request_ahead(mine, ahead) : nullptr;
       if (smaller) {
-        if (!limit) tell(ahead.size() + 1, "a request ahead in the queue needs no more than this one and goes first");
+        if (!limit) tell(ahead.size() + 1, "an earlier request, which needs no more than this one, is served first");
         sleep_behind(ledger, place, *before, *smaller, ahead, began, deadline);
         continue;
       }

@@ -37,10 +37,10 @@ RestartRule::Decision RestartRule::decide(const CommandExit& ended, std::optiona
     out.pause = pause_before_retry(retried_++);
   }
   if (out.pause)
-    out.text += "; it is started again in " + world::duration_text(*out.pause);
+    out.text += "; restarting it in " + world::duration_text(*out.pause);
   else if (out.is_fault)
-    out.text +=
-        "; it is not started again, after " + std::to_string(RestartLimit::restarts_max) + " restarts within a minute";
+    out.text += "; not restarting it: it was restarted " + std::to_string(RestartLimit::restarts_max) +
+                " times within a minute";
   return out;
 }
 

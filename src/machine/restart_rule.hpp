@@ -19,7 +19,7 @@ class RestartRule {
       : restarts_on_fault_(restarts_on_fault), retries_left_(retries) {}
 
   struct Decision {
-    std::string text;               // "was ended by signal 11 (Segmentation fault); it is started again in 1 s"
+    std::string text;               // "was ended by signal 11 (Segmentation fault); restarting it in 1 s"
     std::optional<Duration> pause;  // before it is started again; absent: it is not
     bool is_fault = false;
   };

@@ -27,15 +27,15 @@ TEST(RestartRule, AFaultIsFollowedByAStartElsewhereUntilTheLimit) {
   EXPECT_EQ(last.pause, std::nullopt);
   EXPECT_TRUE(last.is_fault);
   EXPECT_EQ(last.text,
-            "ended with status 1 while its device reported an error; it is not started again, after 3 restarts within "
-            "a minute");
+            "ended with status 1 while its device reported an error; not restarting it: it was restarted 3 times "
+            "within a minute");
 }
 
 TEST(RestartRule, RetriesAreForEveryFailureAndForNoSuccess) {
   RestartRule rule(false, 2);
   const TimePoint now{};
   EXPECT_EQ(rule.decide(with_status(0), std::nullopt, now).pause, std::nullopt);
-  EXPECT_EQ(rule.decide(with_status(7), std::nullopt, now).text, "ended with status 7; it is started again in 1 s");
+  EXPECT_EQ(rule.decide(with_status(7), std::nullopt, now).text, "ended with status 7; restarting it in 1 s");
   EXPECT_EQ(rule.decide(with_status(7), std::nullopt, now).pause, 2s);
   EXPECT_EQ(rule.decide(with_status(7), std::nullopt, now).text, "ended with status 7");
   EXPECT_TRUE(rule.failed().empty());

@@ -47,9 +47,9 @@ std::string refusal_text(const Reservation& decided, std::span<const DeviceInfo>
   if (decided.never)
     advice = decided.limit ? decided.limit->error().advice : "this machine cannot serve it even when idle";
   if (decided.within) {
-    advice = "this runs inside lease " + std::to_string(decided.within->id) + ", which " +
-             (decided.never ? "is smaller than that" : "has no more left") +
-             "; to ask the machine instead: env -u BERTH_LEASE berth ...";
+    advice = "this command runs inside lease " + std::to_string(decided.within->id) + ", which " +
+             (decided.never ? "is smaller than that" : "has too little left") +
+             "; to request devices from the machine instead, run env -u BERTH_LEASE berth ...";
   }
   return "berth: " + printable(with_short_ids(decided.reason(), ids)) + "; " + advice + "\n  " +
          printable(with_short_ids(decided.explanation.funnel_text(), ids)) + "\n";

@@ -81,8 +81,9 @@ std::string announcement(const ReservationRequest& wanted, std::span<const Grant
   }
   if (slices > 1)
     text +=
-        "berth: CUDA shows one MIG slice to a process; start a process for each, with CUDA_VISIBLE_DEVICES set "
-        "to one of them\n";
+        "berth: CUDA shows only one MIG slice to a process; start one process per slice, each with "
+        "CUDA_VISIBLE_DEVICES "
+        "set to its slice\n";
   return text;
 }
 

@@ -22,7 +22,8 @@ constexpr std::size_t padded_bytes_max = std::size_t{64} << 10;
 
 Error text_error(const char* what, const std::string& path, const std::string& why) {
   return {errno == ENOENT ? ErrorCode::not_found : ErrorCode::io,
-          std::string("cannot ") + what + " " + path + ": " + why, "look at the disk and at the folder of the job"};
+          std::string("cannot ") + what + " " + path + ": " + why,
+          "check the disk space and the permissions of the folder"};
 }
 
 bool try_lock(int file, short kind) {
@@ -57,7 +58,7 @@ Result<void> overwrite_text(const std::string& path, std::string text) {
   // Blanks after the text: not cut off, because that would be a second step.
   text.resize(std::max(text.size(), std::min(padded_bytes_max, static_cast<std::size_t>(about.st_size))), ' ');
   if (pwrite(file.get(), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size())) return {};
-  return Error{ErrorCode::io, "cannot write " + path + ": " + std::strerror(errno), "look at the disk"};
+  return Error{ErrorCode::io, "cannot write " + path + ": " + std::strerror(errno), "check that the disk is not full"};
 }
 
 Result<std::string> read_shared_text(const std::string& path, std::size_t bytes_max) {

@@ -173,10 +173,9 @@ TEST(Choose, S0_F10_AnAnswerOutsideOfTheListIsOverruledAndReported) {
     EXPECT_TRUE(decision.policy_misbehaved);
     EXPECT_EQ(decision.winner, 2U) << "least_loaded decides instead, among the eligible";
     EXPECT_EQ(explanation.winner, fleet.info(2).id);
-    EXPECT_EQ(
-        explanation.reason(),
-        "least_loaded, in place of custom, which named no eligible device, chose dev-02 among 2 eligible devices; "
-        "next is dev-00");
+    EXPECT_EQ(explanation.reason(),
+              "least_loaded, because custom chose no eligible device, chose dev-02 among 2 eligible devices; "
+              "next is dev-00");
     EXPECT_EQ(rank(policy, {}, fleet, 0), (std::vector<std::size_t>{2, 0}));
   }
 }

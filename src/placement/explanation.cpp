@@ -94,20 +94,20 @@ std::string detail_of(const Requirements& requirements, const DeviceView& view, 
       if (!has_backend(requirements, *view.info)) {
         return "is " + device_of_backend(view.info->backend) + ", needs " + wanted_backends(requirements);
       }
-      return names(requirements.avoid, *view.info) ? "to be avoided" : "not among the requested devices";
+      return names(requirements.avoid, *view.info) ? "excluded by --avoid" : "not among the requested devices";
     case Rejection::not_in_service: return std::string(to_string(view.intent));
     case Rejection::unhealthy:
-      return view.health == Health::probation ? "on probation, busy with one piece of work"
+      return view.health == Health::probation ? "on probation, and already busy with one task"
                                               : std::string(to_string(view.health));
-    case Rejection::stale: return "has not reported its load lately";
+    case Rejection::stale: return "has not reported its load recently";
     case Rejection::capability:
       return "needs " + to_string(*requirements.capability_min) + ", " +
-             (view.info->capability ? "has " + to_string(*view.info->capability) : "does not report one");
+             (view.info->capability ? "has " + to_string(*view.info->capability) : "does not report its capability");
     case Rejection::feature: return feature_detail(requirements, *view.info);
     case Rejection::held:
       if (view.held_exclusively) return "held exclusively";
       return "held by " + count_of(view.holders, "lease") + ", exclusive use requested";
-    case Rejection::kept: return "kept for a request that has waited longer";
+    case Rejection::kept: return "reserved for a request that has waited longer";
     case Rejection::occupied: return occupied_detail(view);
     case Rejection::memory: return memory_detail(requirements, view);
   }
@@ -128,7 +128,7 @@ std::pair<std::string, bool> stage_of(Rejection filter, const Requirements& requ
     case Rejection::feature: return {"with " + wanted_features(requirements), !wanted_features(requirements).empty()};
     case Rejection::held:
       return {requirements.wants_alone() ? "not held" : "not held exclusively", requirements.wants_alone()};
-    case Rejection::kept: return {"not kept for earlier requests", false};
+    case Rejection::kept: return {"not reserved for earlier requests", false};
     case Rejection::occupied: return {"unused", requirements.whole};
     case Rejection::memory: return {"fit " + wanted_memory(requirements), !wanted_memory(requirements).empty()};
   }
@@ -228,8 +228,7 @@ std::string Explanation::reason() const {
   const auto eligible = static_cast<std::size_t>(
       std::count_if(candidates.begin(), candidates.end(), [](const Candidate& c) { return !c.rejection; }));
   if (winner) {
-    std::string text =
-        policy_misbehaved ? "least_loaded, in place of " + policy + ", which named no eligible device," : policy;
+    std::string text = policy_misbehaved ? "least_loaded, because " + policy + " chose no eligible device," : policy;
     text += " chose ";
     for (const DeviceId& id : winners) text += (id == winners.front() ? "" : ", ") + id.text();
     if (!runner_up) return text + (count == 1 ? ", the only eligible device" : ", all of the eligible devices");
@@ -239,8 +238,8 @@ std::string Explanation::reason() const {
     return eligible ? policy + " declined " + count_of(eligible, "eligible device") : "there is nothing to explain";
   if (candidates.empty()) return "there are no devices";
   if (*cause == Cause::too_few_devices) {
-    return count_of(count, "device") + " were asked for, and there " + (candidates.size() == 1 ? "is " : "are ") +
-           std::to_string(candidates.size());
+    return count_of(count, "device") + " were requested, but there " + (candidates.size() == 1 ? "is" : "are") +
+           " only " + std::to_string(candidates.size());
   }
   std::string prefix;
   if (count > 1) {
@@ -249,7 +248,7 @@ std::string Explanation::reason() const {
              " requested devices " + (left < 2 ? "is" : "are") + " available: ";
   }
   if (*cause == Cause::memory_shared)
-    return prefix + "parts of one device share its memory, and need their bytes together";
+    return prefix + "parts of one device share its memory, which has no room for all of them";
 
   // Prefer devices that only this cause rejects, if there are any.
   const auto filter = filter_of(*cause);
@@ -260,16 +259,15 @@ std::string Explanation::reason() const {
   }
   const bool all = kept_out.size() == candidates.size();
   if (!nearest.empty()) kept_out = nearest;
-  const std::string other = eligible > 0 ? "no other device " : "no device ";
   // If some devices were not selected, the sentence is about the selected ones.
   const bool some_left_out = std::any_of(candidates.begin(), candidates.end(), [](const Candidate& candidate) {
     return candidate.rejection == Rejection::not_selected;
   });
-  const std::string could_serve = some_left_out ? "no selected device " : "no device that could serve ";
-  const std::string subject = prefix + (eligible > 0 || all ? other : could_serve);
-  // "every suitable device is ", for what is the same on all of them.
-  const std::string kind = eligible > 0 ? "other " : all ? "" : some_left_out ? "selected " : "suitable ";
-  const std::string every = prefix + "every " + kind + "device is ";
+  const std::string devices = eligible > 0    ? "other device "
+                              : all           ? "device "
+                              : some_left_out ? "selected device "
+                                              : "suitable device ";
+  const std::string subject = prefix + "no " + devices, every = prefix + "every " + devices;
   // One device is given as an example; the table lists them all.
   const auto example = [&] {
     if (kept_out.empty()) return std::string();
@@ -293,28 +291,30 @@ std::string Explanation::reason() const {
         return prefix + "there is no " + wanted_backends(requirements) + " device" + example();
       [[fallthrough]];
     case Cause::pinned:
-    case Cause::avoided: return prefix + other + "is selected" + example();
+    case Cause::avoided: return prefix + (eligible > 0 ? "no other device" : "no device") + " is selected" + example();
     case Cause::cordoned:
     case Cause::draining: return subject + "is in service" + example();
     case Cause::quarantined:
     case Cause::lost:
     case Cause::probation: return subject + "is healthy" + example();
-    case Cause::stale: return subject + "has reported its load lately" + example();
+    case Cause::stale: return subject + "has reported its load recently" + example();
     case Cause::capability: return subject + "has capability " + to_string(*requirements.capability_min) + example();
     case Cause::feature:
     case Cause::label: return subject + "has " + wanted_features(requirements) + example();
-    case Cause::held: return every + "already leased" + example();
-    case Cause::held_exclusively: return every + "held exclusively" + example();
-    case Cause::kept: return subject + "is free: all are kept for earlier requests" + example();
-    case Cause::silent: return subject + "reports that it is unused" + example();
-    case Cause::occupied: return every + "in use" + example();
+    case Cause::held: return every + "is already leased" + example();
+    case Cause::held_exclusively: return every + "is held exclusively" + example();
+    case Cause::kept: return every + "is reserved for earlier requests" + example();
+    case Cause::silent: return subject + "reports whether it is in use" + example();
+    case Cause::occupied: return every + "is in use" + example();
     case Cause::memory_unknown: return free + example();
     case Cause::memory_too_small:
       return subject + "has " + wanted_memory(requirements) + " in total" + largest(&Candidate::memory_bytes_total);
-    case Cause::memory_in_use: return free + ", processes use it" + largest(&Candidate::memory_bytes_available);
-    case Cause::memory_promised: return free + ", it is promised" + largest(&Candidate::memory_bytes_available);
+    case Cause::memory_in_use:
+      return free + ", because processes use the memory" + largest(&Candidate::memory_bytes_available);
+    case Cause::memory_promised:
+      return free + ", because the memory is promised" + largest(&Candidate::memory_bytes_available);
     case Cause::memory_fragmented:
-      return free + ", although all of them together do" + largest(&Candidate::memory_bytes_available);
+      return free + ", although all of them together have that much" + largest(&Candidate::memory_bytes_available);
     case Cause::too_few_devices:
     case Cause::memory_shared: break;
   }
@@ -324,7 +324,7 @@ std::string Explanation::reason() const {
 std::string Explanation::advice() const {
   if (!cause) return winners.empty() ? "use another policy" : "there is nothing to do";
   switch (*cause) {
-    case Cause::too_few_devices: return candidates.empty() ? "run berth doctor to see why" : "ask for fewer";
+    case Cause::too_few_devices: return candidates.empty() ? "run berth doctor to see why" : "request fewer devices";
     case Cause::backend: {
       if (any_has_backend(*this)) break;
       std::vector<std::string_view> names;
@@ -339,16 +339,16 @@ std::string Explanation::advice() const {
       return std::string(names.size() == 1 ? "the available back end is " : "the available back ends are ") + list;
     }
     case Cause::cordoned:
-    case Cause::draining: return "put it back in service, or ask for another";
+    case Cause::draining: return "put it back in service, or request another device";
     case Cause::pinned:
     case Cause::avoided:
     case Cause::capability:
     case Cause::feature:
     case Cause::label:
-    case Cause::memory_too_small: return "ask for less, or for another device";
+    case Cause::memory_too_small: return "request less, or another device";
     default: break;
   }
-  return "wait for a release, or ask for less";
+  return "wait for a release, or request less";
 }
 
 std::string Explanation::funnel_text() const {

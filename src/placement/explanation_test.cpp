@@ -43,7 +43,7 @@ TEST(Explanation, S0_F12_NothingEligibleIsAResultWithTheReasonOfEveryDevice) {
   EXPECT_EQ(explanation.candidates[1].detail, "needs 4.0 GiB, 1.0 GiB available");
   EXPECT_EQ(explanation.candidates[2].detail, "needs 4.0 GiB, 2.0 GiB available");
   EXPECT_EQ(explanation.reason(),
-            "no device that could serve has 4.0 GiB free, processes use it (largest: 2.0 GiB on dev-02)");
+            "no suitable device has 4.0 GiB free, because processes use the memory (largest: 2.0 GiB on dev-02)");
   EXPECT_NE(explanation.to_text().find("3 devices -> 2 in service -> 0 fit 4.0 GiB -> none\n"), std::string::npos);
   // The resulting error tells the caller to wait.
   EXPECT_EQ(reaction_to(ErrorCode::no_eligible_device), Reaction::wait);
@@ -81,7 +81,7 @@ TEST(Explanation, TheMainReasonIsOneSentence) {
   out[0].health = out[1].health = Health::healthy;
   out[0].sample = out[1].sample = SampleState::stale;
   EXPECT_EQ(reason_for(out),
-            "no device has reported its load lately (dev-00: has not reported its load lately; 1 more)");
+            "no device has reported its load recently (dev-00: has not reported its load recently; 1 more)");
 }
 
 TEST(Explanation, UnsuitableDevicesDoNotHideTheCause) {
@@ -98,7 +98,7 @@ TEST(Explanation, UnsuitableDevicesDoNotHideTheCause) {
   const Explanation explanation = explain_with("least_loaded", fleet, requirements);
   EXPECT_EQ(explanation.cause, Cause::memory_in_use);
   EXPECT_EQ(explanation.reason(),
-            "no device that could serve has 2.0 GiB free, processes use it (largest: 1.0 GiB on dev-03)");
+            "no suitable device has 2.0 GiB free, because processes use the memory (largest: 1.0 GiB on dev-03)");
   for (std::size_t i = 0; i < 3; ++i) fleet[i].health = Health::healthy;
   EXPECT_EQ(explain_with("least_loaded", fleet, requirements).cause, Cause::memory_in_use)
       << "also if they outnumber it";
@@ -112,7 +112,7 @@ TEST(Explanation, TheDevicesClosestToEligibleGiveTheCause) {
     fleet[i].health = Health::lost;
     fleet[i].memory_bytes_free = 0;
   }
-  EXPECT_EQ(reason_for(fleet, needing(gib)), "no device that could serve is in service (dev-00: cordoned)");
+  EXPECT_EQ(reason_for(fleet, needing(gib)), "no suitable device is in service (dev-00: cordoned)");
 }
 
 TEST(Explanation, TheCauseIsWhatWouldAloneLetTheRequestFit) {
@@ -134,15 +134,15 @@ TEST(Explanation, TheReasonSaysWhetherMemoryIsInUseOrPromised) {
   TestFleet fleet(3);
   for (std::size_t i = 0; i < 3; ++i) fleet[i].memory_bytes_promised = 15 * gib;
   EXPECT_EQ(reason_for(fleet, needing(4 * gib)),
-            "no device has 4.0 GiB free, it is promised (largest: 1.0 GiB on dev-00)");
+            "no device has 4.0 GiB free, because the memory is promised (largest: 1.0 GiB on dev-00)");
   EXPECT_EQ(reason_for(fleet, needing(3 * gib)),
-            "no device has 3.0 GiB free, although all of them together do (largest: 1.0 GiB on dev-00)");
+            "no device has 3.0 GiB free, although all of them together have that much (largest: 1.0 GiB on dev-00)");
   for (std::size_t i = 0; i < 3; ++i) {
     fleet[i].memory_bytes_promised = 0;
     fleet[i].memory_bytes_free = gib / 2;
   }
   EXPECT_EQ(reason_for(fleet, needing(4 * gib)),
-            "no device has 4.0 GiB free, processes use it (largest: 512.0 MiB on dev-00)");
+            "no device has 4.0 GiB free, because processes use the memory (largest: 512.0 MiB on dev-00)");
 }
 
 TEST(Explanation, ADeviceWithUnknownMemoryDoesNotHideAKnownCause) {
@@ -179,7 +179,7 @@ TEST(Explanation, AnUnknownBackEndIsReportedWithTheNearestName) {
   EXPECT_EQ(explanation.candidates[1].detail, "is an opencl device, needs cudda");
   requirements.backends = {"levelzero"};
   EXPECT_EQ(explain_with("least_loaded", fleet, requirements).advice(), "the available back ends are cuda, opencl");
-  EXPECT_EQ(explain_with("least_loaded", fleet, needing(99 * gib)).advice(), "ask for less, or for another device");
+  EXPECT_EQ(explain_with("least_loaded", fleet, needing(99 * gib)).advice(), "request less, or another device");
 }
 
 TEST(Explanation, TheReasonIsAboutTheSelectedDevice) {

@@ -212,8 +212,8 @@ TEST(Group, PartsOfOneDeviceNeedTheirBytesTogether) {
   EXPECT_EQ(explanation.funnel_text(), "4 devices -> 4 fit 9.0 GiB -> 2 of the 3 requested");
   EXPECT_EQ(
       explanation.reason(),
-      "only 2 of the 3 requested devices are available: parts of one device share its memory, and need their bytes "
-      "together");
+      "only 2 of the 3 requested devices are available: parts of one device share its memory, which has no room for "
+      "all of them");
   requirements.memory_bytes_min = 8 * gib;
   EXPECT_EQ(choose_group(least_loaded(), requirements, 3, fleet, {}, 0).winners, (Positions{0, 1, 3}));
 }
@@ -228,10 +228,11 @@ TEST(Group, SaysWhatIsMissing) {
   choose_group(least_loaded(), requirements, 4, fleet, {}, 0, &explanation);
   EXPECT_EQ(explanation.funnel_text(), "5 devices -> 4 in service -> 3 fit 2.0 GiB -> 3 of the 4 requested");
   EXPECT_EQ(explanation.reason(),
-            "only 3 of the 4 requested devices are available: no other device has 2.0 GiB free, processes use it "
+            "only 3 of the 4 requested devices are available: no other device has 2.0 GiB free, because processes use "
+            "the memory "
             "(largest: 1.0 GiB on dev-04)");
   choose_group(least_loaded(), requirements, 6, fleet, {}, 0, &explanation);
-  EXPECT_EQ(explanation.reason(), "6 devices were asked for, and there are 5");
+  EXPECT_EQ(explanation.reason(), "6 devices were requested, but there are only 5");
   requirements.memory_bytes_min = 0;
   choose_group(least_loaded(), requirements, 4, fleet, {}, 0, &explanation);
   EXPECT_EQ(explanation.funnel_text(), "5 devices -> 4 in service -> 1 group of 4: dev-01, dev-02, dev-03, dev-04");

@@ -231,15 +231,15 @@ class Suggestions {
                               v.holders = 0;
                               v.held_exclusively = false;
                             });
-    add_if_any(Kind::end_leases, ids, "wait for, or end, what holds " + listed(ids), "berth ps");
+    add_if_any(Kind::end_leases, ids, "wait for the leases on " + listed(ids) + " to end, or end them", "berth ps");
   }
 
   void wait_in_line() {
     const auto ids = fewest([](const DeviceView& v) { return v.kept_for_waiting; },
                             [](DeviceView& v) { v.kept_for_waiting = false; });
     add_if_any(Kind::wait_in_line, ids,
-               (waiting_ == WaitOption::timed_out ? "wait longer, " : "wait, ") + listed(ids) +
-                   (ids.size() == 1 ? " is" : " are") + " kept for a request that has waited longer",
+               (waiting_ == WaitOption::timed_out ? "wait longer: " : "wait: ") + listed(ids) +
+                   (ids.size() == 1 ? " is" : " are") + " reserved for a request that has waited longer",
                waiting_ == WaitOption::available   ? "--wait 10m"
                : waiting_ == WaitOption::timed_out ? "give a longer --wait"
                                                    : "berth ps");
@@ -253,7 +253,8 @@ class Suggestions {
                  if (v.memory_bytes_free && v.info->memory_bytes_total)
                    v.memory_bytes_free = std::max(*v.memory_bytes_free, *v.info->memory_bytes_total);
                });
-    add_if_any(Kind::end_processes, ids, "wait for, or end, the processes on " + listed(ids), "berth devices");
+    add_if_any(Kind::end_processes, ids, "wait for the processes on " + listed(ids) + " to end, or end them",
+               "berth devices");
   }
 
   void share() {
@@ -264,7 +265,7 @@ class Suggestions {
     const bool by_bytes = requirements_.whole && requirements_.memory_bytes_min == 0 && !requirements_.memory_share;
     if (!by_bytes) {
       if (fits_with(requirements))
-        add(Kind::share, "share the device with others instead of exclusive use", "leave out --exclusive");
+        add(Kind::share, "share the device instead of using it exclusively", "leave out --exclusive");
       return;
     }
     const std::uint64_t most = most_bytes(requirements);
@@ -406,7 +407,7 @@ class Suggestions {
          }))
       ids.push_back(avoided[i]);
     if (ids.empty()) return;
-    add(Kind::drop_avoid, "do not avoid " + listed(ids), "leave out --avoid " + ids.front().text()).devices = ids;
+    add(Kind::drop_avoid, "allow " + listed(ids), "leave out --avoid " + ids.front().text()).devices = ids;
   }
 
   void drop_pin() {
@@ -432,13 +433,14 @@ class Suggestions {
       return;
     }
     requirements.capability_min.reset();
-    if (fits_with(requirements)) add(Kind::lower_capability, "ask for no capability", "leave out --capability");
+    if (fits_with(requirements))
+      add(Kind::lower_capability, "drop the capability requirement", "leave out --capability");
   }
 
   void drop_feature() {
     for (const std::string& feature : requirements_.features) {
       if (!fits_changed([&](Requirements& changed) { changed.features.erase(feature); })) continue;
-      add(Kind::drop_feature, "do without " + feature, "leave out --feature " + feature).name = feature;
+      add(Kind::drop_feature, "drop the requirement for " + feature, "leave out --feature " + feature).name = feature;
       return;
     }
   }
@@ -447,7 +449,7 @@ class Suggestions {
     for (const auto& [name, value] : requirements_.labels) {
       if (!fits_changed([&](Requirements& changed) { changed.labels.erase(name); })) continue;
       const std::string label = name + "=" + value;
-      add(Kind::drop_label, "do without " + label, "leave out --label " + label).name = name;
+      add(Kind::drop_label, "drop the requirement for " + label, "leave out --label " + label).name = name;
       return;
     }
   }

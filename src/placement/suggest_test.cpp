@@ -405,8 +405,8 @@ TEST(Suggest, InsteadOfAWholeDeviceAnAmountOfMemoryIsSuggested) {
             "share the device: ask for the memory it needs, at most 12.0 GiB [--mem 12G]\n");
   requirements.whole = false;
   EXPECT_EQ(texts(suggest(requirements, 1, fleet)),
-            "share the device with others instead of exclusive use [leave out --exclusive]\n"
-            "wait for, or end, what holds dev-00 [berth ps]\n");
+            "share the device instead of using it exclusively [leave out --exclusive]\n"
+            "wait for the leases on dev-00 to end, or end them [berth ps]\n");
 }
 
 TEST(Suggest, EndingForeignProcessesIsSuggested) {
@@ -417,13 +417,14 @@ TEST(Suggest, EndingForeignProcessesIsSuggested) {
   requirements.whole = true;
   EXPECT_EQ(texts(suggest(requirements, 1, fleet)),
             "share the device: ask for the memory it needs, at most 6.0 GiB [--mem 6G]\n"
-            "wait for, or end, the processes on dev-00 [berth devices]\n");
+            "wait for the processes on dev-00 to end, or end them [berth devices]\n");
 }
 
 TEST(Suggest, WaitingIsSuggestedOnlyIfTheRequestCanWait) {
   TestFleet fleet(1);
   fleet[0].kept_for_waiting = true;
-  EXPECT_EQ(suggest(needing(gib), 1, fleet).front().text, "wait, dev-00 is kept for a request that has waited longer");
+  EXPECT_EQ(suggest(needing(gib), 1, fleet).front().text,
+            "wait: dev-00 is reserved for a request that has waited longer");
   EXPECT_EQ(suggest(needing(gib), 1, fleet).front().command, "--wait 10m");
   EXPECT_EQ(suggest(needing(gib), 1, fleet, WaitOption::timed_out).front().command, "give a longer --wait");
   EXPECT_EQ(suggest(needing(gib), 1, fleet, WaitOption::unsupported).front().command, "berth ps");

@@ -90,7 +90,7 @@ TEST(Whole, SaysWhatKeepsItOut) {
   fleet[0].sample = fleet[2].sample = SampleState::unknown;
   explanation = explain_with(fleet, whole());
   EXPECT_EQ(explanation.cause, Cause::silent);
-  EXPECT_EQ(explanation.reason(), "no device reports that it is unused (dev-00: does not answer; 2 more)");
+  EXPECT_EQ(explanation.reason(), "no device reports whether it is in use (dev-00: does not answer; 2 more)");
 }
 
 TEST(Whole, ADeviceThatHasNotReportedLatelyIsStaleAndNothingElse) {
@@ -110,9 +110,9 @@ TEST(Kept, ADeviceThatIsKeptIsNotGivenToOthersAndSaysSo) {
   const Explanation explanation = explain_with(fleet, {});
   EXPECT_EQ(explanation.cause, Cause::kept);
   EXPECT_EQ(explanation.reason(),
-            "no device is free: all are kept for earlier requests (dev-00: kept for a request that has waited longer; "
+            "every device is reserved for earlier requests (dev-00: reserved for a request that has waited longer; "
             "1 more)");
-  EXPECT_EQ(explanation.funnel_text(), "2 devices -> 0 not kept for earlier requests -> none");
+  EXPECT_EQ(explanation.funnel_text(), "2 devices -> 0 not reserved for earlier requests -> none");
 }
 
 class UsedByOthers : public testing::TestWithParam<Policy> {};

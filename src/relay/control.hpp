@@ -1,5 +1,5 @@
 // What the agent of a node tells its relay, and what the relay answers: all replicas that can be called here, all
-// gateways, and what is in flight. Each message is the whole state, so that a relay or an agent that was started anew
+// gateways, and what is in flight. Each message is the whole state, so that a relay or an agent that was restarted
 // needs no history. Sent as JSON over a Unix socket of their user, since it has the keys of gateways.
 #pragma once
 

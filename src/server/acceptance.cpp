@@ -39,13 +39,13 @@ Result<void> check_acceptable(const fleet::Desired& desired) {
                         "; a server keeps at most " + kib(fleet::project_bytes_max),
                     "use fewer deployments or shorter names");
   if (replicas > fleet::project_replicas_max)
-    return too_much("the project has " + std::to_string(replicas) + " replicas; a server takes at most " +
+    return too_much("the project has " + std::to_string(replicas) + " replicas; the maximum is " +
                         std::to_string(fleet::project_replicas_max),
-                    "ask for fewer");
+                    "request fewer");
   if (orders > fleet::orders_bytes_max)
     return too_much("the settings of all replicas have " + kib(orders) + "; a server sends at most " +
                         kib(fleet::orders_bytes_max) + " to a node",
-                    "ask for fewer replicas, or put long texts into files that their commands read");
+                    "request fewer replicas, or put long texts into files that their commands read");
   return {};
 }
 

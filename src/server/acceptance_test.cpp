@@ -44,7 +44,7 @@ TEST(Acceptance, AllReplicasOfAProjectHaveABound) {
   for (int i = 0; i < 5; ++i) many.push_back(wanted_with("d" + std::to_string(i), 10, replicas_max));
   EXPECT_EQ(refusal(desired_of(many)), "accepted");
   many.push_back(wanted_with("more", 10));
-  EXPECT_EQ(refusal(desired_of(many)), "the project has 50001 replicas; a server takes at most 50000");
+  EXPECT_EQ(refusal(desired_of(many)), "the project has 50001 replicas; the maximum is 50000");
 }
 
 TEST(Acceptance, WhatANodeThatRunsAllOfItIsSentHasABound) {

@@ -137,7 +137,7 @@ std::optional<Who> Api::admit(const http::Request& request, Role role, const htt
     responder.send(
         http::error_response(401, "not_logged_in", "this token has expired", "berth token add creates another"));
   } else if (!who) {
-    responder.send(http::error_response(401, "not_logged_in", "this needs a token that the server knows"));
+    responder.send(http::error_response(401, "not_logged_in", "a valid token is required"));
   } else if (!may(*who, role)) {
     responder.send(http::error_response(
         403, "forbidden",
@@ -152,8 +152,7 @@ std::optional<Who> Api::admit(const http::Request& request, Role role, const htt
 void Api::handle(const http::Request& request, const http::Responder& responder) {
   const std::vector<std::string>& path = request.segments;
   if (path.size() < 2 || path[0] != "api" || path[1] != "v1") {
-    if (!answer_outside_api(request, responder))
-      responder.send(http::error_response(404, "not_found", "there is nothing at this address"));
+    if (!answer_outside_api(request, responder)) responder.send(http::error_response(404, "not_found", "unknown path"));
     return;
   }
   const Route* found = nullptr;
@@ -164,9 +163,10 @@ void Api::handle(const http::Request& request, const http::Responder& responder)
     is_known_path = true;
   }
   if (!found)
-    return responder.send(is_known_path ? http::error_response(405, "wrong_method", "this address has no such method")
-                                        : http::error_response(404, "not_found", "there is nothing at this address",
-                                                               "docs/reference/openapi.json lists what there is"));
+    return responder.send(
+        is_known_path
+            ? http::error_response(405, "wrong_method", "this path does not support this method")
+            : http::error_response(404, "not_found", "unknown path", "docs/reference/openapi.json lists all paths"));
   Who who;
   if (found->role) {
     const std::optional<Who> known = admit(request, *found->role, responder);

@@ -74,8 +74,7 @@ void Api::post_token(const Call& call) {
       throw format::JsonError{where + ".node is given, and only a token of role join is for a node"};
     if (read.for_gateway && read.role != Role::join)
       throw format::JsonError{where + ".gateway is given, and only a token of role join is for a gateway"};
-    if (read.node && read.for_gateway)
-      throw format::JsonError{where + " is for a node and for a gateway; it can be for one of them"};
+    if (read.node && read.for_gateway) throw format::JsonError{where + " has both a node and a gateway; give only one"};
     const auto count_of = [](const json::value& value, const std::string& at) {
       const std::uint64_t count = format::whole_of(value, at);
       if (count == 0 || count > 1'000'000) throw format::JsonError{at + " is not from 1 to 1000000"};
@@ -143,7 +142,7 @@ void Api::post_login(const Call& call) {
   const std::optional<Who> who = access_.who_has(*token, leader_.state().credentials, world::wall_time_ms());
   if (!who || !may(*who, Role::read))
     return call.responder.send(http::error_response(401, "not_logged_in",
-                                                    "this token is not known, or cannot open the page",
+                                                    "this token is not valid, or does not permit opening the page",
                                                     "berth token add read creates one that can"));
   const Access::Opened session = access_.open_session(*who, real_clock().now());
   http::Response answer =

@@ -149,7 +149,7 @@ void Api::post_report(const Call& call) {
   }
   if (heard->report.node.id != node) {
     leader_.refuse_report(node, "it is about " + heard->report.node.id.text());
-    return call.responder.send(http::error_response(403, "forbidden", "a node reports about itself alone"));
+    return call.responder.send(http::error_response(403, "forbidden", "a node can report only about itself"));
   }
   heard->address = came_from(call.request.peer);
   if (const auto taken = leader_.take_report(*std::move(heard)); !taken) return send(call.responder, taken.error());

@@ -150,7 +150,7 @@ void Api::answer_gateway(std::uint64_t number, bool is_late) {
   const GatewayPoll poll = found->second;
   if (!leader_.state().credentials.contains(poll.credential)) {
     gateways_shown_.erase(poll.credential);
-    poll.responder.send(http::error_response(401, "not_logged_in", "this needs a token that the server knows"));
+    poll.responder.send(http::error_response(401, "not_logged_in", "a valid token is required"));
   } else {
     const fleet::GatewayView& view = show_gateway(poll.credential);
     if (view.number == poll.known && !is_late) return;

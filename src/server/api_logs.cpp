@@ -46,7 +46,7 @@ void Api::get_logs(const Call& call) {
                                                     "berth replicas " + replica + " lists those that there are"));
   if (!found)
     return call.responder.send(
-        http::error_response(404, "not_found", replica + " has no place now", "berth why replica " + replica));
+        http::error_response(404, "not_found", replica + " is not running", "berth why replica " + replica));
   if (leader_.health(found->place.node) == controller::NodeHealth::lost)
     return call.responder.send(node_is_lost(found->place.node));
   const auto tail = call.request.query.find("tail");

@@ -87,7 +87,7 @@ class FleetMetrics {
       out_.metric(name, "gauge", help);
       for (const auto& [id, record] : nodes) write(metric_label("node", id.text()), record);
     };
-    of_nodes("berth_node_up", "1 while the node reports; 0 once it has been silent for so long that it is lost.",
+    of_nodes("berth_node_up", "1 while the node reports; 0 once it is lost.",
              [&](const std::string& labels, const fleet::NodeRecord& record) {
                out_.line(labels, leader_.health(record.id) == controller::NodeHealth::lost ? 0U : 1U);
              });
@@ -100,7 +100,7 @@ class FleetMetrics {
                if (const Heard* const heard = leader_.heard(record.id); heard && !heard->report.version.empty())
                  out_.line(joined(labels, "version", heard->report.version), 1U);
              });
-    of_nodes("berth_node_intent", "1 for each node, with what its operator wants of it.",
+    of_nodes("berth_node_intent", "1 for each node, with the operator's intent for it.",
              [&](const std::string& labels, const fleet::NodeRecord& record) {
                out_.line(joined(labels, "intent", to_string(record.intent)), 1U);
              });
@@ -207,7 +207,7 @@ class FleetMetrics {
     for (const Pending& waiting : leader_.pending())
       pending[waiting.deployment] += std::max<std::size_t>(1, waiting.replicas.size());
     of_deployments(
-        "berth_replicas_pending", "Replicas for which there is no place at present.",
+        "berth_replicas_pending", "Replicas that cannot be placed at present.",
         [&](const std::string& labels, const Status& status) { out_.line(labels, pending[status.deployment]); });
     of_deployments("berth_deployment_state", "1 for the state of the deployment, 0 for every other state.",
                    [&](const std::string& labels, const Status& status) {
@@ -217,7 +217,7 @@ class FleetMetrics {
                        out_.line(joined(labels, "state", to_string(state)), state == status.state ? 1U : 0U);
                    });
     const auto& desired = leader_.state().desired.deployments;
-    of_deployments("berth_deployment_revision", "Revision of the deployment; a rollout begins where it grows.",
+    of_deployments("berth_deployment_revision", "Revision of the deployment; it increases with every rollout.",
                    [&](const std::string& labels, const Status& status) {
                      if (const auto found = desired.find(status.deployment); found != desired.end())
                        out_.line(labels, found->second.revision);
@@ -283,7 +283,7 @@ class FleetMetrics {
              if (incarnation.report) out_.line(incarnation.labels, incarnation.report->memory_bytes_peak);
            });
     out_.metric("berth_replica_restarts_total", "counter",
-                "Restarts of a replica after it failed, since this server began to lead.");
+                "Restarts of a replica after it failed, since this server became leader.");
     std::set<fleet::ReplicaKey> written;
     for (const Incarnation& incarnation : all) {
       const Assignment& place = incarnation.assigned->place;

@@ -21,11 +21,11 @@ namespace {
 constexpr std::array<std::pair<std::string_view, std::string_view>, 10> rejections{{
     {"ambiguous", "their model is served by several deployments"},
     {"busy", "the gateway has no memory left for the bodies that it has to search"},
-    {"forbidden", "their key is for another deployment"},
+    {"forbidden", "the caller's key is for another deployment"},
     {"full", "its replicas are busy, and no more may wait or they waited too long"},
     {"invalid_argument", "they are malformed, or their key is missing, too long or given twice"},
-    {"no_route", "no deployment has their address or model"},
-    {"timeout", "their bodies came too slowly"},
+    {"no_route", "no deployment matches their address or model"},
+    {"timeout", "their bodies arrived too slowly"},
     {"too_long", "their bodies are too long to be searched"},
     {"too_many", "a caller sends more than its key allows"},
     {"unavailable", "it has no replica that is ready and connected"},
@@ -70,10 +70,11 @@ std::vector<Event> GatewayEvents::take(const std::string& name, const GatewayRep
   if (!report.is_leaving) {
     if (report.silent_s > 0)
       say(EventKind::server, name, "gateway/" + name,
-          "reports again after " + std::to_string(report.silent_s) +
+          "the gateway " + name + " reports again after " + std::to_string(report.silent_s) +
               " s without this server, in which it continued with what it knew");
     else if (gateway.is_lost)
-      say(EventKind::server, name, "gateway/" + name, "reports again after " + seconds_text(now - gateway.seen));
+      say(EventKind::server, name, "gateway/" + name,
+          "the gateway " + name + " reports again after " + seconds_text(now - gateway.seen));
     gateway.is_lost = false;
     gateway.seen = now;
   }
@@ -114,11 +115,11 @@ void GatewayEvents::take_row(const std::string& name, Gateway& gateway, const Re
   const std::string first = seconds_text(gateway::ejection_min), longest = seconds_text(gateway::ejection_max);
   say(EventKind::failed, name, replica_of(row.name),
       what +
-          (row.is_ejected ? "the gateway " + name + " leaves it out, at first for " + first + " and for at most " +
-                                longest + " at a time: "
+          (row.is_ejected ? "the gateway " + name + " skips it, at first for " + first + " and for at most " + longest +
+                                " at a time: "
                           : "the gateway " + name +
                                 " still sends it requests, because at most half of the replicas "
-                                "are left out: ") +
+                                "are skipped: ") +
           row.problem);
 }
 
@@ -161,7 +162,7 @@ std::vector<Event> GatewayEvents::look(const std::set<std::string>& expected, co
     if (gateway.is_lost || now - gateway.seen < lost_after) continue;
     gateway.is_lost = true;
     say(EventKind::failed, name, "gateway/" + name,
-        "is lost: it has not reported for " + seconds_text(lost_after) +
+        "the gateway " + name + " is lost: no report for " + seconds_text(lost_after) +
             "; if it runs, it cannot reach this server and continues with what it knows");
     events_.back().actor = "controller";
   }

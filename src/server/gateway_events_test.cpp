@@ -70,10 +70,9 @@ TEST_F(GatewayEventsTest, FailedRequestsAreOneEventHoweverManyThereAre) {
 
 TEST_F(GatewayEventsTest, AReplicaThatIsLeftOutAndAnswersAgainIsTwoEvents) {
   EXPECT_EQ(take(row("", false)), "");
-  EXPECT_EQ(
-      take(row("it closed the connection", true)),
-      "failed chat/0: chat/0#17 failed 5 times in a row; the gateway head leaves it out, at first for 1 s and for at "
-      "most 60 s at a time: it closed the connection\n");
+  EXPECT_EQ(take(row("it closed the connection", true)),
+            "failed chat/0: chat/0#17 failed 5 times in a row; the gateway head skips it, at first for 1 s and for at "
+            "most 60 s at a time: it closed the connection\n");
   now_ += 90s;
   EXPECT_EQ(take(row("it closed the connection", false)), "") << "it may be tried, and has not answered";
   EXPECT_EQ(take(row("", false)), "ready chat/0: chat/0#17 answers the gateway head again after 90 s\n");
@@ -108,15 +107,16 @@ TEST_F(GatewayEventsTest, AGatewayThatIsSilentIsLostOnceAndItsReturnSaysForHowLo
   now_ += 9s;
   EXPECT_EQ(look({}), "");
   now_ += 1s;
-  EXPECT_TRUE(look({}).starts_with("failed gateway/head: is lost: it has not reported for 10 s"));
+  EXPECT_TRUE(look({}).starts_with("failed gateway/head: the gateway head is lost: no report for 10 s"));
   EXPECT_EQ(look({}), "");
   now_ += 20s;
-  EXPECT_EQ(take({}), "server gateway/head: reports again after 30 s\n");
+  EXPECT_EQ(take({}), "server gateway/head: the gateway head reports again after 30 s\n");
   EXPECT_EQ(look({"head"}), "");
   GatewayReport late;
   late.silent_s = 3600;
   EXPECT_EQ(take(late),
-            "server gateway/head: reports again after 3600 s without this server, in which it continued with what it "
+            "server gateway/head: the gateway head reports again after 3600 s without this server, in which it "
+            "continued with what it "
             "knew\n");
   EXPECT_EQ(take({}), "");
 }

@@ -319,7 +319,7 @@ TEST_F(RouteTest, WithAStrictKeyNoReplicaIsNamed) {
   const fleet::RouteAnswer strict = ask({{}, "", "/batch", ""});
   EXPECT_FALSE(strict.replica);
   EXPECT_TRUE(strict.candidates.empty());
-  EXPECT_NE(strict.text.find("without one it would be answered with 400"), std::string::npos) << strict.text;
+  EXPECT_NE(strict.text.find("without one it would get a 400"), std::string::npos) << strict.text;
 }
 
 }  // namespace

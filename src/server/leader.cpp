@@ -80,8 +80,8 @@ Result<Leader> Leader::begin(std::shared_ptr<store::Store> store, std::string se
       stored.report.node = *std::move(view);
     }
   }
-  BERTH_TRY(leader.commit(change_of(leader.state_),
-                          {leader.event(EventKind::server, "server:" + leader.server_, "server", "began to lead")}));
+  BERTH_TRY(leader.commit(change_of(leader.state_), {leader.event(EventKind::server, "server:" + leader.server_,
+                                                                  "server", "the server became leader")}));
   return leader;
 }
 
@@ -197,8 +197,8 @@ Result<void> Leader::commit(store::Change change, std::vector<fleet::Event> even
 Result<store::State> Leader::read() const {
   store::State state = BERTH_TRY(store_->load());
   if (state.epoch != epoch_)
-    return Error{ErrorCode::unavailable, state.leader + " leads by now, in epoch " + std::to_string(state.epoch),
-                 "ask that server"};
+    return Error{ErrorCode::unavailable,
+                 state.leader + " is now the leader (epoch " + std::to_string(state.epoch) + ")", "use that server"};
   return state;
 }
 
@@ -266,7 +266,7 @@ Result<void> Leader::take_report(Heard next) {
     const bool is_later_start =
         last->report.boot == next.report.boot && (start_ms == 0 || start_ms >= last->report.agent_start_monotonic_ms);
     if (!is_same_agent && !is_later_start && health(node) == controller::NodeHealth::healthy)
-      return Error{ErrorCode::unavailable, "another agent speaks for the node \"" + node.text() + "\"",
+      return Error{ErrorCode::unavailable, "another agent is already registered as node \"" + node.text() + "\"",
                    "give one of the two another --name"};
     const bool is_numbered = next.report.number > 0;  // older agents do not number their reports
     if (is_same_agent && is_numbered && next.report.number < last->report.number) return {};

@@ -36,7 +36,7 @@ fleet::Wanted next_wanted(const fleet::Wanted* before, const DeploymentSpec& spe
 
 Error stale(std::uint64_t wanted, std::uint64_t version) {
   return {ErrorCode::stale_handle,
-          "it was made for version " + std::to_string(wanted) + " of the project, which is at version " +
+          "the plan is for project version " + std::to_string(wanted) + ", but the project is now at version " +
               std::to_string(version),
           "plan again: berth plan --server FILE"};
 }
@@ -215,15 +215,16 @@ Result<Leader::Proposal> Leader::propose_rollout(const DeploymentId& name, const
       if (!wanted.paused)
         return Error{ErrorCode::already_exists, "the rollout of " + name.text() + " is not paused", ""};
       wanted.paused.reset();
-      text = "its rollout goes on";
+      text = "the rollout continues";
       break;
     case RolloutAction::undo: {
       DeploymentSpec earlier = BERTH_TRY(earlier_settings(wanted, request.to_revision));
       earlier.replicas = wanted.spec.replicas;
       wanted = next_wanted(&found->second, earlier, state_.desired.version);
-      text = (request.to_revision ? "it goes back to the settings of revision " + std::to_string(*request.to_revision)
-                                  : std::string("it goes back to its previous settings")) +
-             "; revision " + std::to_string(wanted.revision);
+      text = "reverting to the " +
+             (request.to_revision ? "settings of revision " + std::to_string(*request.to_revision)
+                                  : std::string("previous settings")) +
+             " as revision " + std::to_string(wanted.revision);
       break;
     }
     case RolloutAction::restart:
@@ -233,7 +234,7 @@ Result<Leader::Proposal> Leader::propose_rollout(const DeploymentId& name, const
                      "berth rollout resume " + name.text() + " first"};
       wanted = next_revision(std::move(wanted), found->second.spec);
       wanted.restart_revision = wanted.revision;
-      text = "its replicas are started again; revision " + std::to_string(wanted.revision);
+      text = "restarting its replicas as revision " + std::to_string(wanted.revision);
       break;
   }
   return propose_change(std::move(wanted), EventKind::rollout, std::move(text));

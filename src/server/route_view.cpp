@@ -30,19 +30,19 @@ void match(const gateway::FleetView& view, const RouteQuestion& question, RouteA
   } else if (!question.model.empty() && (answer.deployment = routes.by_model(question.model))) {
     answer.matched_by = "model";
   } else {
-    answer.text = question.model.empty() ? "no deployment has this address; a request to it would be answered with 404"
+    answer.text = question.model.empty() ? "no deployment has this address; a request to it would get a 404"
                                          : "no deployment has this address or serves the model \"" + question.model +
-                                               "\"; a request to it would be answered with 404";
+                                               "\"; a request to it would get a 404";
   }
 }
 
 std::string when_full(const ServedDeployment& deployment) {
   switch (deployment.serving.on_capacity_exhausted) {
     case OnCapacityExhausted::queue: return "it would wait";
-    case OnCapacityExhausted::reject: return "it would be answered with 429";
+    case OnCapacityExhausted::reject: return "it would get a 429";
     case OnCapacityExhausted::fallback:
       return deployment.serving.fallback ? "it would go to " + deployment.serving.fallback->text() + " instead"
-                                         : "it would be answered with 429";
+                                         : "it would get a 429";
   }
   return "it would wait";
 }
@@ -75,7 +75,7 @@ RouteAnswer route_view(const Leader& leader, const GatewayReports& reports, cons
   const std::string advice = "berth why key KEY --deployment " + name + " shows where a key belongs";
   if (deployment.serving.key && deployment.serving.affinity == Affinity::strict) {
     answer.text = subject + ", and its key (" + *deployment.serving.key +
-                  ") decides which replica gets it; without one it would be answered with 400; " + advice;
+                  ") decides which replica gets it; without one it would get a 400; " + advice;
     return answer;
   }
   const Policy* const policy = find_policy(deployment.serving.policy.value_or(std::string(gateway::default_policy)));
@@ -88,7 +88,7 @@ RouteAnswer route_view(const Leader& leader, const GatewayReports& reports, cons
     answer.replica = chosen->name;
     answer.text = subject + " and would go to " + chosen->name;
   } else if (deployment.endpoints.empty()) {
-    answer.text = subject + ", which has no replica that is ready; it would be answered with 503";
+    answer.text = subject + ", which has no ready replica; it would get a 503";
   } else {
     answer.text = subject + ", whose replicas are all busy; " + when_full(deployment);
   }

@@ -79,7 +79,7 @@ class Loop {
     if (problem_.empty())
       log_({LogLevel::info, "the store works again"});
     else
-      log_({LogLevel::error, "cannot decide", {{"reason", problem_}}});
+      log_({LogLevel::error, "the controller cannot commit its decisions", {{"reason", problem_}}});
   }
 
   http::Server& server_;
@@ -92,11 +92,11 @@ class Loop {
 
 // Every change is an event, with the one who made it.
 format::LogRecord log_record(const fleet::Event& event) {
-  const auto begins = [&](std::string_view words) { return event.text.starts_with(words); };
+  const auto has = [&](std::string_view words) { return event.text.find(words) != std::string::npos; };
   const bool is_bad = event.kind == EventKind::failed || event.kind == EventKind::refused ||
                       event.kind == EventKind::pending ||
                       (event.kind == EventKind::device && !event.text.ends_with(" is healthy")) ||
-                      (event.kind == EventKind::node && (begins("is suspect") || begins("is lost")));
+                      (event.kind == EventKind::node && (has(" is suspect: ") || has(" is lost: ")));
   return {is_bad ? LogLevel::warning : LogLevel::info,
           event.text,
           {{"kind", std::string(to_string(event.kind))},
@@ -248,7 +248,7 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
                           "the server cannot use its new configuration and keeps the old one",
                           {{"reason", again.error().to_text()}}});
     options.log({LogLevel::info, "the server has read its configuration again"});
-    for (const std::string& url : *again) options.log({LogLevel::info, "serves " + url});
+    for (const std::string& url : *again) options.log({LogLevel::info, "the server serves " + url});
   }));
   serving.shutdown = [&] { server.shutdown(shutdown_time); };
   // The token in this file, if it is that of the credential with this id.

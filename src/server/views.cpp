@@ -62,7 +62,7 @@ std::string reason_of(const Leader& leader, const fleet::ReplicaReport* report, 
   if (leader.health(assigned.place.node) == controller::NodeHealth::lost)
     return "its node is lost" + (said.empty() ? "" : "; before: " + said);
   if (report) return said;
-  return assigned.stopping ? "is to end" : "its node has not taken it up yet";
+  return assigned.stopping ? "is stopping" : "waiting for the node to accept it";
 }
 
 json::object incarnation_view(const Leader& leader, const fleet::Assigned& assigned, bool is_current) {

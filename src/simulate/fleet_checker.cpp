@@ -362,7 +362,7 @@ void FleetChecker::probed(TimePoint now, const fleet::ReplicaKey& key, std::uint
   if (!probes.failing_since) probes.failing_since = now;
   const std::optional<Duration> unready_max = facts_[key.generation].unready_max;
   expect(now, !unready_max || now - *probes.failing_since <= *unready_max,
-         to_string(key) + " was ready, fails its readiness probe and is not started again");
+         to_string(key) + " was ready, fails its readiness probe and is not restarted");
 }
 
 void FleetChecker::ended(TimePoint now, const NodeId& node, const fleet::ReplicaKey& key) {

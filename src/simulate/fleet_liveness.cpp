@@ -109,7 +109,7 @@ std::vector<std::uint32_t> FleetChecker::placeable(TimePoint now, const fleet::W
       if (!place) break;
     }
     if (counts_refusals)
-      exempt("every node with room has refused the deployment lately", 3,
+      exempt("every node with room has recently refused the deployment", 3,
              !place && room.find(wanted.spec, [](const NodeId&) { return true; }).has_value());
     if (!place && is_together) return {};
     if (!place) break;  // nor do the others

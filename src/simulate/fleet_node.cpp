@@ -141,7 +141,7 @@ void Machine::power_off() {
   is_on = false;
   ++boots;
   for (auto& [id, job] : jobs_) {
-    if (job.found.is_live()) end(job, "the machine was started anew");
+    if (job.found.is_live()) end(job, "the machine was restarted");
   }
 }
 

@@ -105,7 +105,7 @@ Result<std::vector<Entry>> read_backup(const std::string& file) {
         format::member(format::object_of(last, "the last line"), "checksum", "the last line"), "checksum");
     const std::size_t summed = static_cast<std::size_t>(lines.back().data() - text.data());
     if (checksum != checksum_of(std::string_view(text).substr(0, summed)))
-      return damaged(file, "was edited or damaged: its checksum is another one");
+      return damaged(file, "was edited or damaged: the checksum does not match");
     std::vector<Entry> entries;
     for (std::size_t line = 1; line + 1 < lines.size(); ++line) {
       const json::value value = parsed(line);

@@ -55,7 +55,8 @@ class MemoryEngine final : public Engine {
   Result<void> hold(const std::string& owner, Duration duration) override {
     const std::lock_guard lock(mutex_);
     if (owner_ && *owner_ != owner && !held_until_.passed(clock_.now())) {
-      return Error{ErrorCode::unavailable, *owner_ + " leads in this store", "stop it first, or wait until it is gone"};
+      return Error{ErrorCode::unavailable, *owner_ + " is using this store",
+                   "stop it first, or wait until it has ended"};
     }
     owner_ = owner;
     held_until_ = Deadline::after(clock_, duration);

@@ -4,9 +4,8 @@
 
 namespace berth::store {
 Result<std::shared_ptr<Engine>> open_sqlite_engine(const std::string&) {
-  return Error{
-      ErrorCode::not_supported, "this berth was built without SQLite",
-      "use the store \"memory\", which forgets when the server ends, or install libsqlite3-dev and build again"};
+  return Error{ErrorCode::not_supported, "this berth was built without SQLite",
+               "use --store memory, which is lost when the server ends, or install libsqlite3-dev and build again"};
 }
 }  // namespace berth::store
 
@@ -210,7 +209,7 @@ class SqliteEngine final : public Engine {
     if (kind == SQLITE_FULL ||
         (kind == SQLITE_IOERR && (system_error == ENOSPC || system_error == EDQUOT || system_error == EFBIG))) {
       return {ErrorCode::io, "there is no room for the store " + path_ + "; nothing was changed",
-              "free some space on its disk; a server that runs goes on by itself"};
+              "free some space on its disk; a running server then continues automatically"};
     }
     if (kind == SQLITE_NOTADB) {
       return {ErrorCode::io, path_ + " is not a Berth store, or is damaged",

@@ -96,7 +96,7 @@ Result<std::uint64_t> Store::begin_epoch(const std::string& server) {
   leader = {server, leader.epoch + 1};
   const auto committed = BERTH_TRY(engine_->commit(
       {{{std::string(keys::leader), entry ? entry->version : 0}}, {{std::string(keys::leader), text_of(leader)}}}));
-  if (!committed) return Error{ErrorCode::unavailable, "another server began to lead at the same moment", "try again"};
+  if (!committed) return Error{ErrorCode::unavailable, "another server became leader at the same moment", "try again"};
   known_ = BERTH_TRY(read_known(listing));
   known_.versions[std::string(keys::leader)] = *committed;
   is_known_ = true;

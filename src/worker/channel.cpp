@@ -22,7 +22,7 @@ namespace berth::worker {
 namespace {
 
 Error system_error(const char* what) {
-  return {ErrorCode::io, std::string(what) + ": " + std::strerror(errno), "look at the limits on memory and files"};
+  return {ErrorCode::io, std::string(what) + ": " + std::strerror(errno), "check the limits on memory and files"};
 }
 
 template <class Header>

@@ -357,8 +357,8 @@ void DeviceWorker::see_to_kill(TimePoint now) {
   if (!kill_by_) kill_by_ = now + std::min<Duration>(options_.kill_deadline, std::chrono::hours(24));
   if (now < *kill_by_) return;
   // A driver call does not return: no other process may use the device before this one is gone.
-  take_out_of_service("a worker (process " + std::to_string(process.pid()) + ") was killed and does not end",
-                      "look at its driver's messages in the kernel's log", TimePoint::max());
+  take_out_of_service("a worker (process " + std::to_string(process.pid()) + ") was killed but has not ended",
+                      "check the kernel log for driver messages (dmesg)", TimePoint::max());
   last_death_ = out_of_service_;
   ++deaths_;
   process.give_up(*out_of_service_);
@@ -387,7 +387,7 @@ void DeviceWorker::bury(TimePoint now) {
     if (++poisonous_works_ > DeathLimit::deaths_max)
       take_out_of_service(
           "four pieces of work in a row have each ended two workers; of the last: " + last_death_->message,
-          "look at the device; it is tried again when a minute has passed", now + DeathLimit::window);
+          "check the device; Berth tries it again after a minute", now + DeathLimit::window);
   } else if ((ended_by_itself && !spoke) || process.blames_device()) {
     DeathCircumstances circumstances;
     circumstances.unclear = current_->users_that_may_run_twice > 0;
@@ -411,7 +411,7 @@ void DeviceWorker::bury(TimePoint now) {
 void DeviceWorker::see_to_limit(TimePoint now) {
   if (const std::optional<TimePoint> until = limit_.exceeded_until(now))
     take_out_of_service("four workers have died within a minute; of the last: " + last_death_->message,
-                        "look at the device; it is tried again when a minute has passed", *until);
+                        "check the device; Berth tries it again after a minute", *until);
 }
 
 void DeviceWorker::lose_current() {

@@ -22,7 +22,7 @@ namespace {
 
 Error start_error(int code) {
   return {ErrorCode::unavailable, std::string("cannot start a worker: ") + std::strerror(code),
-          "look at the limits on processes and files, and at WorkerOptions::program"};
+          "check the limits on processes and files, and at WorkerOptions::program"};
 }
 
 // For a worker of that device: CUDA starts quicker when it sees one.

@@ -32,7 +32,7 @@ Result<std::string> absolute(const std::string& path) {
   char* const resolved = realpath(path.c_str(), nullptr);
   if (!resolved)
     return Error{ErrorCode::not_found, "cannot find " + path + ": " + std::strerror(errno),
-                 "look at program and libraries in WorkerOptions"};
+                 "check program and libraries in WorkerOptions"};
   std::string absolute = resolved;
   std::free(resolved);
   return absolute;

@@ -218,7 +218,7 @@ with_page('scales, restarts and undoes a deployment; what has changed since the 
   assert.ok(await dialog.getByRole('button', { name: 'Scale', exact: true }).isDisabled());
   await field.fill('6');
   await dialog.getByText('No replica starts, stops or moves.').waitFor();
-  server.conflict = 'the plan was made for version 42 and the project is at version 43';
+  server.conflict = 'the plan is for project version 42, but the project is now at version 43';
   await dialog.getByRole('button', { name: 'Scale', exact: true }).click();
   await dialog.getByText('the project is at version 43').waitFor();
   server.conflict = undefined;

@@ -239,13 +239,13 @@ std::string kept_text(std::span<const PsRow> rows, const Style& style) {
     const LeaseRow& lease = *row.lease;
     std::string sentence = "lease " + std::to_string(lease.id) + ": the process that took it has ended";
     if (!lease.kept_by.empty()) {
-      sentence += "; kept by";
+      sentence += ", but it is kept by";
       for (const LeaseProcess& process : lease.kept_by) {
         sentence += (&process == &lease.kept_by.front() ? " " : ", ") + std::to_string(process.pid);
         if (!process.command.empty()) sentence += " (" + printable(process.command) + ")";
       }
     }
-    sentence += "; berth release " + std::to_string(lease.id);
+    sentence += "; to end it, run berth release " + std::to_string(lease.id);
     for (const std::string& line : wrapped(sentence, style.columns)) text += line + "\n";
   }
   return text;

@@ -18,7 +18,7 @@ std::string waited_for_text(const WaitedFor& wanted);
 enum class Extent : std::uint8_t { screen, whole };
 // Fits the columns of the style: less important columns are dropped.
 std::string ps_text(const PsPage& page, std::span<const PsRow> rows, const Style& style, Extent extent = Extent::whole);
-// One object on one line, with whole ids, of these rows of the page; docs/run.md lists its fields.
+// One object on one line, with whole ids, of these rows of the page; docs/guide/run.md lists its fields.
 std::string ps_json(const PsPage& page, std::span<const PsRow> rows);
 
 }  // namespace berth::cli

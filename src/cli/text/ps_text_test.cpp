@@ -166,7 +166,9 @@ TEST(PsText, NamesTheProcessesThatKeepALeaseOfAnEndedCommand) {
   const std::string text = text_of(page_of(leases));
   EXPECT_NE(text.find(" ended "), std::string::npos) << text;
   EXPECT_NE(
-      text.find("\nlease 3: the process that took it has ended; kept by 4720 (tmux: server), 4731; berth release 3\n"),
+      text.find(
+          "\nlease 3: the process that took it has ended, but it is kept by 4720 (tmux: server), 4731; to end it,\n"
+          "run berth release 3\n"),
       std::string::npos)
       << text;
 }

@@ -16,7 +16,7 @@ std::string waiting_text(const WaitingJob& job, const Style& style) {
   if (const std::string held = occupants_text(job.holding, job.users, style); !held.empty())
     text += "\nin the way:\n" + held;
   if (!job.changes.empty()) {
-    text += "\n" + sentence("each of these changes alone would let it start; smaller ones would not:") +
+    text += "\n" + sentence("each of these changes alone would let it start; a smaller one would not:") +
             changes_text(job.changes, job.ids, style);
   } else {
     text += "\nno single change would let it start\n";

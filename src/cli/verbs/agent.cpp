@@ -97,9 +97,9 @@ Log log_to_stderr(const AgentArguments& arguments, const LogFields& common) {
 }
 
 void add_agent_options(Verb& verb, AgentArguments& arguments) {
-  verb.option("--name", "NAME", &arguments.name, "of this node; without it the name of the machine");
+  verb.option("--name", "NAME", &arguments.name, "name of this node; by default the name of the machine");
   verb.option("--agent-file", "FILE", &arguments.file,
-              "what the fleet may do on this machine: devices, users, commands, secrets, labels");
+              "TOML file that limits what the fleet may do on this machine: devices, users, commands, secrets, labels");
   add_backend_options(verb, arguments.backends);
   add_log_option(verb, arguments);
 }
@@ -112,8 +112,7 @@ void add_log_option(Verb& verb, AgentArguments& arguments) {
     return {};
   };
   verb.option("--log", "FORM", take_form,
-              "of the log on standard error: logfmt or json; without it logfmt, and on a terminal lines that are "
-              "easier to read");
+              "log format on standard error: logfmt or json; by default logfmt, or readable lines on a terminal");
 }
 
 Result<agent::AgentOptions> agent_options(const AgentArguments& arguments) {
@@ -137,19 +136,18 @@ void add_agent(const Verb& command) {
   const auto arguments = std::make_shared<Arguments>();
   Verb verb = command.add("agent", "make this machine a node of a fleet");
   verb.option("--join", "URL", &arguments->url, "address of the server, such as https://head:8443", {.required = true});
-  verb.option(
-      "--token-file", "FILE", &arguments->token_file,
-      "file with the token from berth token add join; needed the first time, and not read after it was used. The token "
-      "carries the fingerprint that identifies the server");
+  verb.option("--token-file", "FILE", &arguments->token_file,
+              "file with the token from berth token add join; needed only for the first connection. The token "
+              "carries the fingerprint that identifies the server");
   verb.option("--ca", "FILE", &arguments->ca_file,
-              "certificates to trust, if the server has a certificate of your own authority");
+              "CA certificates to trust, if your own authority signed the server's certificate");
   verb.option("--fingerprint", "SHA256", &arguments->fingerprint,
               "accept only the certificate with this fingerprint, or certificates signed by the authority with this "
               "fingerprint");
   add_agent_options(verb, arguments->agent);
   verb.footer(
-      {"Reports this machine to the server and runs the replicas that it is given. Stopped or killed, it leaves "
-       "them running, and finds them when it starts again."});
+      {"Reports this machine to the server and runs the replicas that the server assigns to it. If the agent stops or "
+       "is killed, its replicas keep running, and the agent finds them after a restart."});
   verb.run([arguments] { return run_agent_verb(*arguments); });
 }
 

@@ -14,18 +14,18 @@ void add_apply(const Verb& command) {
   const auto arguments = std::make_shared<Arguments>();
   Verb verb = command.add("apply", "deploy a project to the fleet");
   verb.argument("FILE", &arguments->project,
-                "the project: what is to run (berth init writes an example); - is standard input");
+                "project file: what should run (berth init writes an example); - for standard input");
   verb.option("--plan", "PLAN.json", &arguments->plan,
-              "as berth plan --server -o wrote it; refused if the project has changed since");
+              "apply exactly this plan from berth plan --server -o; refuse if the project has changed since");
   verb.flag(
       "--wait", arguments->wait,
-      "wait until all replicas are ready; if one cannot become ready, list those that are not and exit with status 1, "
-      "or 3 if they fit nowhere");
+      "wait until all replicas are ready; if one cannot become ready, list those that are not ready and exit with "
+      "1, or with 3 if they do not fit anywhere");
   add_server_options(verb, arguments->server);
   verb.footer(
-      {"It does not ask: berth plan FILE --server shows what it will do. Deployments that FILE does not name are "
-       "removed, and their replicas stop. What does not fit is applied as well, stays pending until there is room, and "
-       "is exit status 3."});
+      {"It does not prompt; preview the change with berth plan FILE --server. Deployments that FILE does not name are "
+       "removed, and their replicas stop. Replicas that do not fit stay pending until there is room; the exit status "
+       "is then 3."});
   verb.run([arguments] {
     const Result<Project> project = load_project(arguments->project);
     if (!project) return print_error(project.error());

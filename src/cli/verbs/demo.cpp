@@ -253,10 +253,10 @@ void add_demo(const Verb& command) {
   OptionRules count;
   count.range = {1, 100'000'000};
   verb.option("--frames", "N", &arguments->frames,
-              "frames of the run on all devices; without it, about two seconds of them", count);
+              "number of frames for the run on all devices; by default enough for about two seconds", count);
   verb.option("--input", "FILE.y4m", &arguments->input, "filter this video instead of generated frames");
   verb.option("--backend", "NAME", &arguments->backend, "only this back end: cuda, opencl, host or simulated");
-  add_policy_option(verb, arguments->policy, "how a device is chosen:");
+  add_policy_option(verb, arguments->policy, "policy that chooses the device:");
   verb.option("--isolation", "HOW", &arguments->isolation,
               "where the filter runs: in this program (none), or in one worker process per device (process)");
   verb.flag("--inject-fault", arguments->inject_fault,

@@ -65,13 +65,12 @@ int run_drain(const DrainArguments& arguments) {
 
 void add_drain(const Verb& command) {
   const auto arguments = std::make_shared<DrainArguments>();
-  Verb verb = command.add(
-      "drain", "no new work on a device or a node; shows what runs there, and waits for its end with --wait");
+  Verb verb = command.add("drain", "stop new work on a device or a node, and show what still runs there");
   add_device_options(verb, arguments->device);
-  verb.flag("--plan", arguments->plan, "only print what is there; change nothing");
+  verb.flag("--plan", arguments->plan, "show what would be affected, and change nothing");
   verb.option("--wait", "TIME", &arguments->wait,
-              "wait until it is empty, at most this long (90s, 5m, 2h, 1d); replicas of the fleet are moved, other "
-              "work is not");
+              "wait until it is empty, for at most this long (90s, 5m, 2h, 1d); replicas are moved, other work has to "
+              "end by itself");
   verb.footer(
       {"Exit status: 0 done; 1 environment error, or leases or replicas are still there after --wait; 2 wrong input or "
        "usage; 3 foreign processes are still there after --wait."},

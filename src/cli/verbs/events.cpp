@@ -72,7 +72,7 @@ int run_events(const EventsArguments& arguments) {
   if (arguments.people) target += "people=1&";
   const std::string newest = target + "limit=" + std::to_string(arguments.limit);
   if (arguments.follow && arguments.people)
-    return print_error({ErrorCode::invalid_argument, "--people and --follow exclude each other", "give one of them"});
+    return print_error({ErrorCode::invalid_argument, "--people cannot be used with --follow", "give one of them"});
   if (arguments.follow) return follow_events(arguments, target, newest);
   return call_and_print(arguments.server, {newest}, events_text);
 }
@@ -83,13 +83,13 @@ void add_events(const Verb& command) {
   const auto arguments = std::make_shared<EventsArguments>();
   Verb verb = command.add("events", "show what happened in the fleet, and who did it");
   verb.flag("-f,--follow", arguments->follow,
-            "go on with what happens, until Ctrl-C; with --json one object per event");
-  verb.flag("--people", arguments->people, "show only what people did, which other events never push out");
+            "keep printing new events until Ctrl-C; with --json, one object per event");
+  verb.flag("--people", arguments->people, "show only actions of users, which other events never displace");
   verb.option("--subject", "NAME", &arguments->subject,
-              "only those about a deployment, NAME/N, node/NAME or gateway/NAME");
+              "show only events about this deployment, NAME/N, node/NAME or gateway/NAME");
   OptionRules rules;
   rules.range = {1, limit_max};
-  verb.option("--limit", "N", &arguments->limit, "the newest N", rules);
+  verb.option("--limit", "N", &arguments->limit, "show only the newest N events", rules);
   add_server_options(verb, arguments->server);
   verb.run([arguments] { return run_events(*arguments); });
 }

@@ -124,7 +124,7 @@ int run_gateway_verb(const GatewayArguments& arguments) {
   options.taken_over = [&]() -> Result<void> {
     *lock = BERTH_TRY(ProcessLock::take(gateway::lock_file(*folder), "another gateway", other));
     if (!*lock)
-      return Error{ErrorCode::unavailable, "the gateway that runs has not given up its place and goes on: " + other,
+      return Error{ErrorCode::unavailable, "the running gateway did not hand over and continues: " + other,
                    "try again"};
     return {};
   };
@@ -143,34 +143,34 @@ int run_gateway_verb(const GatewayArguments& arguments) {
 
 void add_gateway(const Verb& command) {
   const auto arguments = std::make_shared<GatewayArguments>();
-  Verb verb = command.add("gateway", "take requests at one address and pass them on to the replicas of a fleet");
+  Verb verb = command.add("gateway", "accept requests at one address and forward them to the replicas of a fleet");
   verb.option("--join", "URL", &arguments->url, "address of the server, such as https://head:8443", {.required = true});
   verb.option("--token-file", "FILE", &arguments->token_file,
               "file with the token from berth token add join --gateway; needed the first time");
-  verb.option(
-      "--listen", "ADDRESS", &arguments->listen,
-      "ADDRESS:PORT to take requests at (127.0.0.1:8081); may be repeated. Relays of nodes connect to the first");
+  verb.option("--listen", "ADDRESS", &arguments->listen,
+              "ADDRESS:PORT to listen on (127.0.0.1:8081); may be repeated. Relays connect to the first one");
   verb.option("--tls-certificate", "FILE", &arguments->certificate,
               "PEM; required for an address that other machines can reach");
   verb.option("--tls-key", "FILE", &arguments->key, "PEM; the key of this certificate");
   verb.option("--ca", "FILE", &arguments->ca_file,
-              "certificates to trust, if the server has a certificate of your own authority");
+              "CA certificates to trust, if your own authority signed the server's certificate");
   verb.option("--fingerprint", "SHA256", &arguments->fingerprint,
               "accept only the certificate with this fingerprint, or certificates signed by the authority with this "
               "fingerprint");
-  verb.option("--name", "NAME", &arguments->agent.name, "name of this gateway; without it the name of the machine");
+  verb.option("--name", "NAME", &arguments->agent.name, "name of this gateway; by default the name of the machine");
   add_log_option(verb, arguments->agent);
   const auto take_lines = [arguments](const std::string& name) -> Result<void> {
     arguments->access_lines = BERTH_TRY(gateway::access_lines_named(name));
     return {};
   };
   verb.option("--access-log", "WHICH", take_lines,
-              "requests that get a line in the log: all, none, or failed, at most 20 a second (failed)");
+              "which requests to log: all, none, or failed (at most 20 per second; the default)");
   verb.option("--connections", "N", &arguments->limits.connections,
-              "connections at most, relays included; without it as many as the limit of open files allows",
+              "maximum number of connections, including relays; by default as many as the limit on open files allows",
               {.range = {{16, 1'000'000}}});
   verb.option("--connections-per-address", "N", &arguments->limits.connections_of_address,
-              "connections at most of one other machine; without it half of all", {.range = {{1, 1'000'000}}});
+              "maximum number of connections from any other machine; by default half of all",
+              {.range = {{1, 1'000'000}}});
   const auto take_time = [](std::chrono::milliseconds& into) {
     return [&into](const std::string& text) -> Result<void> {
       const Duration time = BERTH_TRY(parse_duration(text));
@@ -184,7 +184,7 @@ void add_gateway(const Verb& command) {
               "close a connection that takes longer to send the header of a request (10s)");
   verb.option(
       "--client-timeout", "TIME", take_time(arguments->limits.client_time),
-      "give up a request whose client pauses longer while it sends a body or while an answer waits for it (20s)");
+      "give up a request if its client pauses longer than this while it sends a body or receives the answer (20s)");
   verb.footer(
       {"berth serve starts a gateway by itself. A gateway that is stopped accepts no new connections and finishes its "
        "requests. If a gateway with this name already runs, the new one takes its place without a pause."});

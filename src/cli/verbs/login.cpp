@@ -75,7 +75,7 @@ void add_login(const Verb& command) {
   verb.option("--token-file", "FILE", &arguments->token_file,
               "file with a token from berth token add; without it the token is read from standard input");
   verb.option("--ca", "FILE", &arguments->ca_file,
-              "certificates to trust, if the server has a certificate of your own authority");
+              "CA certificates to trust, if your own authority signed the server's certificate");
   verb.footer(
       {"The token carries the fingerprint that identifies the server. Commands with --server URL or "
        "BERTH_SERVER then use the certificate and renew it; revoking the token invalidates it."});

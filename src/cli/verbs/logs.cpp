@@ -143,8 +143,9 @@ std::string reason_for_end(const std::string& name, const Result<Answer>& answer
   boost::system::error_code none;
   const boost::json::value* const why = replica.find_pointer("/why/text", none);
   const boost::json::value* const state = replica.find_pointer("/incarnations/0/state", none);
-  std::string reason = why && why->is_string() ? std::string(why->get_string()) : name + " has no place now";
-  if (state && *state != "stopping" && *state != "gone") reason += "; berth logs -f " + name + " reads on";
+  std::string reason = why && why->is_string() ? std::string(why->get_string()) : name + " is not running";
+  if (state && *state != "stopping" && *state != "gone")
+    reason += "; to wait for more output, run berth logs -f " + name;
   return reason;
 }
 
@@ -177,9 +178,8 @@ int run_logs_of_replica(const LogsArguments& arguments) {
 void add_logs(const Verb& command) {
   const auto arguments = std::make_shared<LogsArguments>();
   Verb verb = command.add("logs", "print the output of a job or a replica");
-  verb.flag("-f,--follow", arguments->follow, "keep printing until it ends");
-  verb.flag("--previous", arguments->previous,
-            "of a replica that was started again on its node: what it wrote before that");
+  verb.flag("-f,--follow", arguments->follow, "keep printing new output until the job or replica ends");
+  verb.flag("--previous", arguments->previous, "print what a replica wrote before it was last restarted on its node");
   verb.exclude("--previous", "--follow");
   OptionRules rules;
   rules.range = {1, 1'000'000};

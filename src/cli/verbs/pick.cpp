@@ -62,7 +62,7 @@ int run_pick(const PickArguments& arguments) {
 
 void add_pick(const Verb& command) {
   const auto arguments = std::make_shared<PickArguments>();
-  Verb verb = command.add("pick", "print the devices that berth run would take now, for a script; nothing is held");
+  Verb verb = command.add("pick", "print the devices that berth run would choose now, without reserving them");
   add_request_options(verb, arguments->request);
   verb.flag("--json", arguments->json, "print one JSON object");
   verb.flag("--env", arguments->environment, "print CUDA_VISIBLE_DEVICES=... for a shell");

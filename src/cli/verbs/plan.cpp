@@ -125,12 +125,13 @@ void add_plan(const Verb& command) {
   const auto arguments = std::make_shared<PlanArguments>();
   Verb verb = command.add("plan", "show which replicas would run on which GPUs of which nodes");
   verb.argument("FILE", &arguments->project,
-                "the project: what is to run (berth init writes an example); - is standard input");
-  verb.option("--fleet", "FLEET", &arguments->fleet, "the nodes; without it, this machine");
+                "project file: what should run (berth init writes an example); - for standard input");
+  verb.option("--fleet", "FLEET", &arguments->fleet, "file that describes the nodes; by default this machine");
   verb.flag("--server", arguments->live,
             "plan for the live fleet and show the difference: --server, or --server=URL (see berth status --help)");
   verb.option("--ca", "FILE", &arguments->server.ca_file, "certificates to trust, with --server");
-  verb.option("--current", "PLAN.json", &arguments->current, "the plan in force; replicas that still fit stay");
+  verb.option("--current", "PLAN.json", &arguments->current,
+              "the current plan; replicas that still fit stay where they are");
   verb.option("-o,--output", "PLAN.json", &arguments->output,
               "write the plan to a file; berth apply --plan takes one that was made with --server");
   verb.flag("--json", arguments->json, "print the plan as one JSON object");

@@ -304,7 +304,7 @@ void add_ps(const Verb& command) {
       },
       "include your jobs that have ended since then: 2h ago, since 20:00, or since 2026-11-20T08:00");
   verb.flag("--json", arguments->json, "print one JSON object");
-  verb.flag("--watch", arguments->watch, "refresh every second until q or Ctrl-C, which is exit status 0");
+  verb.flag("--watch", arguments->watch, "refresh every second until q or Ctrl-C (exit status 0)");
   add_backend_options(verb, arguments->backends);
   verb.run([arguments] { return run_ps(*arguments); });
 }

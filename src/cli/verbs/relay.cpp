@@ -35,16 +35,15 @@ int run_relay_verb(const Arguments& arguments) {
 
 void add_relay(const Verb& command) {
   const auto arguments = std::make_shared<Arguments>();
-  Verb verb = command.add(agent::relay_verb, "pass requests on to the replicas of this machine (started by agents)");
-  verb.option("--folder", "FOLDER", &arguments->folder, "the folder of the agent that tells it what to do",
-              {.required = true});
+  Verb verb = command.add(agent::relay_verb, "forward requests to the replicas of this machine (started by agents)");
+  verb.option("--folder", "FOLDER", &arguments->folder, "folder of the agent", {.required = true});
   verb.option("--node", "NAME", &arguments->node, "name of the node, for gateways", {.required = true});
   verb.flag(agent::relay_replace_option, arguments->replaces,
             "take the place of the relay that runs for this agent, which finishes its requests");
   verb.footer(
-      {"Agents start it; there is no need to start it by hand. It runs in the background, one for each agent, and goes "
-       "on when its agent is stopped or killed, so that requests in flight are not disturbed. SIGTERM ends it after "
-       "the requests in flight, at most 30 s later."});
+      {"Agents start relays; do not start one by hand. A relay runs in the background, one for each agent, and "
+       "continues when its agent is stopped or killed, so that requests in flight are not disturbed. SIGTERM ends it "
+       "after the requests in flight, at most 30 s later."});
   verb.run([arguments] { return run_relay_verb(*arguments); });
 }
 

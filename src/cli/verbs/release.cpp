@@ -111,7 +111,8 @@ int run_release(const std::string& lease) {
 void add_release(const Verb& command) {
   const auto lease = std::make_shared<std::string>();
   Verb verb = command.add("release", "end a lease; its processes keep running without it");
-  verb.argument("ID", lease.get(), "the number in berth ps; with the user where two have it: alice/17");
+  verb.argument("ID", lease.get(),
+                "lease number from berth ps; if two users have the same number, add the user: alice/17");
   verb.footer(
       {"For a lease whose command has ended while a process that it started keeps running. Memory that its "
        "processes have allocated still counts as in use. Only root can release leases of other users."});

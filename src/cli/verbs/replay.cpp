@@ -41,7 +41,7 @@ int run_replay(const ReplayArguments& arguments) {
 void add_replay(const Verb& command) {
   const auto arguments = std::make_shared<ReplayArguments>();
   Verb verb = command.add("replay", "repeat a recorded decision");
-  verb.argument("RECORD.json", &arguments->file, "what berth why --json printed");
+  verb.argument("RECORD.json", &arguments->file, "file with the output of berth why --json");
   verb.flag("--json", arguments->json, "print one JSON object");
   verb.footer(
       {"Exit status: 0 it fits; 1 environment error, or this version decides otherwise; 2 wrong input or usage, "

@@ -6,7 +6,7 @@ namespace berth::cli {
 
 void add_replicas(const Verb& command) {
   add_list_verb(command, {"replicas",
-                          "list replicas with their nodes and devices, and why others have none",
+                          "list replicas with their nodes and devices, and why some are pending",
                           "show only the replicas of a deployment, or one as NAME/N",
                           replicas_text,
                           replica_text,

@@ -48,7 +48,7 @@ void add_rm(const Verb& command) {
   const auto arguments = std::make_shared<RmArguments>();
   Verb verb = command.add("rm", "remove finished jobs and their output");
   verb.flag("--ended", arguments->ended, "remove all finished jobs");
-  verb.flag("--force", arguments->force, "also remove jobs of machines that are gone, and jobs with unreadable files");
+  verb.flag("--force", arguments->force, "also remove unreadable jobs, and jobs of machines that no longer exist");
   verb.argument("JOB", &arguments->names, "ids or names of jobs, or a pattern such as 'sweep-*'", false);
   verb.offer("JOB", {Names::ended_jobs});
   verb.run([arguments] { return run_rm(*arguments); });

@@ -17,7 +17,7 @@ void add_action(const Verb& rollout, const std::string& action, const std::strin
   Verb verb = rollout.add(action, help);
   verb.argument("NAME", &arguments->deployment, "the deployment");
   verb.offer("NAME", {Names::deployments});
-  if (action == "pause") verb.option("--reason", "TEXT", &arguments->reason, "shown to all who look at it");
+  if (action == "pause") verb.option("--reason", "TEXT", &arguments->reason, "reason to show with the pause");
   if (action == "undo") {
     OptionRules rules;
     rules.range = {1, 1'000'000'000};
@@ -41,8 +41,8 @@ void add_action(const Verb& rollout, const std::string& action, const std::strin
 void add_rollout(const Verb& command) {
   Verb verb = command.add("rollout", "show or control the rollout of a deployment's new revision");
   verb.footer(
-      {"A revision has the number of the version of the project that made it: the first one of a deployment is 7 where "
-       "it came with version 7."});
+      {"The number of a revision is the project version that created it: a deployment that was added in version 7 "
+       "starts with revision 7."});
   add_action(verb, "status", "show the progress of the rollout");
   add_action(verb, "pause", "stop replacing replicas");
   add_action(verb, "resume", "continue after a pause, including one after failures");

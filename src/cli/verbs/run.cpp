@@ -112,27 +112,27 @@ int run_command(const RunArguments& arguments) {
 
 void add_run(const Verb& command) {
   const auto arguments = std::make_shared<RunArguments>();
-  Verb verb = command.add("run", "run a command on devices that have room, and hold them until it ends");
+  Verb verb = command.add("run", "run a command on devices with enough free memory, and hold them until it ends");
   add_request_options(verb, arguments->request);
-  verb.option("--wait", "TIME", &arguments->wait,
-              "wait for devices, at most this long (90s, 5m, 2h, 1d); without it they must be there now");
+  verb.option(
+      "--wait", "TIME", &arguments->wait,
+      "wait for devices for at most this long (90s, 5m, 2h, 1d); without it, fail if they are not available now");
   verb.option("--priority", "NAME", &arguments->request.priority, "priority while waiting: low, normal or high");
   verb.option("--load-lock", "TIME", &arguments->load_lock,
-              "for this long (60s, 5m) no other command with a load lock starts on the same device");
+              "keep other commands with a load lock off the device for this long (60s, 5m)");
   verb.option(
       "--limit", "HOW", &arguments->limit,
-      "how the command is kept within --mem: none; watch (a job is ended when it uses more for ten seconds); framework "
-      "(set for PyTorch, JAX and CuPy); mps (by the "
-      "driver, per process; needs a running MPS daemon). Without it the limit is set for JAX and CuPy, and MPS is used "
-      "where it runs");
+      "how --mem is enforced: none; watch (end the job after it has used more for ten seconds); framework (set for "
+      "PyTorch, JAX and CuPy); mps (by the driver, per process; needs a running MPS daemon). By default the limit is "
+      "set for JAX and CuPy, and MPS is used if its daemon is running");
   verb.option("--on-fault", "WHAT", &arguments->on_fault,
               "when the command crashes, or fails while its device reports an error: stop, or restart it, on another "
               "device where one has room, at most 3 times in a minute");
-  verb.flag("-q,--quiet", arguments->quiet, "do not print which devices the command gets, nor that a job is done");
+  verb.flag("-q,--quiet", arguments->quiet, "do not print which devices the command gets, or that a job is done");
   verb.option("--time", "TIME", &arguments->time, "end the command when it has run this long (90s, 8h)");
   verb.flag("-d,--detach", arguments->detach,
-            "run it as a job: print its id, wait for devices as long as necessary (or --wait), and run on without a "
-            "terminal");
+            "run the command as a job: print its id, wait for devices (with --wait, at most that long), and continue "
+            "without a terminal");
   verb.option("--name", "NAME", &arguments->name, "give the job a name in addition to its id");
   verb.option(
       "--array", "INDICES", &arguments->array,
@@ -142,12 +142,12 @@ void add_run(const Verb& command) {
               "start the job when these jobs are done, and skip it if one of them is not; several with commas, or a "
               "pattern such as 'sweep-*'");
   verb.option("--after-any", "JOB", &arguments->after_any,
-              "start the job when these jobs have ended, however they ended");
+              "start the job when these jobs have ended, whatever the result");
   for (const char* const option : {"--after", "--after-any"}) verb.offer(option, {Names::jobs});
   verb.option("--begin", "TIME", &arguments->begin,
               "do not start the job before this time: 20:00, 2026-11-20T08:00, or 2h from now");
   verb.option("--output", "FILE", &arguments->output,
-              "append the output of the job to this file; without it, it is kept with the job");
+              "append the output of the job to this file; by default the output is stored with the job");
   verb.option("--notify", "COMMAND", &arguments->notify,
               "run this shell command when the job has ended, with BERTH_JOB, BERTH_JOB_NAME, BERTH_JOB_STATE, "
               "BERTH_JOB_STATUS and BERTH_JOB_REASON");
@@ -156,17 +156,18 @@ void add_run(const Verb& command) {
   verb.option("--retries", "N", &arguments->retries, "start the job again when it fails, up to this many times", few);
   verb.flag("--json", arguments->json, "print the id and folder of the job as one JSON object");
   verb.argument("COMMAND", &arguments->command, "the command and its arguments, after --", false);
-  verb.footer({"The command replaces berth: it has the same process id, and signals and exit status are its own. With "
-               "--on-fault restart or --time it is a child of berth, which forwards signals and ends as the command "
-               "ended.",
-               "Environment of the command: CUDA_VISIBLE_DEVICES and NVIDIA_VISIBLE_DEVICES (UUIDs), "
-               "BERTH_VISIBLE_DEVICES, BERTH_MEMORY_BYTES and BERTH_MEMORY_FRACTION (of each device), BERTH_LEASE. "
-               "Unless they are set already: XLA_PYTHON_CLIENT_MEM_FRACTION, CUPY_GPU_MEMORY_LIMIT; with --limit "
-               "framework PYTORCH_CUDA_ALLOC_CONF and PYTORCH_ALLOC_CONF; with MPS CUDA_MPS_PINNED_DEVICE_MEM_LIMIT.",
-               "Exit status: that of the command; 124 it ran longer than --time; 127 command not found; 126 it cannot "
-               "be executed; before it starts: "
-               "1 environment error; 2 wrong input or usage; 3 it does not fit."},
-              false);
+  verb.footer(
+      {"The command replaces berth: it has the same process id, receives signals itself, and its exit "
+       "status is that of berth. With --on-fault restart or --time it is a child of berth, which forwards signals "
+       "and exits with the command's status.",
+       "Environment of the command: CUDA_VISIBLE_DEVICES and NVIDIA_VISIBLE_DEVICES (UUIDs), "
+       "BERTH_VISIBLE_DEVICES, BERTH_MEMORY_BYTES and BERTH_MEMORY_FRACTION (of each device), BERTH_LEASE. "
+       "Unless they are set already: XLA_PYTHON_CLIENT_MEM_FRACTION, CUPY_GPU_MEMORY_LIMIT; with --limit "
+       "framework PYTORCH_CUDA_ALLOC_CONF and PYTORCH_ALLOC_CONF; with MPS CUDA_MPS_PINNED_DEVICE_MEM_LIMIT.",
+       "Exit status: that of the command; 124 it ran longer than --time; 127 command not found; 126 it cannot "
+       "be executed; before it starts: "
+       "1 environment error; 2 wrong input or usage; 3 it does not fit."},
+      false);
   verb.run([arguments] { return run_command(*arguments); });
 }
 

@@ -15,11 +15,11 @@ void add_scale(const Verb& command) {
   Verb verb = command.add("scale", "change the number of replicas of a deployment");
   verb.argument("NAME", &arguments->deployment, "the deployment");
   verb.offer("NAME", {Names::deployments});
-  verb.argument("N", &arguments->replicas, "how many replicas it is to have");
+  verb.argument("N", &arguments->replicas, "number of replicas");
   add_server_options(verb, arguments->server);
   verb.footer(
-      {"The next berth apply sets the number that its file has. What does not fit stays pending until there is room, "
-       "and is exit status 3."});
+      {"The next berth apply sets the number that its file has. Replicas that do not fit stay pending until "
+       "there is room; the exit status is then 3."});
   verb.run([arguments] {
     std::uint32_t replicas = 0;
     const std::string& text = arguments->replicas;

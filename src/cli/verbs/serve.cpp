@@ -49,10 +49,10 @@ struct ServeArguments {
 Result<server::ServerFile> read_settings(const ServeArguments& arguments) {
   if (arguments.config && (arguments.store || !arguments.listen.empty() || arguments.certificate || arguments.key ||
                            !arguments.names.empty() || arguments.gateway || arguments.access_log))
-    return Error{
-        ErrorCode::invalid_argument,
-        "--config excludes --store, --listen, --gateway, --access-log, --tls-certificate, --tls-key and --host-name",
-        "write them into " + *arguments.config};
+    return Error{ErrorCode::invalid_argument,
+                 "--config cannot be used with --store, --listen, --gateway, --access-log, --tls-certificate, "
+                 "--tls-key and --host-name",
+                 "write them into " + *arguments.config};
   if (arguments.config) return server::read_server_file(BERTH_TRY(read_text(*arguments.config)), *arguments.config);
   if (arguments.certificate.has_value() != arguments.key.has_value())
     return Error{ErrorCode::invalid_argument, "a certificate needs its key, and a key its certificate",
@@ -168,7 +168,7 @@ int run_serve(const ServeArguments& arguments) {
   };
   std::optional<Error> agent_error;
   const Result<void> served = server::serve(options, [&](const server::Serving& serving) {
-    for (const std::string& url : serving.urls) options.log({LogLevel::info, "serves " + url});
+    for (const std::string& url : serving.urls) options.log({LogLevel::info, "the server serves " + url});
     options.log({LogLevel::info, "the page asks for a token: yours is in " + serving.token_file});
     ready_notice.send();
     if (gateway_address == no_gateway) {
@@ -210,26 +210,25 @@ void add_serve(const Verb& command) {
   Verb verb = command.add("serve", "run the server of a fleet: API, page, controller, and the agent of this machine");
   verb.option(
       "--config", "FILE", &arguments->config,
-      "TOML file of the server, instead of the options about it (docs/operate/operations.md); read again on SIGHUP");
+      "TOML file with the server's settings, instead of options (docs/operate/operations.md); reloaded on SIGHUP");
   verb.option("--store", "STORE", &arguments->store,
-              "memory, or sqlite:PATH; without it a file in the state folder of this user");
+              "where to keep the state: memory, or sqlite:PATH; by default a file in this user's state folder");
   verb.flag("--create", arguments->create,
             "begin with an empty store if the file of --store or --config does not exist");
   verb.option("--listen", "ADDRESS", &arguments->listen, "ADDRESS:PORT to listen on (127.0.0.1:8080); may be repeated");
   verb.option("--tls-certificate", "FILE", &arguments->certificate,
-              "PEM; without it the server creates an authority for the fleet and signs its own certificate");
+              "PEM; by default the server creates an authority for the fleet and signs its own certificate");
   verb.option("--tls-key", "FILE", &arguments->key, "PEM");
-  verb.option("--host-name", "NAME", &arguments->names,
-              "another name by which clients reach this server, besides the name of the machine; may be repeated");
+  verb.option("--host-name", "NAME", &arguments->names, "additional host name of this server; may be repeated");
   verb.option("--gateway", "ADDRESS", &arguments->gateway,
-              "ADDRESS:PORT at which a gateway takes requests for replicas (127.0.0.1:8081), or none");
+              "ADDRESS:PORT at which a gateway accepts requests for replicas (127.0.0.1:8081), or none");
   verb.option("--access-log", "WHICH", &arguments->access_log,
-              "requests that get a line in the log of the gateway: all, none, or failed, at most 20 a second (failed)");
+              "which requests the gateway logs: all, none, or failed (at most 20 per second; the default)");
   verb.flag("--no-agent", arguments->no_agent, "do not run an agent on this machine");
   add_agent_options(verb, arguments->agent);
   verb.footer(
-      {"Stops on Ctrl-C or SIGTERM; replicas run on, and the next server finds them again. SIGHUP reads the "
-       "file and the certificates again; connections go on."});
+      {"Stops on Ctrl-C or SIGTERM; replicas keep running, and the next server finds them. SIGHUP reloads the file and "
+       "the certificates without closing connections."});
   verb.run([arguments] { return run_serve(*arguments); });
 }
 

@@ -182,7 +182,7 @@ int run_simulate_requests(const SimulateRequestsArguments& arguments) {
 
 void add_simulate(const Verb& command) {
   const auto arguments = std::make_shared<SimulateRequestsArguments>();
-  const Verb simulate = command.add("simulate", "show what a policy would do with recorded load");
+  const Verb simulate = command.add("simulate", "simulate a policy on recorded load");
   Verb verb = simulate.add("requests", "replay a trace of requests on replicas, and compare with one central queue");
   const auto in = [](std::size_t least, std::size_t most, bool required = false) {
     OptionRules rules;
@@ -197,8 +197,8 @@ void add_simulate(const Verb& command) {
   verb.option("--replicas", "N", &arguments->replicas, "how many replicas", in(1, 65'536, true));
   verb.option("--speeds", "S,...", &arguments->speeds, "replica i has the speed at position i mod length");
   verb.option("--load", "L", &arguments->load,
-              "offered work over the capacity of the replicas; above 1 the queue grows to the end", required);
-  add_policy_option(verb, arguments->policy, "how a replica is chosen: all,");
+              "load relative to the capacity of the replicas; above 1, the queue grows until the end", required);
+  add_policy_option(verb, arguments->policy, "policy that chooses the replica: all,");
   verb.option("--seeds", "K", &arguments->seeds, "averages over this many sequences of tickets", in(1, 100'000));
   verb.option("--work", "MODEL", &arguments->work, "work of a request: tokens (5 ms + in/5000 + out/40 s) or ms (in)");
   verb.option("--scale-ms", "MS", &arguments->scale_ms, "scale all work to this mean");

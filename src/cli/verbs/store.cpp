@@ -65,7 +65,7 @@ Result<std::string> run_advance(const StoreArguments& arguments) {
   const Result<void> restored = store::restore(*engine, file, store::IfNotEmpty::replace);
   if (restored || restored.error().code == ErrorCode::unavailable) ::unlink(file.c_str());
   BERTH_TRY(restored);
-  return engine->name() + " now has higher numbers than any node has seen";
+  return "nodes will accept the store " + engine->name() + " again";
 }
 
 int print_result(const Result<std::string>& said) { return said ? print(*said + "\n") : print_error(said.error()); }
@@ -75,7 +75,7 @@ int print_result(const Result<std::string>& said) { return said ? print(*said + 
 void add_store(const Verb& command) {
   const Verb verb = command.add("store", "back up, restore and copy the store of a server");
   const auto arguments = std::make_shared<StoreArguments>();
-  const char* const which = "sqlite:PATH; without it the store that berth serve uses without it";
+  const char* const which = "the store, sqlite:PATH; by default the same as for berth serve";
   const char* const replace = "replace a store that is not empty";
 
   Verb backup = verb.add("backup", "write the whole store into a file; the server may run");

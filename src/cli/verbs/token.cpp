@@ -80,7 +80,7 @@ int run_add(const TokenArguments& arguments) {
 }  // namespace
 
 void add_token(const Verb& command) {
-  const Verb token = command.add("token", "manage access of people to the server, and of machines to the fleet");
+  const Verb token = command.add("token", "manage tokens for users, nodes and gateways");
   const auto arguments = std::make_shared<TokenArguments>();
   Verb add = token.add("add", "print a new token, which is not shown again");
   add.argument("ROLE", &arguments->name,
@@ -89,7 +89,7 @@ void add_token(const Verb& command) {
                "become a node with it, once; call: send requests to a deployment through a gateway");
   add.option(
       "--ttl", "TIME", &arguments->ttl,
-      "how long it is valid (90s, 5m, 2h, 1d); without it, one to join for 1h and others until they are removed");
+      "how long it is valid (90s, 5m, 2h, 1d); by default 1h for role join, and until it is removed for other roles");
   add.option("--node", "NAME", &arguments->node,
              "for role join: only the machine that joins as this node may use it; required to replace a lost node");
   add.flag("--gateway", arguments->gateway, "for role join: for a gateway instead of a node");
@@ -103,9 +103,9 @@ void add_token(const Verb& command) {
   add.option("--concurrent", "N", &arguments->concurrent_max, "for role call: most requests at a time at each gateway",
              {.range = {{1, limit_max}}});
   add.flag("--explain", arguments->may_explain,
-           "for role call: it may ask with x-berth-explain which replica, node and devices answered");
+           "for role call: allow x-berth-explain, which shows the replica, node and devices that answered");
   add.option("-o,--output", "FILE", &arguments->output,
-             "write the token there instead, readable by you alone, as token files must be");
+             "write the token to this file, which only you can read, instead");
   add.offer("--node", {Names::nodes});
   add.offer("--deployment", {Names::deployments});
   add_server_options(add, arguments->server);
@@ -116,7 +116,7 @@ void add_token(const Verb& command) {
   list.run([arguments] { return call_and_print(arguments->server, {"/api/v1/tokens"}, tokens_text); });
 
   Verb remove = token.add("remove", "revoke a token at once");
-  remove.argument("ID", &arguments->name, "as berth token list shows it");
+  remove.argument("ID", &arguments->name, "token id from berth token list");
   add_server_options(remove, arguments->server);
   remove.run([arguments] {
     return call_and_print(arguments->server, {"/api/v1/tokens/" + http::encoded(arguments->name), "DELETE"},

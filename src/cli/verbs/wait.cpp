@@ -80,9 +80,9 @@ void add_wait(const Verb& command) {
   verb.argument("JOB", &arguments->names, "ids or names of jobs, or a pattern such as 'sweep-*'", false);
   verb.offer("JOB", {Names::jobs});
   verb.footer(
-      {"Exit status: 0 when all of them are done; else the largest of theirs: that of the command, 3 for a job that "
-       "did not fit, 1 for one that was stopped, timed out, skipped or lost its supervisor; 124 if some have not "
-       "finished within --timeout."},
+      {"Exit status: 0 if all jobs are done; otherwise the largest status: the command's, 3 if a job did not fit, 1 if "
+       "a job was stopped, timed out, was skipped or lost its supervisor; 124 if some have not finished within "
+       "--timeout."},
       false);
   verb.run([arguments] { return run_wait(*arguments); });
 }

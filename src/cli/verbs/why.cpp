@@ -101,7 +101,7 @@ Result<DecisionRecord> last_record(const std::string& folder) {
   for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
     Result<DecisionRecord> older = load_record(folder, *id);
     if (!older) continue;
-    std::fprintf(stderr, "berth: note: the last decision cannot be shown, this is an earlier one: %s\n",
+    std::fprintf(stderr, "berth: note: the last decision cannot be read, so this is an earlier one: %s\n",
                  printable(last.error().message).c_str());
     return older;
   }
@@ -160,7 +160,7 @@ std::string why_text(const DecisionRecord& record, const Explanation& explanatio
   }
   const std::vector<Suggestion> changes = record.winners.empty() ? changes_of(record) : std::vector<Suggestion>{};
   if (!changes.empty()) {
-    text += "\n" + sentence("each of these changes alone would have let it fit; smaller ones would not:");
+    text += "\n" + sentence("each of these changes alone would have been enough; a smaller one would not:");
     text += changes_text(changes, ids, style);
     text += "\n" + sentence("next: " + next_step(record, changes.front()));
   } else if (record.winners.empty()) {
@@ -217,7 +217,8 @@ int run_why_request(const WhyArguments& arguments) {
     if (!value->empty()) asked[name] = *value;
   if (asked.empty() == arguments.name.empty())
     return print_error({ErrorCode::invalid_argument,
-                        asked.empty() ? "no request was named" : "a request that was sent has its path and its model",
+                        asked.empty() ? "no request id was given"
+                                      : "--path, --host, --model and --deployment do not apply to a request id",
                         "write berth why request ID, or berth why request --path PATH"});
   if (asked.empty())
     return call_and_print(arguments.server, {"/api/v1/requests/" + http::encoded(arguments.name)}, request_text);
@@ -231,14 +232,14 @@ int run_why(const WhyArguments& arguments) {
   if (arguments.id == "key" && !arguments.name.empty() && !is_request) return run_why_key(arguments);
   if (arguments.id == "key")
     return print_error({ErrorCode::invalid_argument,
-                        is_request ? "a key has no path, host or model" : "no key was given",
+                        is_request ? "--path, --host and --model do not apply to a key" : "no key was given",
                         "write berth why key KEY"});
   if (is_request || !arguments.deployment.empty())
-    return print_error({ErrorCode::invalid_argument, "--deployment, --host, --path and --model are about a request",
+    return print_error({ErrorCode::invalid_argument, "--deployment, --host, --path and --model apply only to requests",
                         "write berth why request --path PATH"});
   if (!arguments.name.empty()) {
     if (arguments.id != "replica")
-      return print_error({ErrorCode::invalid_argument, "there are two names",
+      return print_error({ErrorCode::invalid_argument, "too many names",
                           "write berth why replica NAME/N, berth why request ID or berth why key KEY"});
     const Result<ReplicaTarget> target = replica_target(arguments.name);
     if (!target) return print_error(target.error());
@@ -270,7 +271,7 @@ void add_why(const Verb& command) {
   const auto arguments = std::make_shared<WhyArguments>();
   Verb verb = command.add("why", "explain a decision, and what would have let the request fit");
   verb.argument("ID", &arguments->id,
-                "a decision, by its id or the beginning of one, or a job; without it the last decision", false);
+                "a decision (its id or the first characters of it) or a job; by default the last decision", false);
   verb.argument("NAME", &arguments->name,
                 "after the word replica: a replica of the fleet, as NAME/N; shows its state and, if it has no place, "
                 "the reason. After the word request: the id that a gateway's answer has in x-request-id; shows which "

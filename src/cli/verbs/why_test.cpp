@@ -41,7 +41,7 @@ TEST(Why, ReasonThenDevicesThenNextStep) {
   fleet[2].holders = 2;
   const Decided decided = decide(fleet, needing(8 * gib));
   EXPECT_EQ(why_text(decided.record, decided.explanation),
-            "no device that could serve has 8.0 GiB free, it is promised (largest: 2.0 GiB on dev-02)\n"
+            "no suitable device has 8.0 GiB free, because the memory is promised (largest: 2.0 GiB on dev-02)\n"
             "3 devices -> 2 in service -> 0 fit 8.0 GiB -> none\n"
             "\n"
             "device  verdict         cost  in flight  available  detail\n"
@@ -49,7 +49,7 @@ TEST(Why, ReasonThenDevicesThenNextStep) {
             "dev-01  memory             -          0    3.0 GiB  needs 8.0 GiB, 3.0 GiB available\n"
             "dev-02  memory             -          0    2.0 GiB  needs 8.0 GiB, 2.0 GiB available\n"
             "\n"
-            "each of these changes alone would have let it fit; smaller ones would not:\n"
+            "each of these changes alone would have been enough; a smaller one would not:\n"
             "CHANGE                              HOW\n"
             "ask for 3.0 GiB instead of 8.0 GiB  --mem 3G\n"
             "free 5.0 GiB on dev-01              berth devices\n"
