@@ -91,7 +91,7 @@ class Batcher {
   }
 
   // Never waits. Cancelling the task has no effect once its batch has been made.
-  Task<Out> submit(In item) const {
+  [[nodiscard]] Task<Out> submit(In item) const {
     auto* const added = new Item(std::move(item));
     Task<Out> task(added, &added->value);
     queue_->add(*added);

@@ -84,9 +84,9 @@ struct Outcome {
 };
 
 // The right to use a device, with the bytes and the expected time it was
-// charged. Move-only; gives everything back when it goes out of scope. The pool
-// outlives its leases: destroying it while one is out is an assertion.
-class Lease {
+// charged. Move-only; gives everything back when it goes out of scope. It may outlive its
+// pool: what it needs of it goes with the last lease.
+class [[nodiscard]] Lease {
  public:
   Lease() = default;
   Lease(Lease&& other) noexcept : held_(other.held_) { other.held_.board = nullptr; }
@@ -144,7 +144,7 @@ struct DeviceStatus {
 };
 
 // A handle: its copies are the same pool, which closes with the last of them and the last
-// scheduler on it.
+// scheduler on it. Leases that are still out then keep their devices open and their bytes promised.
 class Pool {
  public:
   // All devices of all back ends that answer. No device at all: no_device, with
@@ -155,7 +155,10 @@ class Pool {
   // These devices, in this order. Empty, or the same id twice: invalid_argument.
   static Result<Pool> open(std::vector<std::shared_ptr<Device>> devices, PoolOptions options = {});
 
-  std::size_t device_count() const noexcept;             // devices in the pool, unusable ones included
+  std::size_t device_count() const noexcept;  // devices in the pool, unusable ones included
+
+  // Devices without a lease: to look at, and for programs that count for themselves. What is allocated there is
+  // promised to nobody.
   std::vector<std::shared_ptr<Device>> devices() const;  // usable ones, in pool order
   Result<std::shared_ptr<Device>> device(const DeviceId& id) const;
   Result<std::shared_ptr<Device>> device_at(std::size_t position) const;
@@ -165,6 +168,7 @@ class Pool {
   Result<std::shared_ptr<Device>> next_device() const;
   // Most bytes available: free as reported minus promised. Ties: lowest id.
   Result<std::shared_ptr<Device>> best_available_device() const;
+
   std::vector<DeviceStatus> status() const;
   // The back ends that did not list their devices when the pool was opened, with the reasons.
   std::span<const Listing::Silent> silent_backends() const noexcept;
@@ -186,7 +190,7 @@ class Pool {
   // All of `count` different devices, or none; those that are joined best (choose_group).
   Result<std::vector<Lease>> acquire_group(const Requirements& requirements, std::size_t count) const;
   // The same decision without charging it, explained.
-  Explanation explain(const Requirements& requirements = {}) const;
+  [[nodiscard]] Explanation explain(const Requirements& requirements = {}) const;
 
   // Devices come and go while the pool works.
   Result<void> join(std::shared_ptr<Device> device) const;

@@ -97,58 +97,17 @@ struct Envelope {
 namespace router {
 
 struct RouterState;  // src/router/router_state.hpp
-struct EntityState;
 
-// A piece of work from Router::submit on: it waits behind the earlier work of its key, then in
-// the queue of the key's device.
-class Delivery : public detail::Job {
- public:
-  // Ends it with this error; the router never got it.
-  void refuse(Error error) noexcept;
-
- protected:
-  // `router` is null for one that will be refused. One reference for the handle, one for the
-  // router, which passes it on to the scheduler.
-  Delivery(std::shared_ptr<RouterState> router, std::string_view key, TaskOptions options);
-  virtual Result<void> call_closure(TaskContext& context) = 0;
-
- private:
-  friend struct RouterState;
-  Result<void> call(TaskContext& context) final;
-  void before_end() noexcept final;
-
-  const std::shared_ptr<RouterState> router_;
-  const std::string key_;
-  TaskOptions options_;
-  EntityState* entity_ = nullptr;  // guarded by the router's lock; stays while work of it is under way
-  std::uint32_t shard_ = 0;        // as the next: written before the scheduler gets it
-  bool submitted_ = false;
-  std::optional<TimePoint> began_at_;  // written by the lane that runs it, read after its end
-};
-
-template <class T, class F>
-class ClosureDelivery final : public Delivery {
- public:
-  ClosureDelivery(std::shared_ptr<RouterState> router, std::string_view key, TaskOptions options, F f)
-      : Delivery(std::move(router), key, std::move(options)), f_(std::move(f)) {}
-  std::optional<T> value;
-
- private:
-  Result<void> call_closure(TaskContext& context) override { return detail::call_into(value, f_, context); }
-  F f_;
-};
-
-// Takes the reference of the router.
-void accept(const std::shared_ptr<RouterState>& router, Delivery& delivery);
+detail::SubmittedWork submit_work(const std::shared_ptr<RouterState>& router, std::string_view key,
+                                  const detail::WorkType& type, void* f, TaskOptions options);
+// Work that ends with this error.
+detail::SubmittedWork refuse_work(const detail::WorkType& type, void* f, Error error);
 
 template <class F>
 Task<detail::value_of_t<F&, TaskContext&>> submit(const std::shared_ptr<RouterState>& router, std::string_view key, F f,
                                                   TaskOptions options) {
   using Value = detail::value_of_t<F&, TaskContext&>;
-  auto* const delivery = new ClosureDelivery<Value, F>(router, key, std::move(options), std::move(f));
-  Task<Value> task(delivery, &delivery->value);
-  accept(router, *delivery);
-  return task;
+  return submit_work(router, key, detail::work_type<Value, F>, &f, std::move(options)).template task<Value, F>();
 }
 
 }  // namespace router
@@ -178,16 +137,17 @@ class Router {
   // `options.requirements.only` without the owner is invalid_argument; may_run_twice has
   // no effect, because another device is not the key's.
   template <class F>
-  Task<detail::value_of_t<F&, TaskContext&>> submit(std::string_view key, F f, TaskOptions options = {}) const {
+  [[nodiscard]] Task<detail::value_of_t<F&, TaskContext&>> submit(std::string_view key, F f,
+                                                                  TaskOptions options = {}) const {
     return router::submit(state_, key, std::move(f), std::move(options));
   }
-  // To the entity that the envelope names.
+  // To the entity that the envelope names. The task may be dropped, if only the work matters.
   template <class F>
   Task<detail::value_of_t<F&, TaskContext&>> tell(Envelope<F> envelope, TaskOptions options = {}) const {
     return submit(envelope.entity, std::move(envelope.message), std::move(options));
   }
   // A handle on one entity.
-  Entity entity(std::string id) const;
+  [[nodiscard]] Entity entity(std::string id) const;
 
   // Reads the state of the devices, moves shards, forgets idle entities; returns the
   // number of moves. Every delivery does the same: call it to let deferred moves and
@@ -213,7 +173,7 @@ class Entity {
  public:
   const std::string& id() const noexcept { return id_; }
   template <class F>
-  Task<detail::value_of_t<F&, TaskContext&>> submit(F f, TaskOptions options = {}) const {
+  [[nodiscard]] Task<detail::value_of_t<F&, TaskContext&>> submit(F f, TaskOptions options = {}) const {
     return router::submit(router_, id_, std::move(f), std::move(options));
   }
   // An envelope without an id gets this entity's; the id of another entity is
@@ -223,12 +183,10 @@ class Entity {
     if (envelope.entity.empty() || envelope.entity == id_)
       return submit(std::move(envelope.message), std::move(options));
     using Value = detail::value_of_t<F&, TaskContext&>;
-    auto* const delivery = new router::ClosureDelivery<Value, F>(nullptr, envelope.entity, std::move(options),
-                                                                 std::move(envelope.message));
-    Task<Value> task(delivery, &delivery->value);
-    delivery->refuse({ErrorCode::invalid_argument, "the envelope is for " + envelope.entity + " but was told to " + id_,
-                      "tell it to the entity it names, or leave the name empty"});
-    return task;
+    Error wrong{ErrorCode::invalid_argument, "the envelope is for " + envelope.entity + " but was told to " + id_,
+                "tell it to the entity it names, or leave the name empty"};
+    return router::refuse_work(detail::work_type<Value, F>, &envelope.message, std::move(wrong))
+        .template task<Value, F>();
   }
 
  private:

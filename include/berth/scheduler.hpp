@@ -10,13 +10,12 @@
 // A closure that throws has failed; nothing leaks.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
-#include <iterator>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <stop_token>
@@ -34,7 +33,6 @@
 namespace berth {
 
 namespace scheduler {
-class DeviceLanes;     // src/scheduler/lanes.hpp
 class SchedulerState;  // src/scheduler/scheduler_state.hpp
 }  // namespace scheduler
 
@@ -49,7 +47,8 @@ class TaskContext {
   // device may still run it: what was enqueued must outlive the call.
   virtual Result<Stream*> stream() = 0;
   virtual Deadline deadline() const noexcept = 0;
-  // By its task, its stop token or the end of the scheduler; work that takes long looks from time to time.
+  // By its task, its stop token, its deadline or the end of the scheduler; work that takes long looks from time to
+  // time.
   virtual bool cancelled() const noexcept = 0;
   // For work that finds that it cannot run on this device, with TaskOptions::may_decline: it counts as
   // not begun, and is given to another device. The closure then returns an error, with which the work
@@ -105,7 +104,7 @@ enum class TenantId : std::uint8_t { none };
 struct TaskOptions {
   Requirements requirements = {};
   TenantId tenant = TenantId::none;
-  Deadline deadline = {};      // not started by then: cancelled (timeout)
+  Deadline deadline = {};      // not started by then: cancelled (timeout); running: TaskContext::cancelled
   bool may_run_twice = false;  // failed because of the device: tried once more elsewhere
   bool may_decline = false;    // may find that it cannot begin on its device: TaskContext::decline
   WhenFull when_full = WhenFull::reject;
@@ -159,80 +158,39 @@ class ClosureRef {
 };
 
 class BatchQueue;  // batcher.hpp
-class Job;
-struct CancelJob {
-  Job* job;
-  void operator()() const noexcept;
-};
 
-// A piece of work inside the scheduler: closure, lease and end in one allocation, shared by its
-// handle and the queue it waits in. The thread that moves its stage away from waiting
-// owns it until it waits again or has ended.
-class Job : public TaskState {
- public:
-  enum class Stage : std::uint8_t { waiting, running, ending };
-
-  virtual Result<void> call(TaskContext& context) = 0;
-  // Called once, on the thread that ends the job, before others can see the end.
-  virtual void before_end() noexcept {}
-  void cancel() noexcept override;
-
-  // From waiting to `next`; false when another thread was first.
-  bool claim(Stage next) noexcept {
-    Stage seen = Stage::waiting;
-    return stage.compare_exchange_strong(seen, next, std::memory_order_acq_rel);
-  }
-  // Owned by the caller: this is how it ended.
-  void finish(std::optional<Error> how) noexcept {
-    stage.store(Stage::ending, std::memory_order_relaxed);
-    error = std::move(how);
-    before_end();
-    end();
-  }
-
-  std::atomic<Stage> stage{Stage::waiting};
-  std::atomic<bool> cancel_requested{false};
-  Priority priority = Priority::normal;
-  TenantId tenant = TenantId::none;
-  double cost = 1;
-  bool exempt = false;  // bounded by its map, not by the queue's capacity
-  bool linked = false;  // guarded by the queue's lock, as the next three
-  std::uint64_t arrival = 0;
-  Job* next = nullptr;
-  Job* previous = nullptr;
-  Deadline deadline;
-  scheduler::SchedulerState* scheduler = nullptr;
-  scheduler::DeviceLanes* lanes = nullptr;  // in whose queue it is; null: in none
-  bool may_run_twice = false;
-  bool may_decline = false;
-  // Its kernels, and how to ask for another device; null: it has none, and is given to one device only.
-  std::unique_ptr<TaskOptions> again;
-  Lease lease;
-  // Last: it waits for a call under way when it goes.
-  std::unique_ptr<std::stop_callback<CancelJob>> stop;
-
- protected:
-  using TaskState::TaskState;
-};
-
-// The last reference may be going on another thread, which then waits for this call.
-inline void CancelJob::operator()() const noexcept {
-  Job& called = *job;
-  if (!called.try_hold()) return;
-  called.cancel();
-  called.drop();
-}
-
+// A closure and the value it gives.
 template <class T, class F>
-class ClosureJob : public Job {
- public:
-  // One reference for the handle, one for the queue.
-  explicit ClosureJob(F f) : Job(2), f_(std::move(f)) {}
-  Result<void> call(TaskContext& context) override { return call_into(value, f_, context); }
-  std::optional<T> value;
+struct Work {
+  F f;
+  std::optional<T> value = {};
+};
 
- private:
-  F f_;
+// How to make, call and destroy a Work, whatever its types. It lies behind what the scheduler keeps of the piece of
+// work, in the same allocation.
+struct WorkType {
+  std::size_t bytes, alignment;
+  void (*make)(void* at, void* f);  // moves the closure
+  Result<void> (*call)(void* work, TaskContext& context);
+  void (*destroy)(void* work) noexcept;
+};
+template <class T, class F>
+inline constexpr WorkType work_type = {sizeof(Work<T, F>), alignof(Work<T, F>),
+                                       [](void* at, void* f) { ::new (at) Work<T, F>{std::move(*static_cast<F*>(f))}; },
+                                       [](void* work, TaskContext& context) {
+                                         auto& [f, value] = *static_cast<Work<T, F>*>(work);
+                                         return call_into(value, f, context);
+                                       },
+                                       [](void* work) noexcept { static_cast<Work<T, F>*>(work)->~Work<T, F>(); }};
+
+// A piece of work that was handed over: one reference on its state, for its handle.
+struct SubmittedWork {
+  TaskState* state = nullptr;
+  void* work = nullptr;
+  template <class T, class F>
+  Task<T> task() const noexcept {
+    return Task<T>(state, &static_cast<Work<T, F>*>(work)->value);
+  }
 };
 
 // What map needs to know about its items, whatever their type.
@@ -276,13 +234,12 @@ class Scheduler {
 
   // Selects, charges and hands `f(TaskContext&)` to a lane of the device. Of each tenant, a queue
   // serves higher priority first, then the earlier deadline, then the earlier arrival; every eighth
-  // turn takes the job that has waited longest, so no job starves.
+  // turn takes the job that has waited longest, so no job starves. Without the task,
+  // the caller cannot learn how the work ended.
   template <class F>
-  Task<detail::value_of_t<F&, TaskContext&>> submit(F f, const TaskOptions& options = {}) const {
-    auto* const job = new detail::ClosureJob<detail::value_of_t<F&, TaskContext&>, F>(std::move(f));
-    Task<detail::value_of_t<F&, TaskContext&>> task(job, &job->value);
-    enqueue(*job, options);
-    return task;
+  [[nodiscard]] Task<detail::value_of_t<F&, TaskContext&>> submit(F f, const TaskOptions& options = {}) const {
+    using Value = detail::value_of_t<F&, TaskContext&>;
+    return submit_work(detail::work_type<Value, F>, &f, options).template task<Value, F>();
   }
 
   // f(TaskContext&, const Item&) for every item, over all devices at once; one
@@ -291,7 +248,7 @@ class Scheduler {
   // or a function that gives the TaskOptions of an item: items with a higher cost start
   // first. Called from inside a lane's work it runs inline.
   template <class Items, class F, class OptionsOrFunction = TaskOptions>
-  auto map(const Items& items, F f, const OptionsOrFunction& options = {}) const
+  [[nodiscard]] auto map(const Items& items, F f, const OptionsOrFunction& options = {}) const
       -> std::vector<Result<TaskResult<detail::value_of_t<F&, TaskContext&, decltype(*std::begin(items))>>>>;
 
   // f(TaskContext&, Range) for the parts of [0, count): one part per eligible device, all at once, in
@@ -328,7 +285,7 @@ class Scheduler {
   friend class detail::BatchQueue;
   explicit Scheduler(std::shared_ptr<scheduler::SchedulerState> state) noexcept : state_(std::move(state)) {}
   Result<void> run_inline(const TaskOptions& options, detail::ClosureRef closure, DeviceId& device) const;
-  void enqueue(detail::Job& job, const TaskOptions& options) const;
+  detail::SubmittedWork submit_work(const detail::WorkType& type, void* f, const TaskOptions& options) const;
   void run_batch(const detail::Batch& batch) const;
   std::vector<detail::RangeWork> split_among_devices(std::uint64_t count, const TaskOptions& options,
                                                      const SplitOptions& split) const;

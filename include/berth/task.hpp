@@ -17,7 +17,6 @@
 #include <optional>
 #include <type_traits>
 #include <utility>
-#include <variant>
 
 #include "berth/clock.hpp"
 #include "berth/ids.hpp"
@@ -28,6 +27,11 @@ namespace berth {
 template <class T>
 class Task;
 
+// What work without a value gives.
+struct NoValue {
+  friend bool operator==(NoValue, NoValue) = default;
+};
+
 // What work gave, and where it ran.
 template <class T>
 struct TaskResult {
@@ -37,14 +41,14 @@ struct TaskResult {
 
 namespace detail {
 
-// What a closure gives in the end: its value without Result or Task; std::monostate without one.
+// What a closure gives in the end: its value without Result or Task.
 template <class T>
 struct ValueOf {
   using type = T;
 };
 template <>
 struct ValueOf<void> {
-  using type = std::monostate;
+  using type = NoValue;
 };
 template <class T>
 struct ValueOf<Result<T>> : ValueOf<T> {};

@@ -337,8 +337,9 @@ class Workers {
 
   // A deadline that passes while the task runs ends its worker, if it does not answer by itself.
   template <class Arguments, class Value>
-  Task<Value> submit(const WorkerTask<Arguments, Value>& task, const std::type_identity_t<Arguments>& arguments,
-                     const TaskOptions& options = {}) const {
+  [[nodiscard]] Task<Value> submit(const WorkerTask<Arguments, Value>& task,
+                                   const std::type_identity_t<Arguments>& arguments,
+                                   const TaskOptions& options = {}) const {
     auto closure = [workers = std::weak_ptr(state_), what = call_of(task, options), arguments,
                     runs = detail::WorkerCall::Runs()](TaskContext& context) mutable {
       return call<Value>(workers, context, what, arguments, runs);
@@ -358,9 +359,9 @@ class Workers {
   }
   // The task for every item, over all devices; results in the order of the items.
   template <class Arguments, class Value>
-  std::vector<Result<TaskResult<Value>>> map(const WorkerTask<Arguments, Value>& task,
-                                             std::span<const std::type_identity_t<Arguments>> items,
-                                             const TaskOptions& options = {}) const {
+  [[nodiscard]] std::vector<Result<TaskResult<Value>>> map(const WorkerTask<Arguments, Value>& task,
+                                                           std::span<const std::type_identity_t<Arguments>> items,
+                                                           const TaskOptions& options = {}) const {
     std::vector<detail::WorkerCall::Runs> runs(items.size());
     auto on_item = [&, what = call_of(task, options)](TaskContext& context, const Arguments& item) {
       return call<Value>(state_, context, what, item, runs[static_cast<std::size_t>(&item - items.data())]);

@@ -68,10 +68,8 @@ Board::Board(PoolOptions options)
 }
 
 Board::~Board() {
-  for (std::size_t slot = 0; slot < counters_.used(); ++slot) {
-    const bool every_lease_is_back = counters_.in_flight(slot) == 0;
-    BERTH_ASSERT(every_lease_is_back);
-  }
+  const bool every_lease_is_back = counters_.is_idle();
+  BERTH_ASSERT(every_lease_is_back);
 }
 
 // ---- a request ----

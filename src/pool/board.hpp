@@ -38,8 +38,11 @@ class Board {
   static constexpr int cuts_without_lock = 8;
 
   explicit Board(PoolOptions options = {});
-  // No lease may be out.
+  // No lease may be out; see close().
   ~Board();
+  // Only leases use the board from now on. Calls `unused` when the last of them has ended, on its thread; at once where
+  // none is out. A process that was forked later never calls it.
+  void close(std::function<void()> unused);
   Board(const Board&) = delete;
   Board& operator=(const Board&) = delete;
 
@@ -150,7 +153,10 @@ class Board {
 
   void wait(Waiter& waiter, Deadline deadline);
   bool claim_exclusively(Lease& lease);  // not locked
+  void end(Lease& lease, const Outcome* outcome) noexcept;
   void settle(Lease& lease, const Outcome* outcome) noexcept;
+  bool becomes_unused() noexcept;
+  void end_board() noexcept;
   void settle_health(std::size_t slot, const Outcome& outcome) noexcept;
   Result<std::size_t> join(const DeviceInfo& info, std::shared_ptr<Device> device, std::optional<Error> why);
   std::uint64_t give_back(Lease& lease, Verdict verdict) noexcept;
@@ -178,6 +184,11 @@ class Board {
   mutable std::atomic<std::uint64_t> sequence_{0};  // the next ticket
   mutable std::atomic<std::uint64_t> policy_errors_{0};
   mutable std::atomic<std::uint32_t> lock_required_{0};  // see RequireLock
+
+  std::function<void()> unused_;  // of close(), written before `closed_`, as the next
+  int process_ = 0;               // that closed the board
+  std::atomic<bool> closed_{false};
+  std::atomic<bool> ended_{false};  // a thread calls `unused_`
 };
 
 }  // namespace berth::pool

@@ -1,5 +1,8 @@
 // The end of a lease: what it held is given back, and what happened is counted for its device. Also leases that hold a
 // device exclusively.
+#include <unistd.h>
+
+#include <thread>
 #include <utility>
 
 #include "pool/board.hpp"
@@ -12,6 +15,35 @@ std::uint64_t Board::give_back(Lease& lease, Verdict verdict) noexcept {
   lease.held_.board = nullptr;
   if (held.bytes) promises_.take_back(held.memory_home, held.bytes);
   return counters_.settle(held.slot, held.backlog_ns, verdict);
+}
+
+// Once the board is closed, any other thread that sees no work in flight may end it, but waits for this one before.
+void Board::end(Lease& lease, const Outcome* outcome) noexcept {
+  const std::size_t slot = lease.slot();
+  counters_.begin_settling(slot);
+  settle(lease, outcome);
+  const bool ends_board = becomes_unused();
+  counters_.end_settling(slot);  // the last touch, but for the thread that ends the board
+  if (ends_board) [[unlikely]]
+    end_board();
+}
+
+void Board::close(std::function<void()> unused) {
+  unused_ = std::move(unused);
+  process_ = getpid();
+  closed_.store(true);
+  if (becomes_unused()) end_board();
+}
+
+// True for one caller. Each looks after its own change (the work in flight, `closed_`), so the last one sees both.
+bool Board::becomes_unused() noexcept {
+  return closed_.load() && counters_.is_idle() && getpid() == process_ && !ended_.exchange(true);
+}
+
+void Board::end_board() noexcept {
+  while (counters_.is_settling()) std::this_thread::yield();
+  const std::function<void()> unused = std::move(unused_);
+  unused();
 }
 
 void Board::settle(Lease& lease, const Outcome* outcome) noexcept {
@@ -108,4 +140,4 @@ bool Board::claim_exclusively(Lease& lease) {
 
 }  // namespace berth::pool
 
-void berth::Lease::settle_now(const Outcome* outcome) noexcept { held_.board->settle(*this, outcome); }
+void berth::Lease::settle_now(const Outcome* outcome) noexcept { held_.board->end(*this, outcome); }

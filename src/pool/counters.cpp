@@ -45,6 +45,18 @@ std::uint64_t Counters::settle(std::size_t slot, std::uint64_t backlog_ns, Verdi
   return before & Columns::in_flight_mask;
 }
 
+bool Counters::is_idle() const noexcept {
+  for (std::size_t slot = 0; slot < used(); ++slot)
+    if (in_flight(slot) != 0) return false;
+  return true;
+}
+
+bool Counters::is_settling() const noexcept {
+  for (std::size_t slot = 0; slot < used(); ++slot)
+    if (settled_[slot].threads.load() != 0) return true;
+  return false;
+}
+
 void Counters::reset_shares() noexcept {
   for (std::size_t slot = 0; slot < used(); ++slot)
     columns_.charged_offset[slot].store(-(charge_word(slot) >> Columns::charged_shift), std::memory_order_relaxed);

@@ -55,6 +55,13 @@ class Counters {
   // One piece of work less; gives how many there were. Must not wait: a cut waits for it.
   std::uint64_t settle(std::size_t slot, std::uint64_t backlog_ns, Verdict verdict) noexcept;
 
+  // A thread that settles a charge of the slot uses the pool in between, also after the charge is gone.
+  void begin_settling(std::size_t slot) noexcept { settled_[slot].threads.fetch_add(1); }
+  void end_settling(std::size_t slot) noexcept { settled_[slot].threads.fetch_sub(1); }
+  // No work is in flight, on no device.
+  bool is_idle() const noexcept;
+  bool is_settling() const noexcept;
+
   // From here on charged_total counts from zero on every device, so that a device that
   // enters service, or changes its weight, has neither credit nor debt.
   void reset_shares() noexcept;
@@ -84,6 +91,7 @@ class Counters {
   struct alignas(64) Settled {
     std::atomic<std::uint64_t> carried{0}, failed{0}, cancelled{0};
     std::atomic<std::uint64_t> under_way{0};  // changes of two counters that have changed one
+    std::atomic<std::uint64_t> threads{0};    // between begin_settling and end_settling
   };
 
   const std::size_t capacity_;

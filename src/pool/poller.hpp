@@ -19,11 +19,12 @@ class Poller {
  public:
   // Starts the first poll at once (with threads).
   Poller(Board& board, const PoolOptions& options);
-  // Waits for questions under way, at most for the deadline.
-  ~Poller();
+  ~Poller() { stop(); }
   Poller(const Poller&) = delete;
   Poller& operator=(const Poller&) = delete;
 
+  // The board is not used any more. Waits for questions under way, at most for the deadline.
+  void stop();
   // Devices have joined: those never asked are asked now.
   void ask_new_devices();
   // Something happened to this one: it is asked now, or (a question is under way)

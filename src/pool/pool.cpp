@@ -109,7 +109,9 @@ Result<std::shared_ptr<PoolState>> make(PoolOptions options, std::span<const Dev
   // In a forked child the threads and the claims are the other process's, and nothing here can
   // be waited for.
   const auto close = [process = getpid()](PoolState* state) {
-    if (getpid() == process) delete state;
+    if (getpid() != process) return;
+    if (state->poller) state->poller->stop();
+    state->board.close([state] { delete state; });
   };
   std::shared_ptr<PoolState> state(new PoolState(std::move(options), policy), close);
   state->ledger_error = std::move(ledger_error);

@@ -1,5 +1,5 @@
 // PoolState: what the handles of one pool share: Pool itself, and every scheduler on it. It
-// goes with the last of them.
+// goes with the last of them, and with the last lease.
 #pragma once
 
 #include <atomic>

@@ -322,6 +322,48 @@ TEST(Pool, S4_F10_APoolWithoutAUsableDeviceIsAskedItselfOverAFakeDriver) {
   }
 }
 
+TEST(Pool, ALeaseMayOutliveItsPoolAndKeepsItsDevice) {
+  for (const bool poll : {false, true}) {
+    PoolOptions options = quiet();
+    options.poll = poll;
+    std::weak_ptr<Device> device;
+    std::vector<Lease> leases;
+    {
+      const Pool pool = open_pool({make_device("a"), make_device("b", 1000, 1)}, options);
+      device = *pool.device(DeviceId("a"));
+      leases.push_back(*pool.acquire(on("a")));
+      leases.push_back(*pool.acquire({.exclusive = true}));
+    }
+    EXPECT_EQ(leases[0].device().id().text(), "a");
+    EXPECT_EQ(leases[1].device().id().text(), "b");
+    leases[0].settle({ErrorCode::device_lost, {}});  // which would have the poller ask the device at once
+    EXPECT_FALSE(device.expired()) << "the board is there until its last lease has ended";
+    leases.pop_back();
+    EXPECT_TRUE(device.expired());
+  }
+}
+
+TEST(Pool, LeasesEndOnManyThreadsWhileTheirPoolIsDestroyed) {
+  for (int round = 0; round < 200; ++round) {
+    std::optional<Pool> pool = open_three();
+    const std::weak_ptr<Device> device = *pool->device(DeviceId("a"));
+    std::atomic<int> ready{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 3; ++i) {
+      threads.emplace_back([&ready, &pool] {
+        Lease lease = *pool->acquire();
+        for (ready.fetch_add(1); ready.load() < 4;) std::this_thread::yield();
+        lease.settle({});
+      });
+    }
+    while (ready.load() < 3) std::this_thread::yield();
+    ready.fetch_add(1);
+    pool.reset();
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_TRUE(device.expired());
+  }
+}
+
 TEST(Pool, S4_F11_NextDeviceFailsOnlyWhenNobodyIsUsable) {
   Pool pool = open_pool({make_device("x")});
   EXPECT_TRUE(pool.next_device());

@@ -44,6 +44,17 @@ TEST_F(SharedPool, AnOpenPoolHoldsItsDevicesAlsoWithoutBytes) {
   EXPECT_EQ(ledger()->snapshot().value().holders(DeviceId("a")), 1U) << "it is not to be had whole";
 }
 
+TEST_F(SharedPool, ALeaseThatOutlivesItsPoolKeepsItsPromise) {
+  Lease lease = open().acquire(bytes_of(300)).value();
+  EXPECT_EQ(promised("a"), 300U);
+  const Pool other = open();
+  EXPECT_FALSE(other.acquire(bytes_of(701)));
+  lease.release();
+  EXPECT_EQ(promised("a"), 0U);
+  settle({other});
+  EXPECT_TRUE(other.acquire(bytes_of(1000)));
+}
+
 TEST_F(SharedPool, WhatIsIdleGoesBackAtOnceWhenSomebodyWaits) {
   const auto pool = open();
   ASSERT_TRUE(pool.acquire(bytes_of(700)));

@@ -9,8 +9,9 @@
 namespace berth {
 namespace router {
 
-Delivery::Delivery(std::shared_ptr<RouterState> router, std::string_view key, TaskOptions options)
-    : detail::Job(2), router_(std::move(router)), key_(key), options_(std::move(options)) {
+Delivery::Delivery(std::uint32_t references, std::shared_ptr<RouterState> router, std::string_view key,
+                   TaskOptions options)
+    : scheduler::Job(references), router_(std::move(router)), key_(key), options_(std::move(options)) {
   deadline = options_.deadline;
 }
 
@@ -19,16 +20,26 @@ void Delivery::refuse(Error error) noexcept {
   drop();
 }
 
-Result<void> Delivery::call(TaskContext& context) {
-  began_at_ = router_->clock->now();
-  return call_closure(context);
-}
+void Delivery::begin() noexcept { began_at_ = router_->clock->now(); }
 
 void Delivery::before_end() noexcept {
   if (submitted_) router_->ended(*this);
 }
 
-void accept(const std::shared_ptr<RouterState>& router, Delivery& delivery) { router->accept(delivery); }
+detail::SubmittedWork submit_work(const std::shared_ptr<RouterState>& router, std::string_view key,
+                                  const detail::WorkType& type, void* f, TaskOptions options) {
+  auto* const delivery = scheduler::JobWithWork<Delivery>::make(type, f, router, key, std::move(options));
+  const detail::SubmittedWork submitted = delivery->submitted();
+  router->accept(*delivery);
+  return submitted;
+}
+
+detail::SubmittedWork refuse_work(const detail::WorkType& type, void* f, Error error) {
+  auto* const delivery = scheduler::JobWithWork<Delivery>::make(type, f, nullptr, std::string_view(), TaskOptions());
+  const detail::SubmittedWork submitted = delivery->submitted();
+  delivery->refuse(std::move(error));
+  return submitted;
+}
 
 }  // namespace router
 
@@ -87,7 +98,7 @@ Router::~Router() {
     state_->file.close();
   }
   for (Delivery* delivery : left) {
-    if (delivery->claim(detail::Job::Stage::ending))
+    if (delivery->claim(scheduler::Job::Stage::ending))
       scheduler::SchedulerState::withdraw(*delivery, router::closed_error());
     // A thread that was first needs the scheduler until the work has ended.
     while (!delivery->has_ended()) std::this_thread::yield();

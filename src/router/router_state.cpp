@@ -202,7 +202,7 @@ void RouterState::accept(Delivery& delivery) {
   send_waiting(to, lock, alive.get(), &delivery);
   lock.unlock();
   if (stop.stop_possible())
-    delivery.stop = std::make_unique<std::stop_callback<detail::CancelJob>>(stop, detail::CancelJob{&delivery});
+    delivery.stop = std::make_unique<std::stop_callback<scheduler::CancelJob>>(stop, scheduler::CancelJob{&delivery});
 }
 
 // One thread at a time sends for an entity, so the order is kept, and a series of
@@ -215,7 +215,7 @@ void RouterState::send_waiting(EntityState& entity, std::unique_lock<std::mutex>
     Delivery* const delivery = entity.waiting.front();
     entity.waiting.pop_front();
     --waiting;
-    if (!delivery->claim(detail::Job::Stage::running)) {  // it was withdrawn
+    if (!delivery->claim(scheduler::Job::Stage::running)) {  // it was withdrawn
       lock.unlock();
       delivery->drop();
       lock.lock();

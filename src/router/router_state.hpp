@@ -16,6 +16,7 @@
 
 #include "berth/router.hpp"
 #include "pool/internals.hpp"
+#include "router/delivery.hpp"
 #include "router/table_file.hpp"
 #include "scheduler/scheduler_state.hpp"
 

@@ -334,10 +334,10 @@ TEST(RouterTable, HotShardsAreSwappedByThemselvesOnceInAnIntervalAndOnlyIfAskedF
 
   options.load_interval = {};
   Site by_default(2, options);
-  std::vector<Task<std::monostate>> tasks;  // all submitted first, so that the load comes between two updates
+  std::vector<Task<NoValue>> tasks;  // all submitted first, so that the load comes between two updates
   for (const std::string& key : keys)
     tasks.push_back(by_default.router->submit(key, [&](TaskContext&) { by_default.clock.advance(milliseconds(10)); }));
-  for (Task<std::monostate>& task : tasks) ASSERT_TRUE(task.get());
+  for (Task<NoValue>& task : tasks) ASSERT_TRUE(task.get());
   by_default.wait_until_counted();
   by_default.clock.advance(seconds(3600));
   ASSERT_TRUE(by_default.router->refresh());
@@ -363,7 +363,7 @@ TEST(RouterTable, OrderAndCountsHoldWhileDevicesComeAndGo) {
   std::vector<std::thread> clients;
   for (int t = 0; t < threads; ++t)
     clients.emplace_back([&, t] {
-      std::vector<Task<std::monostate>> tasks;
+      std::vector<Task<NoValue>> tasks;
       for (int i = 1; i <= rounds; ++i) {
         const std::string key = user(i % keys);
         tasks.push_back(site.router->submit(key, [&, key, t, i](TaskContext&) {
@@ -372,8 +372,8 @@ TEST(RouterTable, OrderAndCountsHoldWhileDevicesComeAndGo) {
           before = i;
         }));
       }
-      for (Task<std::monostate>& task : tasks) {
-        const Result<TaskResult<std::monostate>> got = task.get();
+      for (Task<NoValue>& task : tasks) {
+        const Result<TaskResult<NoValue>> got = task.get();
         got ? ++served : ++refused;
         if (!got && got.error().code != ErrorCode::no_eligible_device) ++refused_for_another_reason;
       }

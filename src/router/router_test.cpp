@@ -101,7 +101,7 @@ TEST(Router, S2_F5_NoOwnerIsARetryableErrorAndCounted) {
 TEST(Router, S2_10_DroppingTheTaskDropsNeitherTheWorkNorItsReply) {
   Site site(2);
   std::promise<DeviceId> reply;
-  site.router->submit("user-42", [&](TaskContext& execution) { reply.set_value(execution.device().id()); });
+  site.router->tell(Envelope{"user-42", [&](TaskContext& execution) { reply.set_value(execution.device().id()); }});
   EXPECT_EQ(reply.get_future().get(), *site.router->route("user-42"));
 }
 
@@ -139,14 +139,14 @@ TEST(Router, WorkOfOneKeyRunsInOrderAndOneAtATimeOnManyLanes) {
   Site site(1, {}, 4);
   std::vector<int> order;
   std::atomic<int> running{0}, overlaps{0};
-  std::vector<Task<std::monostate>> tasks;
+  std::vector<Task<NoValue>> tasks;
   for (int i = 0; i < 200; ++i)
     tasks.push_back(site.router->submit("user-42", [&, i](TaskContext&) {
       if (++running > 1) ++overlaps;
       order.push_back(i);
       --running;
     }));
-  for (Task<std::monostate>& task : tasks) EXPECT_TRUE(task.get());
+  for (Task<NoValue>& task : tasks) EXPECT_TRUE(task.get());
   EXPECT_EQ(overlaps, 0);
   ASSERT_EQ(order.size(), 200u);
   EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
@@ -294,7 +294,7 @@ TEST(Router, S2_F10_ANewKeyIsNotForgottenWhileAllOthersAreBusy) {
     Site site(2, options);
     std::promise<void> open;
     const std::shared_future<void> opened = open.get_future().share();
-    std::vector<Task<std::monostate>> tasks;
+    std::vector<Task<NoValue>> tasks;
     std::array<std::atomic<bool>, 8> is_first_done{}, is_in_order{};
     for (std::size_t key = 0; key < 8; ++key)
       tasks.push_back(site.router->submit("key-" + std::to_string(key), [&, opened, key](TaskContext&) {

@@ -84,10 +84,9 @@ class Queue final : public detail::BatchQueue, public std::enable_shared_from_th
   }
 
   // A batch, as the scheduler sees it. It ends its items when it ends.
-  class Batch final : public detail::Job {
+  class Batch final : public Job {
    public:
-    Batch(std::shared_ptr<Queue> queue, Items items)
-        : detail::Job(1), queue_(std::move(queue)), items_(std::move(items)) {
+    Batch(std::shared_ptr<Queue> queue, Items items) : Job(1), queue_(std::move(queue)), items_(std::move(items)) {
       exempt = true;  // bounded by max_items
     }
     Result<void> call(TaskContext& context) override { return queue_->run_(context, items_, kept_); }

@@ -4,7 +4,7 @@
 
 namespace berth::scheduler {
 
-void FairQueue::push(detail::Job& job) {
+void FairQueue::push(Job& job) {
   const auto tenant = static_cast<std::size_t>(job.tenant);
   if (tenant >= lines_.size()) lines_.resize(tenant + 1);
   Line& line = lines_[tenant];
@@ -15,21 +15,21 @@ void FairQueue::push(detail::Job& job) {
   line.queue.push(job);
 }
 
-detail::Job* FairQueue::pop() noexcept {
+Job* FairQueue::pop() noexcept {
   if (backlogged_.empty()) return nullptr;
   // Ties: the tenant that was made first.
   const auto next = std::min_element(backlogged_.begin(), backlogged_.end(), [&](std::size_t a, std::size_t b) {
     return lines_[a].start != lines_[b].start ? lines_[a].start < lines_[b].start : a < b;
   });
   Line& line = lines_[*next];
-  detail::Job* const job = line.queue.pop();
+  Job* const job = line.queue.pop();
   now_ = line.start;
   line.start += job->cost / weight_(job->tenant);
   if (line.queue.empty()) backlogged_.erase(next);
   return job;
 }
 
-void FairQueue::erase(detail::Job& job) noexcept {
+void FairQueue::erase(Job& job) noexcept {
   const auto tenant = static_cast<std::size_t>(job.tenant);
   lines_[tenant].queue.erase(job);
   if (lines_[tenant].queue.empty()) std::erase(backlogged_, tenant);

@@ -19,11 +19,11 @@ class FairQueue {
   // `weight` gives the weight of a tenant, which may change between two calls.
   explicit FairQueue(std::function<double(TenantId)> weight) : weight_(std::move(weight)) {}
 
-  void push(detail::Job& job);
+  void push(Job& job);
   // The next job, taken out; nullptr when there is none.
-  detail::Job* pop() noexcept;
+  Job* pop() noexcept;
   // Precondition: the job is in the queue.
-  void erase(detail::Job& job) noexcept;
+  void erase(Job& job) noexcept;
   bool empty() const noexcept { return backlogged_.empty(); }
 
  private:

@@ -13,9 +13,9 @@
 namespace berth::scheduler {
 namespace {
 
-class TestJob final : public detail::Job {
+class TestJob final : public Job {
  public:
-  TestJob(std::uint8_t of, double with_cost) : detail::Job(1) {
+  TestJob(std::uint8_t of, double with_cost) : Job(1) {
     tenant = static_cast<TenantId>(of);
     cost = with_cost;
   }
@@ -108,7 +108,7 @@ TEST(FairQueue, LawEveryJobComesOutOnce) {
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     SeededRandom random(seed);
     Shared shared({1, 2, 5, 0.5});
-    std::deque<detail::Job*> in;
+    std::deque<Job*> in;
     std::size_t out = 0;
     for (int i = 0; i < 500; ++i) {
       const auto what = random.below(5);
@@ -120,7 +120,7 @@ TEST(FairQueue, LawEveryJobComesOutOnce) {
         shared.queue.erase(*in[which]);
         in.erase(in.begin() + static_cast<std::ptrdiff_t>(which));
         ++out;
-      } else if (detail::Job* const job = shared.queue.pop()) {
+      } else if (Job* const job = shared.queue.pop()) {
         ASSERT_EQ(std::erase(in, job), 1U);
         ++out;
       } else {
@@ -142,7 +142,7 @@ TEST(Tenants, ServeInProportionToTheirWeights) {
   ASSERT_TRUE(gate.wait_for_arrivals(1));
   std::mutex mutex;
   std::string order;
-  std::vector<Task<std::monostate>> tasks;
+  std::vector<Task<NoValue>> tasks;
   for (int i = 0; i < 4; ++i) {
     for (const auto& [name, options] : {std::pair{'l', light}, std::pair{'h', heavy}}) {
       tasks.push_back(bench->submit(

@@ -30,7 +30,7 @@ class FullQueue : public testing::Test {
   FakeClock clock{FakeClock::Sleepers::block};
   Gate gate;
   std::optional<Bench> bench;
-  Task<std::monostate> running, waiting;
+  Task<NoValue> running, waiting;
 };
 
 TEST_F(FullQueue, RejectsByDefault) {
@@ -95,7 +95,7 @@ TEST(Scheduler, ProducersThatWaitForRoomAllGetTheirTurn) {
       TaskOptions waits;
       waits.when_full = WhenFull::wait;
       for (int i = 0; i < 500; ++i)
-        bench->submit([](TaskContext&) {}, waits).then([&](Result<TaskResult<std::monostate>> ended) {
+        bench->submit([](TaskContext&) {}, waits).then([&](Result<TaskResult<NoValue>> ended) {
           if (ended) ++done;
         });
     });

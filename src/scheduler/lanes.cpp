@@ -39,7 +39,7 @@ DeviceLanes::~DeviceLanes() {
   join();
 }
 
-bool DeviceLanes::enter(const detail::Job& job) noexcept {
+bool DeviceLanes::enter(const Job& job) noexcept {
   std::atomic<std::uint32_t>& taken = places_[static_cast<std::size_t>(job.tenant)];
   std::uint32_t seen = taken.load();
   while (seen < capacity_ || job.exempt)
@@ -51,7 +51,7 @@ bool DeviceLanes::idle() const noexcept {
   return std::all_of(places_.begin(), places_.end(), [](const auto& taken) { return taken.load() == 0; });
 }
 
-bool DeviceLanes::enter_when_possible(const detail::Job& job, const std::stop_token& stop, Clock& clock) {
+bool DeviceLanes::enter_when_possible(const Job& job, const std::stop_token& stop, Clock& clock) {
   waiting_for_room_.fetch_add(1);
   const auto wake = [this] {
     const std::lock_guard lock(room_mutex_);
@@ -75,10 +75,10 @@ void DeviceLanes::leave(TenantId tenant) noexcept {
   room_made_.notify_all();
 }
 
-void DeviceLanes::push(detail::Job& job) noexcept {
+void DeviceLanes::push(Job& job) noexcept {
   job.woke_a_thread.store(awake_.load(std::memory_order_relaxed) == 0 && parked_.load(std::memory_order_relaxed) > 0,
                           std::memory_order_relaxed);
-  detail::Job* head = inbox_.load(std::memory_order_relaxed);
+  Job* head = inbox_.load(std::memory_order_relaxed);
   do job.next = head;
   while (!inbox_.compare_exchange_weak(head, &job, std::memory_order_seq_cst, std::memory_order_relaxed));
   // A lane that is awake looks at the inbox after it has counted itself out, so
@@ -92,25 +92,25 @@ void DeviceLanes::push(detail::Job& job) noexcept {
 }
 
 void DeviceLanes::sort_inbox() {
-  detail::Job* job = inbox_.exchange(nullptr, std::memory_order_seq_cst);
-  detail::Job* in_order = nullptr;
+  Job* job = inbox_.exchange(nullptr, std::memory_order_seq_cst);
+  Job* in_order = nullptr;
   while (job) {
-    detail::Job* const rest = job->next;
+    Job* const rest = job->next;
     job->next = in_order;
     in_order = job;
     job = rest;
   }
   while (in_order) {
-    detail::Job* const rest = in_order->next;
+    Job* const rest = in_order->next;
     queue_.push(*in_order);
     in_order = rest;
   }
 }
 
-detail::Job* DeviceLanes::take(std::unique_lock<std::mutex>& lock) {
+Job* DeviceLanes::take(std::unique_lock<std::mutex>& lock) {
   sort_inbox();
-  while (detail::Job* const job = queue_.pop()) {
-    if (job->claim(detail::Job::Stage::running)) {
+  while (Job* const job = queue_.pop()) {
+    if (job->claim(Job::Stage::running)) {
       if (parked_.load(std::memory_order_relaxed) > 0 && !queue_.empty()) pushed_.notify_one();
       return job;
     }
@@ -128,11 +128,11 @@ bool DeviceLanes::stay_awake() const noexcept {
       [&] { return inbox_.load(std::memory_order_relaxed) || stopping_.load(std::memory_order_relaxed); });
 }
 
-detail::Job* DeviceLanes::next() {
+Job* DeviceLanes::next() {
   std::unique_lock lock(mutex_);
   for (bool rested = false;;) {
     if (stopping_.load(std::memory_order_relaxed)) return nullptr;
-    if (detail::Job* const job = take(lock)) return job;
+    if (Job* const job = take(lock)) return job;
     if (!rested) {
       rested = true;
       if (awake_in_process.fetch_add(1, std::memory_order_relaxed) < awake_in_process_max) {
@@ -154,10 +154,10 @@ detail::Job* DeviceLanes::next() {
 
 void DeviceLanes::serve() noexcept {
   mark_thread_of(scheduler_);
-  while (detail::Job* const job = next()) scheduler_.run_job(*job);
+  while (Job* const job = next()) scheduler_.run_job(*job);
 }
 
-bool DeviceLanes::unlink(detail::Job& job) noexcept {
+bool DeviceLanes::unlink(Job& job) noexcept {
   const std::lock_guard lock(mutex_);
   sort_inbox();
   if (!job.linked) return false;
@@ -175,14 +175,14 @@ void DeviceLanes::stop() noexcept {
 
 void DeviceLanes::cancel_waiting() noexcept {
   for (;;) {
-    detail::Job* job = nullptr;
+    Job* job = nullptr;
     {
       const std::lock_guard lock(mutex_);
       sort_inbox();
       job = queue_.pop();
     }
     if (!job) return;
-    if (job->claim(detail::Job::Stage::ending))
+    if (job->claim(Job::Stage::ending))
       scheduler_.withdraw(*job, {ErrorCode::cancelled, "the scheduler was shut down before the work began"});
     job->drop();
   }

@@ -16,8 +16,8 @@
 #include <thread>
 #include <vector>
 
-#include "berth/scheduler.hpp"
 #include "scheduler/fair_queue.hpp"
+#include "scheduler/job.hpp"
 #include "scheduler/poll_briefly.hpp"
 #include "scheduler/tenants.hpp"
 
@@ -39,14 +39,14 @@ class DeviceLanes {
   std::size_t lanes() const noexcept { return threads_.size(); }
 
   // Takes a place in the queue; false when it is full. A place keeps the lanes alive until leave().
-  bool enter(const detail::Job& job) noexcept;
+  bool enter(const Job& job) noexcept;
   // Waits for a place; false when the job's deadline or a request to stop came first.
-  bool enter_when_possible(const detail::Job& job, const std::stop_token& stop, Clock& clock);
+  bool enter_when_possible(const Job& job, const std::stop_token& stop, Clock& clock);
   void leave(TenantId tenant) noexcept;
 
-  void push(detail::Job& job) noexcept;
+  void push(Job& job) noexcept;
   // Takes a job out of the queue; false when it is not in it.
-  bool unlink(detail::Job& job) noexcept;
+  bool unlink(Job& job) noexcept;
   // Lets no lane begin another job.
   void stop() noexcept;
   void cancel_waiting() noexcept;
@@ -67,8 +67,8 @@ class DeviceLanes {
 
  private:
   void serve() noexcept;
-  detail::Job* next();
-  detail::Job* take(std::unique_lock<std::mutex>& lock);
+  Job* next();
+  Job* take(std::unique_lock<std::mutex>& lock);
   void sort_inbox();
   bool stay_awake() const noexcept;
 
@@ -76,7 +76,7 @@ class DeviceLanes {
   const std::size_t capacity_;  // waiting and running, per tenant
 
   // What producers write.
-  alignas(64) std::atomic<detail::Job*> inbox_{nullptr};                 // last come first
+  alignas(64) std::atomic<Job*> inbox_{nullptr};                         // last come first
   std::array<std::atomic<std::uint32_t>, Tenants::count_max> places_{};  // taken, by tenant
 
   std::atomic<std::uint32_t> waiting_for_room_{0};  // producers

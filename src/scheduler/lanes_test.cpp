@@ -21,7 +21,7 @@ class OneLane : public testing::Test {
     gate_.open();
     EXPECT_TRUE(blocker_.get());
   }
-  Task<std::monostate> noted(std::string name, TaskOptions work = {}) {
+  Task<NoValue> noted(std::string name, TaskOptions work = {}) {
     return bench_->submit([this, name](TaskContext&) { order_.push_back(name); }, std::move(work));
   }
   static TaskOptions of(Priority priority, Deadline deadline = {}) {
@@ -35,12 +35,12 @@ class OneLane : public testing::Test {
   Gate gate_;
   std::vector<std::string> order_;  // written by the lane, read after its end
   Bench bench_{1, with_policy("least_loaded", 1), clock_};
-  Task<std::monostate> blocker_;
+  Task<NoValue> blocker_;
 };
 
 TEST_F(OneLane, S0_F5_PriorityOrdersTheQueueThenDeadlineThenArrival) {
   hold();
-  std::vector<Task<std::monostate>> tasks;
+  std::vector<Task<NoValue>> tasks;
   tasks.push_back(noted("low", of(Priority::low)));
   tasks.push_back(noted("normal 1"));
   tasks.push_back(noted("normal late", of(Priority::normal, {TimePoint(seconds(9))})));
@@ -54,7 +54,7 @@ TEST_F(OneLane, S0_F5_PriorityOrdersTheQueueThenDeadlineThenArrival) {
 
 TEST_F(OneLane, S0_F5_LowPriorityIsOvertakenSevenTimesAtMost) {
   hold();
-  std::vector<Task<std::monostate>> tasks;
+  std::vector<Task<NoValue>> tasks;
   tasks.push_back(noted("low", of(Priority::low)));
   for (int i = 0; i < 30; ++i) tasks.push_back(noted("high", of(Priority::high)));
   release();
@@ -140,6 +140,34 @@ TEST_F(OneLane, X_F4_RunningWorkSeesThatItIsCancelled) {
   EXPECT_EQ(stops.get().error().message, "I was told to stop");
   EXPECT_EQ(bench_.total().cancelled, 1U);
   EXPECT_EQ(bench_.total().failed, 0U);
+}
+
+TEST_F(OneLane, RunningWorkSeesThatItsDeadlineHasPassed) {
+  const TaskOptions by_then = of(Priority::normal, Deadline::after(clock_, milliseconds(10)));
+  Gate gate;
+  auto late = bench_->submit(
+      [&](TaskContext& execution) {
+        const bool at_first = execution.cancelled();
+        gate.pass();
+        return std::pair(at_first, execution.cancelled());
+      },
+      by_then);
+  ASSERT_TRUE(gate.wait_for_arrivals(1));
+  clock_.advance(milliseconds(10));
+  gate.open();
+  const auto seen = late.get();
+  ASSERT_TRUE(seen) << "it ends as the closure ends";
+  EXPECT_FALSE(seen->value.first);
+  EXPECT_TRUE(seen->value.second);
+
+  const auto inline_too = bench_->run(
+      [&](TaskContext& execution) {
+        clock_.advance(milliseconds(10));
+        return execution.cancelled();
+      },
+      of(Priority::normal, Deadline::after(clock_, milliseconds(10))));
+  ASSERT_TRUE(inline_too);
+  EXPECT_TRUE(inline_too->value);
 }
 
 TEST_F(OneLane, DroppingTheHandleDoesNotCancelTheWork) {

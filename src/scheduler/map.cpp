@@ -44,10 +44,10 @@ class Mapping {
   Policy policy_;                  // the same, among the devices that should get an item now
 };
 
-class Mapping::Item final : public detail::Job {
+class Mapping::Item final : public Job {
  public:
   Item(Mapping& mapping, std::size_t item, std::size_t at_slot)
-      : detail::Job(1), index(item), slot(at_slot), mapping_(mapping) {}
+      : Job(1), index(item), slot(at_slot), mapping_(mapping) {}
   Result<void> call(TaskContext& execution) override { return mapping_.batch_.call(index, execution); }
   void before_end() noexcept override { mapping_.item_ended(*this); }
 

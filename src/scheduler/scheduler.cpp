@@ -36,7 +36,12 @@ Result<Scheduler> Scheduler::start(const Pool& pool, SchedulerOptions options) {
 Result<void> Scheduler::run_inline(const TaskOptions& options, detail::ClosureRef closure, DeviceId& device) const {
   return state_->run_inline(options, closure, device);
 }
-void Scheduler::enqueue(detail::Job& job, const TaskOptions& options) const { state_->enqueue(job, options); }
+detail::SubmittedWork Scheduler::submit_work(const detail::WorkType& type, void* f, const TaskOptions& options) const {
+  auto* const job = scheduler::JobWithWork<scheduler::Job>::make(type, f);
+  const detail::SubmittedWork submitted = job->submitted();
+  state_->enqueue(*job, options);
+  return submitted;
+}
 void Scheduler::run_batch(const detail::Batch& batch) const { state_->run_batch(batch); }
 
 Result<DeviceId> Scheduler::select(const Requirements& requirements) const {

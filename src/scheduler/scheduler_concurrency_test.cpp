@@ -84,7 +84,7 @@ TEST(Scheduler, S3_F15_AFullQueueRefusesWork) {
   Gate gate;
   auto running = bench->submit([&](TaskContext&) { EXPECT_TRUE(gate.pass()); });
   ASSERT_TRUE(gate.wait_for_arrivals(1));
-  std::vector<Task<std::monostate>> waiting;
+  std::vector<Task<NoValue>> waiting;
   for (int i = 0; i < 3; ++i) waiting.push_back(bench->submit(nothing));
   auto refused = bench->submit(nothing);
   ASSERT_TRUE(refused.ready());
@@ -202,7 +202,7 @@ TEST(Scheduler, CancellersAndLanesNeverBothEndAPieceOfWork) {
   std::atomic<int> ran{0};
   int cancelled = 0;
   for (int round = 0; round < 300; ++round) {
-    std::vector<Task<std::monostate>> tasks;
+    std::vector<Task<NoValue>> tasks;
     for (int i = 0; i < 8; ++i) tasks.push_back(bench->submit([&](TaskContext&) { ++ran; }));
     std::thread canceller([&] {
       for (auto& task : tasks) task.cancel();

@@ -75,15 +75,15 @@ class Running {
 
 class JobReference {
  public:
-  explicit JobReference(detail::Job& job) noexcept : job_(job) { job_.hold(); }
+  explicit JobReference(Job& job) noexcept : job_(job) { job_.hold(); }
   JobReference(const JobReference& other) noexcept : JobReference(other.job_) {}
   JobReference& operator=(const JobReference&) = delete;
   ~JobReference() { job_.drop(); }
-  detail::Job& operator*() const noexcept { return job_; }
-  detail::Job* operator->() const noexcept { return &job_; }
+  Job& operator*() const noexcept { return job_; }
+  Job* operator->() const noexcept { return &job_; }
 
  private:
-  detail::Job& job_;
+  Job& job_;
 };
 
 // Counts the caller while it lives.
@@ -188,7 +188,8 @@ Result<Stream*> LaneContext::stream() {
 
 bool LaneContext::cancelled() const noexcept {
   return (cancelled_ && cancelled_->load(std::memory_order_relaxed)) || stop_.stop_requested() ||
-         lanes_.scheduler().is_stopping();
+         lanes_.scheduler().is_stopping() ||
+         (deadline_.at != TimePoint::max() && deadline_.passed(lanes_.scheduler().clock().now()));
 }
 
 void LaneContext::restart_clock() noexcept { start_ = lanes_.scheduler().clock().now(); }
@@ -320,7 +321,7 @@ Result<void> SchedulerState::run_inline(Lease lease, const TaskOptions& options,
 
 // --- queueing ---------------------------------------------------------------
 
-void SchedulerState::enqueue(detail::Job& job, const TaskOptions& options) {
+void SchedulerState::enqueue(Job& job, const TaskOptions& options) {
   set_owner(job);
   Result<void> queued = try_enqueue(job, options);
   if (queued) return;
@@ -328,7 +329,7 @@ void SchedulerState::enqueue(detail::Job& job, const TaskOptions& options) {
   job.drop();
 }
 
-Result<void> SchedulerState::try_enqueue(detail::Job& job, const TaskOptions& given) {
+Result<void> SchedulerState::try_enqueue(Job& job, const TaskOptions& given) {
   std::unique_ptr<TaskOptions> limited;
   Result<Lease> lease = acquire_for(given, limited);
   if (!lease) return std::move(lease).error();
@@ -336,7 +337,7 @@ Result<void> SchedulerState::try_enqueue(detail::Job& job, const TaskOptions& gi
   return enqueue(job, options, *std::move(lease), std::move(limited));
 }
 
-Result<void> SchedulerState::enqueue(detail::Job& job, const TaskOptions& options, Lease lease,
+Result<void> SchedulerState::enqueue(Job& job, const TaskOptions& options, Lease lease,
                                      std::unique_ptr<TaskOptions> kept) {
   set_owner(job);
   job.deadline = options.deadline;
@@ -369,31 +370,31 @@ Result<void> SchedulerState::enqueue(detail::Job& job, const TaskOptions& option
   }
   if (options.stop.stop_possible()) {
     // Not withdrawn here and now, under a lock of the caller: cancelled when its turn comes.
-    job.stage.store(detail::Job::Stage::running, std::memory_order_relaxed);
-    job.stop = std::make_unique<std::stop_callback<detail::CancelJob>>(options.stop, detail::CancelJob{&job});
+    job.stage.store(Job::Stage::running, std::memory_order_relaxed);
+    job.stop = std::make_unique<std::stop_callback<CancelJob>>(options.stop, CancelJob{&job});
   }
   place(job, lanes, std::move(lease));
   return {};
 }
 
 // A job that its user sees already has its owner.
-void SchedulerState::set_owner(detail::Job& job) noexcept {
+void SchedulerState::set_owner(Job& job) noexcept {
   if (job.scheduler) return;
   job.scheduler = this;
   job.clock = &clock_;
 }
 
-void SchedulerState::place(detail::Job& job, DeviceLanes& lanes, Lease lease) {
+void SchedulerState::place(Job& job, DeviceLanes& lanes, Lease lease) {
   job.lease = std::move(lease);
   job.lanes = &lanes;
   // The job was waiting (a new one) or running (one that failed elsewhere, or waited in a router).
   // From here on another thread may withdraw it; a lane then finds it in the queue and drops it.
-  job.stage.store(detail::Job::Stage::waiting, std::memory_order_release);
+  job.stage.store(Job::Stage::waiting, std::memory_order_release);
   watch_deadline(job);
   lanes.push(job);
 }
 
-void SchedulerState::run_job(detail::Job& job) {
+void SchedulerState::run_job(Job& job) {
   DeviceLanes& lanes = *job.lanes;
   job.device = job.lease.id();
   Result<void> result;
@@ -424,23 +425,23 @@ void SchedulerState::run_job(detail::Job& job) {
   job.drop();
 }
 
-void SchedulerState::watch_deadline(detail::Job& job) {
+void SchedulerState::watch_deadline(Job& job) {
   if (job.deadline.at == TimePoint::max()) return;
   timer_.call_at(job.deadline.at, &job, [held = JobReference(job)] {
-    if (held->claim(detail::Job::Stage::ending)) withdraw(*held, late_error({}));
+    if (held->claim(Job::Stage::ending)) withdraw(*held, late_error({}));
   });
 }
 
-void SchedulerState::forget_deadline(detail::Job& job) noexcept {
+void SchedulerState::forget_deadline(Job& job) noexcept {
   if (job.deadline.at != TimePoint::max()) timer_.remove(job.deadline.at, &job);
 }
 
-void SchedulerState::end(detail::Job& job, std::optional<Error> error) noexcept {
+void SchedulerState::end(Job& job, std::optional<Error> error) noexcept {
   forget_deadline(job);
   job.finish(std::move(error));
 }
 
-void SchedulerState::withdraw(detail::Job& job, Error error) noexcept {
+void SchedulerState::withdraw(Job& job, Error error) noexcept {
   bool was_queued = false;
   // A job in the queue of a device keeps the scheduler alive by its place there. One that waits in a
   // router does not: nothing of the scheduler is used, and the timer drops the job at its deadline.

@@ -30,20 +30,19 @@ class SchedulerState {
 
   Result<void> run_inline(const TaskOptions& options, detail::ClosureRef closure, DeviceId& device);
   // Of a new job; one that cannot be queued ends with the reason.
-  void enqueue(detail::Job& job, const TaskOptions& options);
+  void enqueue(Job& job, const TaskOptions& options);
   // On a lease that the caller has acquired; the job is still the caller's after an error.
   // `kept`: the same options, for the job to keep; null: it copies what it needs.
-  Result<void> enqueue(detail::Job& job, const TaskOptions& options, Lease lease,
-                       std::unique_ptr<TaskOptions> kept = nullptr);
+  Result<void> enqueue(Job& job, const TaskOptions& options, Lease lease, std::unique_ptr<TaskOptions> kept = nullptr);
   void run_batch(const detail::Batch& batch);
   // Runs a job that the calling lane has claimed, to its end or into another queue.
-  void run_job(detail::Job& job);
+  void run_job(Job& job);
   // Ends the job at its deadline if it still waits then; until it has ended.
-  void watch_deadline(detail::Job& job);
+  void watch_deadline(Job& job);
   // Ends a job that the caller claimed while it waited.
-  static void withdraw(detail::Job& job, Error error) noexcept;
+  static void withdraw(Job& job, Error error) noexcept;
   // Ends a job that is the caller's.
-  void end(detail::Job& job, std::optional<Error> error) noexcept;
+  void end(Job& job, std::optional<Error> error) noexcept;
 
   // Adds to the requirements of a piece of work what its kernels demand of a device; an error: none
   // can have it.
@@ -69,9 +68,9 @@ class SchedulerState {
   Tenants& tenants() noexcept { return tenants_; }
 
  private:
-  void set_owner(detail::Job& job) noexcept;
-  Result<void> try_enqueue(detail::Job& job, const TaskOptions& given);
-  void forget_deadline(detail::Job& job) noexcept;
+  void set_owner(Job& job) noexcept;
+  Result<void> try_enqueue(Job& job, const TaskOptions& given);
+  void forget_deadline(Job& job) noexcept;
   std::vector<DeviceLanes*> made_lanes() const;
   DeviceLanes& make_lanes(std::size_t slot, const DeviceInfo& info);
   DeviceLanes& lanes_of(const Lease& lease);
@@ -98,7 +97,7 @@ class SchedulerState {
   // Loads the kernels, runs the closure on the lease, waits for what it enqueued, and settles.
   Result<void> run_on(Lease& lease, DeviceLanes& lanes, Attempt& attempt, detail::ClosureRef closure);
   // Puts a job into the queue of its lease's device, where it has a place.
-  void place(detail::Job& job, DeviceLanes& lanes, Lease lease);
+  void place(Job& job, DeviceLanes& lanes, Lease lease);
 
   const Pool pool_;
   const SchedulerOptions options_;

@@ -102,7 +102,7 @@ TEST(Scheduler, S3_T4_TheDeviceWithTheLeastInFlightIsSelected) {
   Bench bench(3);
   Gate gate;
   const auto wait = [&](TaskContext&) { EXPECT_TRUE(gate.pass()); };
-  std::vector<Task<std::monostate>> tasks;
+  std::vector<Task<NoValue>> tasks;
   for (const std::size_t i : {0, 0, 1}) tasks.push_back(bench->submit(wait, only_on(i)));
   EXPECT_EQ(*bench->select(), sim(2));
   gate.open();

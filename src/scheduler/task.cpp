@@ -59,9 +59,9 @@ void TaskState::end() noexcept {
   to_tell = nullptr;
 }
 
-void Job::cancel() noexcept {
-  cancel_requested.store(true, std::memory_order_relaxed);
-  if (claim(Stage::ending)) scheduler::SchedulerState::withdraw(*this, scheduler::withdrawn_error({}));
-}
-
 }  // namespace berth::detail
+
+void berth::scheduler::Job::cancel() noexcept {
+  cancel_requested.store(true, std::memory_order_relaxed);
+  if (claim(Stage::ending)) SchedulerState::withdraw(*this, withdrawn_error({}));
+}

@@ -108,7 +108,7 @@ TEST(Task, CancellingAChainedTaskCancelsTheWorkItFollows) {
 
   // The second task of a chain, which did not exist when the chain was made.
   Gate reached;
-  auto second = bench->submit(nothing).then([&](Result<TaskResult<std::monostate>>) {
+  auto second = bench->submit(nothing).then([&](Result<TaskResult<NoValue>>) {
     auto task = bench->submit([](TaskContext&) { return 2; });
     reached.pass();
     return task;
@@ -189,8 +189,8 @@ TEST(Task, AContinuationMayLetGoOfTheHandleThatIsBeingCancelled) {
   Bench bench(1, with_policy("least_loaded", 1));
   Gate gate;
   auto blocking = bench->submit([&](TaskContext&) { gate.pass(); });
-  std::optional<Task<std::monostate>> session;
-  session = bench->submit(nothing).then([&](Result<TaskResult<std::monostate>>) { session.reset(); });
+  std::optional<Task<NoValue>> session;
+  session = bench->submit(nothing).then([&](Result<TaskResult<NoValue>>) { session.reset(); });
   session->cancel();
   EXPECT_FALSE(session);
   gate.open();

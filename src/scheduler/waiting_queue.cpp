@@ -2,16 +2,16 @@
 
 namespace berth::scheduler {
 
-bool WaitingQueue::Earlier::operator()(const detail::Job* a, const detail::Job* b) const noexcept {
+bool WaitingQueue::Earlier::operator()(const Job* a, const Job* b) const noexcept {
   if (a->deadline.at != b->deadline.at) return a->deadline.at < b->deadline.at;
   return a->arrival < b->arrival;
 }
 
-std::size_t WaitingQueue::level_of(const detail::Job& job) noexcept {
+std::size_t WaitingQueue::level_of(const Job& job) noexcept {
   return static_cast<std::size_t>(Priority::high) - static_cast<std::size_t>(job.priority);
 }
 
-void WaitingQueue::push(detail::Job& job) {
+void WaitingQueue::push(Job& job) {
   Level& level = levels_[level_of(job)];
   job.arrival = arrivals_++;
   if (job.deadline.at != TimePoint::max()) level.urgent.insert(&job);
@@ -22,7 +22,7 @@ void WaitingQueue::push(detail::Job& job) {
   job.linked = true;
 }
 
-void WaitingQueue::erase(detail::Job& job) noexcept {
+void WaitingQueue::erase(Job& job) noexcept {
   Level& level = levels_[level_of(job)];
   if (job.deadline.at != TimePoint::max()) level.urgent.erase(&job);
   (job.previous ? job.previous->next : level.first) = job.next;
@@ -30,9 +30,9 @@ void WaitingQueue::erase(detail::Job& job) noexcept {
   job.linked = false;
 }
 
-detail::Job* WaitingQueue::pop() noexcept {
-  detail::Job* next = nullptr;
-  detail::Job* oldest = nullptr;
+Job* WaitingQueue::pop() noexcept {
+  Job* next = nullptr;
+  Job* oldest = nullptr;
   for (const Level& level : levels_) {
     if (!level.first) continue;
     if (!next) next = level.urgent.empty() ? level.first : *level.urgent.begin();

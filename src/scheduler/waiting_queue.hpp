@@ -10,17 +10,17 @@
 #include <array>
 #include <set>
 
-#include "berth/scheduler.hpp"
+#include "scheduler/job.hpp"
 
 namespace berth::scheduler {
 
 class WaitingQueue {
  public:
-  void push(detail::Job& job);
+  void push(Job& job);
   // The next job, taken out; nullptr when there is none.
-  detail::Job* pop() noexcept;
+  Job* pop() noexcept;
   // Precondition: the job is in the queue.
-  void erase(detail::Job& job) noexcept;
+  void erase(Job& job) noexcept;
   bool empty() const noexcept;
 
  private:
@@ -29,14 +29,14 @@ class WaitingQueue {
   static constexpr unsigned skips_max = 7;
 
   struct Earlier {
-    bool operator()(const detail::Job* a, const detail::Job* b) const noexcept;
+    bool operator()(const Job* a, const Job* b) const noexcept;
   };
   struct Level {
-    detail::Job* first = nullptr;  // all of this priority, in order of arrival
-    detail::Job* last = nullptr;
-    std::set<detail::Job*, Earlier> urgent;  // those with a deadline
+    Job* first = nullptr;  // all of this priority, in order of arrival
+    Job* last = nullptr;
+    std::set<Job*, Earlier> urgent;  // those with a deadline
   };
-  static std::size_t level_of(const detail::Job& job) noexcept;
+  static std::size_t level_of(const Job& job) noexcept;
 
   std::array<Level, 3> levels_;  // highest priority first
   std::uint64_t arrivals_ = 0;

@@ -78,10 +78,11 @@ Result<void> DeviceWorker::call(TaskContext& context, const Call& call, const Cl
 }
 
 std::optional<Error> DeviceWorker::end_before_begin(TaskContext& context, const Clock& clock) const {
+  const bool cancelled = context.cancelled();  // read first: the deadline makes it true, and is named as the reason
   if (context.deadline().passed(clock.now()))
     return Error{ErrorCode::timeout, "the deadline passed before a worker was free", "allow more time or submit less",
                  device_.text()};
-  if (context.cancelled() || close_by_.load() != TimePoint::max())
+  if (cancelled || close_by_.load() != TimePoint::max())
     return Error{ErrorCode::cancelled, "the work was cancelled before it began", "", device_.text()};
   if (!out_of_service_) return std::nullopt;
   Error error = *out_of_service_;

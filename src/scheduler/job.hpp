@@ -1,0 +1,147 @@
+// Job: a piece of work inside the scheduler, shared by its handle and the queue it waits in. The thread that moves its
+// stage away from waiting owns it until it waits again or has ended.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <optional>
+#include <stop_token>
+#include <utility>
+
+#include "berth/scheduler.hpp"
+
+namespace berth::scheduler {
+
+class DeviceLanes;
+class Job;
+
+struct CancelJob {
+  Job* job;
+  void operator()() const noexcept;
+};
+
+class Job : public detail::TaskState {
+ public:
+  enum class Stage : std::uint8_t { waiting, running, ending };
+
+  virtual Result<void> call(TaskContext& context) = 0;
+  void begin() noexcept {}  // a kind of job may have its own; see JobWithWork
+  // Called once, on the thread that ends the job, before others can see the end.
+  virtual void before_end() noexcept {}
+  void cancel() noexcept override;
+
+  // From waiting to `next`; false when another thread was first.
+  bool claim(Stage next) noexcept {
+    Stage seen = Stage::waiting;
+    return stage.compare_exchange_strong(seen, next, std::memory_order_acq_rel);
+  }
+  // Owned by the caller: this is how it ended.
+  void finish(std::optional<Error> how) noexcept {
+    stage.store(Stage::ending, std::memory_order_relaxed);
+    error = std::move(how);
+    before_end();
+    end();
+  }
+
+  std::atomic<Stage> stage{Stage::waiting};
+  std::atomic<bool> cancel_requested{false};
+  Priority priority = Priority::normal;
+  TenantId tenant = TenantId::none;
+  double cost = 1;
+  bool exempt = false;  // bounded by its map, not by the queue's capacity
+  bool linked = false;  // guarded by the queue's lock, as the next three
+  std::uint64_t arrival = 0;
+  Job* next = nullptr;
+  Job* previous = nullptr;
+  Deadline deadline;
+  SchedulerState* scheduler = nullptr;
+  DeviceLanes* lanes = nullptr;  // in whose queue it is; null: in none
+  bool may_run_twice = false;
+  bool may_decline = false;
+  // Its kernels, and how to ask for another device; null: it has none, and is given to one device only.
+  std::unique_ptr<TaskOptions> again;
+  Lease lease;
+  // Last: it waits for a call under way when it goes.
+  std::unique_ptr<std::stop_callback<CancelJob>> stop;
+
+ protected:
+  using TaskState::TaskState;
+};
+
+// The last reference may be going on another thread, which then waits for this call.
+inline void CancelJob::operator()() const noexcept {
+  Job& called = *job;
+  if (!called.try_hold()) return;
+  called.cancel();
+  called.drop();
+}
+
+// What submit makes: a kind of job, and behind it in the same allocation the work of the caller's type.
+template <class Kind>
+class JobWithWork final : public Kind {
+ public:
+  // Moves the closure `f`. Two references: for the handle, and for what runs it.
+  template <class... Arguments>
+  static JobWithWork* make(const detail::WorkType& type, void* f, Arguments&&... arguments) {
+    void* const at = allocate(type);
+    try {
+      type.make(work_at(at, type), f);
+    } catch (...) {
+      deallocate(at, type);
+      throw;
+    }
+    try {
+      return ::new (at) JobWithWork(type, std::forward<Arguments>(arguments)...);
+    } catch (...) {
+      type.destroy(work_at(at, type));
+      deallocate(at, type);
+      throw;
+    }
+  }
+
+  Result<void> call(TaskContext& context) override {
+    this->begin();
+    return type_.call(work_at(this, type_), context);
+  }
+  detail::SubmittedWork submitted() noexcept { return {this, work_at(this, type_)}; }
+
+  void operator delete(JobWithWork* job, std::destroying_delete_t) {
+    const detail::WorkType& type = job->type_;
+    job->~JobWithWork();
+    deallocate(job, type);
+  }
+
+ private:
+  template <class... Arguments>
+  explicit JobWithWork(const detail::WorkType& type, Arguments&&... arguments)
+      : Kind(2, std::forward<Arguments>(arguments)...), type_(type) {}
+  ~JobWithWork() override { type_.destroy(work_at(this, type_)); }
+
+  static std::size_t offset(const detail::WorkType& type) noexcept {
+    return (sizeof(JobWithWork) + type.alignment - 1) / type.alignment * type.alignment;
+  }
+  static void* work_at(void* job, const detail::WorkType& type) noexcept {
+    return static_cast<std::byte*>(job) + offset(type);
+  }
+  static bool is_overaligned(const detail::WorkType& type) noexcept {
+    return std::max(alignof(JobWithWork), type.alignment) > __STDCPP_DEFAULT_NEW_ALIGNMENT__;
+  }
+  static std::align_val_t alignment(const detail::WorkType& type) noexcept {
+    return std::align_val_t(std::max(alignof(JobWithWork), type.alignment));
+  }
+  static void* allocate(const detail::WorkType& type) {
+    const std::size_t bytes = offset(type) + type.bytes;
+    return is_overaligned(type) ? ::operator new(bytes, alignment(type)) : ::operator new(bytes);
+  }
+  static void deallocate(void* at, const detail::WorkType& type) noexcept {
+    is_overaligned(type) ? ::operator delete(at, alignment(type)) : ::operator delete(at);
+  }
+
+  const detail::WorkType& type_;  // static
+};
+
+}  // namespace berth::scheduler
