@@ -63,7 +63,7 @@ struct Runtime {
 // "vllm", "open_ai", "python:diffusers", "custom:mine"; any other word is unknown.
 Runtime runtime_from(std::string_view text);
 std::string to_string(const Runtime& runtime);
-// From the model's name, case-insensitive; the table is in docs/deployment.md. For a
+// From the model's name, case-insensitive; the table is in docs/guide/deployment.md. For a
 // name it says nothing about: process.
 Runtime infer_runtime(std::string_view model);
 

@@ -176,7 +176,7 @@ struct BackendOptions {
   std::vector<PartitionRequest> partitions;
   // Host devices that split the cores among them; 1 owns them all.
   unsigned host_devices = 1;
-  // TOML file of simulated devices; empty: none. See docs/simulated.md.
+  // TOML file of simulated devices; empty: none. See docs/guide/simulated.md.
   std::string simulated_file;
   Clock* clock = nullptr;  // null: the real clock
   // False: list() and links() of CUDA ask the management library, where that

@@ -9,7 +9,7 @@
 // pread, and never trusted: a file that is damaged, or that its owner keeps from being
 // read, counts as empty and is reported, and what one user can write is limited.
 //
-// docs/decisions/0007-one-file-per-user.md describes the format.
+// docs/internals/decisions/0007-one-file-per-user.md describes the format.
 #pragma once
 
 #include "berth/version.hpp"

@@ -25,7 +25,7 @@ namespace sharding {
 class Rebalance;  // src/sharding/rebalance.cpp
 }
 
-// The hash of entity ids. A version's values never change; docs/sharding.md
+// The hash of entity ids. A version's values never change; docs/guide/sharding.md
 // publishes vectors.
 enum class KeyHash : std::uint8_t {
   xxh3_v1,       // XXH3, 64 bits, seed 0, over the bytes of the id

@@ -1,4 +1,4 @@
-// Described nouns (world/description.hpp) as schemas for docs/openapi.json.
+// Described nouns (world/description.hpp) as schemas for docs/reference/openapi.json.
 #pragma once
 
 #include <boost/json/fwd.hpp>

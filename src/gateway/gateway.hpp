@@ -1,7 +1,7 @@
 // The gateway: takes requests at one address, finds out who calls and which deployment is meant, chooses a replica, and
 // passes the request on, through the relay of its node or directly. It keeps nothing but connections and counts; what
 // it knows of the fleet is told by the server. On the thread of its server; its answers are described in
-// docs/gateway.md.
+// docs/operate/gateway.md.
 #pragma once
 
 #include <chrono>

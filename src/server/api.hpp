@@ -1,5 +1,5 @@
 // The API of a server: routes, who may use them, long polls of agents, streams of events, output of replicas. All of
-// it runs on the thread of the server. docs/openapi.json describes every answer.
+// it runs on the thread of the server. docs/reference/openapi.json describes every answer.
 #pragma once
 
 #include <boost/json/object.hpp>

@@ -1,5 +1,5 @@
 // Writes metrics in Prometheus' text form. A value that is not known has no line, because zero is a value. Names,
-// types and labels are documented in docs/metrics.md, which a test compares with a live server.
+// types and labels are documented in docs/operate/metrics.md, which a test compares with a live server.
 #pragma once
 
 #include <concepts>

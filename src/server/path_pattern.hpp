@@ -1,4 +1,4 @@
-// A path of the API as docs/openapi.json writes it: "/api/v1/nodes/{NAME}". A segment in braces stands for any one
+// A path of the API as docs/reference/openapi.json writes it: "/api/v1/nodes/{NAME}". A segment in braces stands for any one
 // segment of a request's path, and is asked for by the name in the braces.
 #pragma once
 

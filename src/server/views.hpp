@@ -1,4 +1,4 @@
-// The answers of the API as JSON, made from what the leader has. docs/openapi.json describes them.
+// The answers of the API as JSON, made from what the leader has. docs/reference/openapi.json describes them.
 #pragma once
 
 #include <boost/json/array.hpp>

@@ -1,5 +1,5 @@
 // The description of a simulated device: hardware, timing and scripted faults, written
-// in code or read from a TOML file (docs/simulated.md).
+// in code or read from a TOML file (docs/guide/simulated.md).
 #pragma once
 
 #include <cstdint>
@@ -81,7 +81,7 @@ struct SimulatedSpec {
 // The mistake in a spec; absent if it is valid.
 std::optional<std::string> problem_with(const SimulatedSpec& spec);
 
-// Reads the devices of a TOML file; see docs/simulated.md. A mistake in it is
+// Reads the devices of a TOML file; see docs/guide/simulated.md. A mistake in it is
 // invalid_argument with file, line and column; a file that cannot be read is
 // not_found or io.
 Result<std::vector<SimulatedSpec>> read_simulated_file(const std::string& path);
