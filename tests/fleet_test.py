@@ -342,7 +342,7 @@ class SharedLedger(Fleet):
         a.lose_gpu(device[0])
         self.until(lambda: free() == 0, self.situation)
         for words in (("status",), ("nodes",), ("nodes", "a")):
-            self.assertIn(f"! a  {device[0][:12]} is lost\n", self.command(*words).stdout)
+            self.assertIn(f"! a {device[0][:12]} is lost; stop what uses it and run nvidia-smi --gpu-reset", " ".join(self.command(*words).stdout.split()))
 
     def test_while_the_ledger_is_locked_nothing_on_the_node_counts_as_free(self):
         a, = self.add_nodes("a")

@@ -102,7 +102,7 @@ class Shown(JobsCase):
         self.assertRefused(self.berth("rm", "--force", running), 1, "has not ended", "berth stop")
 
     def test_a_narrow_terminal_shows_whole_reasons(self):
-        self.hold("--device", ",".join(self.gpus()))
+        self.hold("-n", "2")
         job = self.job("--name", "tooearly", "--mem", "40G", "-n", "2", "--", "true")
         reason = self.until(lambda: (now := self.jobs()[job].get("reason", "")).startswith("place") and now)
         shown, status = self.on_terminal(80, "ps")
@@ -125,7 +125,7 @@ class Shown(JobsCase):
         self.assertEqual({lease.get("job"): lease["state"] for lease in page["leases"]}, {running: "running", None: "running", waiting: "waiting"})
         number = next(str(lease["id"]) for lease in page["leases"] if "job" not in lease)
         table = self.berth("ps").stdout.split("\n\n")[0].splitlines()[1:]
-        self.assertEqual([row.split()[0] for row in table], [running, number, waiting, after] if number > running else [number, running, waiting, after], table)
+        self.assertEqual([row.split()[0] for row in table], [number, running, waiting, after], table)
         whole = {row.split()[0]: row for row in table}
         self.assertRegex(whole[running], rf"train +{user_name()} +running +0 .*40\.0 GiB .* sleep 604$")
         self.assertRegex(whole[number], rf"running +1 .*10\.0 GiB +{held.command_pid} .* sh -c 'echo .*read line'$", "a command of this user, with its arguments")

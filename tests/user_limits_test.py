@@ -117,7 +117,7 @@ class Commands(LimitsCase):
             self.skipTest("users may not make user namespaces here")
         self.limit("[user.anna]\ngpus = 1\n[default]\ngpus = 1\n")
         self.hold_as(ANNA)
-        for container in (("unshare", "-r"), ("unshare", "-U"), ("unshare", "-r", "unshare", "-r")):
+        for container in (("unshare", "-r"), ("unshare", "-r", "unshare", "-r")):
             answer = self.berth("run", "--", "true", prefix=self.as_user(ANNA, *container))
             self.assertEqual(answer.returncode, 3, answer.stderr)
             self.assertIn("limits.toml", answer.stderr)

@@ -3,6 +3,8 @@
 // property test (0 outside of one), so that a crash report can be replayed.
 #pragma once
 
+#include "berth/version.hpp"
+
 #include <cstdint>
 
 namespace berth {

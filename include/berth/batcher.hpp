@@ -3,6 +3,8 @@
 // enough, or on demand; several batches may be under way. Every item has a task of its own.
 #pragma once
 
+#include "berth/version.hpp"
+
 #include <cstddef>
 #include <functional>
 #include <memory>

@@ -1,6 +1,8 @@
 // All of the public library. Programs that care about compile time include single headers.
 #pragma once
 
+#include "berth/version.hpp"
+
 #include "berth/assert.hpp"
 #include "berth/batcher.hpp"
 #include "berth/buffer.hpp"
@@ -29,6 +31,5 @@
 #include "berth/task.hpp"
 #include "berth/telemetry.hpp"
 #include "berth/topology.hpp"
-#include "berth/version.hpp"
 #include "berth/worker.hpp"
 #include "berth/xid.hpp"

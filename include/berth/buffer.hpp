@@ -1,6 +1,8 @@
 // Buffer and PinnedMemory: handles on memory of a device, and on host memory for copies with it.
 #pragma once
 
+#include "berth/version.hpp"
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>

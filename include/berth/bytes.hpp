@@ -1,6 +1,8 @@
 // Amounts of memory as text. Parsing is exact: nothing is rounded.
 #pragma once
 
+#include "berth/version.hpp"
+
 #include <cstdint>
 #include <string>
 #include <string_view>

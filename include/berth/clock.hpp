@@ -3,6 +3,8 @@
 // never read a clock: they take a TimePoint as data.
 #pragma once
 
+#include "berth/version.hpp"
+
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>

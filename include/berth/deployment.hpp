@@ -8,6 +8,8 @@
 // device has; "does not fit" is part of the plan, never an error.
 #pragma once
 
+#include "berth/version.hpp"
+
 #include <chrono>
 #include <compare>
 #include <cstdint>

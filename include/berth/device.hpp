@@ -8,6 +8,8 @@
 // No call leaves a context current on the caller's thread that was not before.
 #pragma once
 
+#include "berth/version.hpp"
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>

@@ -2,6 +2,8 @@
 // ability. An unknown value is absent, never zero.
 #pragma once
 
+#include "berth/version.hpp"
+
 #include <compare>
 #include <cstdint>
 #include <map>

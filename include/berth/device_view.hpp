@@ -3,6 +3,8 @@
 // needs no lock, can be explained afterwards and replayed from a record.
 #pragma once
 
+#include "berth/version.hpp"
+
 #include <cstdint>
 #include <limits>
 #include <optional>

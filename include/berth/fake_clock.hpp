@@ -3,6 +3,8 @@
 // wake-up time (for single-threaded programs, where no other thread could).
 #pragma once
 
+#include "berth/version.hpp"
+
 #include <atomic>
 
 #include "berth/clock.hpp"

@@ -5,6 +5,8 @@
 // separate and not changed here.
 #pragma once
 
+#include "berth/version.hpp"
+
 #include <cstdint>
 
 #include "berth/clock.hpp"

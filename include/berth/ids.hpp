@@ -3,6 +3,8 @@
 // an index. Ordinals exist for display only.
 #pragma once
 
+#include "berth/version.hpp"
+
 #include <compare>
 #include <memory>
 #include <ostream>

@@ -2,6 +2,8 @@
 // launch.
 #pragma once
 
+#include "berth/version.hpp"
+
 #include <array>
 #include <concepts>
 #include <cstddef>

@@ -12,6 +12,8 @@
 // docs/internals/decisions/0007-one-file-per-user.md describes the format.
 #pragma once
 
+#include "berth/version.hpp"
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>

@@ -5,6 +5,8 @@
 // run before any policy; a policy only ranks what is left.
 #pragma once
 
+#include "berth/version.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>

@@ -6,7 +6,8 @@
 // Candidate, so one rule answers for all of them. Policies are pure and thread-safe.
 #pragma once
 
-#include <algorithm>
+#include "berth/version.hpp"
+
 #include <array>
 #include <atomic>
 #include <bit>
@@ -106,7 +107,10 @@ class Candidate {
     return bits ? std::optional(std::bit_cast<double>(*bits)) : std::nullopt;
   }
   // Configured capacity in thousandths, positive.
-  std::uint32_t weight_milli() const { return std::max<std::uint32_t>(static_cast<std::uint32_t>(status_), 1); }
+  std::uint32_t weight_milli() const {
+    const auto weight = static_cast<std::uint32_t>(status_);
+    return weight == 0 ? 1 : weight;
+  }
   std::uint32_t id_order() const { return (status_ >> detail::Columns::id_order_shift) & 0xfff; }
   Health health() const { return static_cast<Health>((status_ >> detail::Columns::health_shift) & 7); }
   bool is_suspect() const { return health() == Health::suspect; }

@@ -11,6 +11,8 @@
 // that opened it: a forked child opens one of its own.
 #pragma once
 
+#include "berth/version.hpp"
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>

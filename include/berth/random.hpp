@@ -2,6 +2,8 @@
 // seed gives the same sequence with every compiler and library.
 #pragma once
 
+#include "berth/version.hpp"
+
 #include <cstdint>
 
 namespace berth {

@@ -2,6 +2,8 @@
 // among those that do, and the size of the work.
 #pragma once
 
+#include "berth/version.hpp"
+
 #include <cstdint>
 #include <map>
 #include <optional>

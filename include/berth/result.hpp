@@ -3,14 +3,13 @@
 // a public function of Berth.
 #pragma once
 
-#include <functional>
-#include <memory>
+#include "berth/version.hpp"
+
 #include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
-#include <variant>
 
 #include "berth/assert.hpp"
 
@@ -54,6 +53,31 @@ struct DriverError {
 
 struct Explanation;  // placement.hpp
 
+// An explanation, or null. Its copies share it. Not a std::shared_ptr, because <memory> would double the size of
+// this header.
+class SharedExplanation {
+ public:
+  SharedExplanation() = default;
+  explicit SharedExplanation(Explanation explanation);
+  SharedExplanation(const SharedExplanation& other) noexcept;
+  SharedExplanation(SharedExplanation&& other) noexcept : shared_(std::exchange(other.shared_, nullptr)) {}
+  SharedExplanation& operator=(SharedExplanation other) noexcept {
+    std::swap(shared_, other.shared_);
+    return *this;
+  }
+  ~SharedExplanation();
+
+  explicit operator bool() const noexcept { return shared_ != nullptr; }
+  const Explanation* get() const noexcept;
+  const Explanation& operator*() const noexcept { return *get(); }
+  const Explanation* operator->() const noexcept { return get(); }
+
+  struct Shared;  // src/world/shared_explanation.hpp
+
+ private:
+  Shared* shared_ = nullptr;
+};
+
 struct [[nodiscard]] Error {
   ErrorCode code = ErrorCode::internal;
   std::string message = {};                // one sentence: what is wrong
@@ -61,7 +85,7 @@ struct [[nodiscard]] Error {
   std::string where = {};                  // id of the device or node concerned; may be empty
   std::optional<DriverError> driver = {};  // absent where no driver was involved
   // Of a request that was refused: what keeps every device out. Otherwise null.
-  std::shared_ptr<const Explanation> explanation = nullptr;
+  SharedExplanation explanation = {};
 
   // "message (driver name, code) on device; advice", for people.
   std::string to_text() const;
@@ -92,13 +116,13 @@ class [[nodiscard]] Result {
   using value_type = T;
   using error_type = Error;
 
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}
-  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}
+  Result(T value) : value_(std::in_place, std::move(value)) {}
+  Result(Error error) : error_(std::move(error)) {}
   template <class... Arguments>
   explicit Result(std::in_place_t, Arguments&&... arguments)
-      : state_(std::in_place_index<0>, std::forward<Arguments>(arguments)...) {}
+      : value_(std::in_place, std::forward<Arguments>(arguments)...) {}
 
-  bool has_value() const noexcept { return state_.index() == 0; }
+  bool has_value() const noexcept { return value_.has_value(); }
   explicit operator bool() const noexcept { return has_value(); }
 
   // value(), * and -> stop the program with the error's text if there is no value; error()
@@ -114,49 +138,51 @@ class [[nodiscard]] Result {
 
   const Error& error() const& {
     BERTH_ASSERT(!has_value());
-    return std::get<1>(state_);
+    return *error_;
   }
   Error&& error() && {
     BERTH_ASSERT(!has_value());
-    return std::move(std::get<1>(state_));
+    return *std::move(error_);
   }
 
   template <class U>
   T value_or(U&& other) const& {
-    return has_value() ? std::get<0>(state_) : static_cast<T>(std::forward<U>(other));
+    return has_value() ? *value_ : static_cast<T>(std::forward<U>(other));
   }
   template <class U>
   T value_or(U&& other) && {
-    return has_value() ? std::get<0>(std::move(state_)) : static_cast<T>(std::forward<U>(other));
+    return has_value() ? *std::move(value_) : static_cast<T>(std::forward<U>(other));
   }
 
   // and_then: f(T) -> Result<U>. transform: f(T) -> U. transform_error: f(Error) -> Error.
   template <class F>
   auto and_then(F&& f) && -> std::invoke_result_t<F, T&&> {
-    if (!has_value()) return std::get<1>(std::move(state_));
-    return std::invoke(std::forward<F>(f), std::get<0>(std::move(state_)));
+    if (!has_value()) return *std::move(error_);
+    return std::forward<F>(f)(*std::move(value_));
   }
   template <class F>
   auto transform(F&& f) && -> Result<std::invoke_result_t<F, T&&>> {
-    if (!has_value()) return std::get<1>(std::move(state_));
-    return std::invoke(std::forward<F>(f), std::get<0>(std::move(state_)));
+    if (!has_value()) return *std::move(error_);
+    return std::forward<F>(f)(*std::move(value_));
   }
   template <class F>
   Result transform_error(F&& f) && {
     if (has_value()) return std::move(*this);
-    return std::invoke(std::forward<F>(f), std::get<1>(std::move(state_)));
+    return std::forward<F>(f)(*std::move(error_));
   }
 
  private:
   T* checked() {
-    if (!has_value()) detail::value_of_error(std::get<1>(state_));
-    return &std::get<0>(state_);
+    if (!has_value()) detail::value_of_error(*error_);
+    return &*value_;
   }
   const T* checked() const {
-    if (!has_value()) detail::value_of_error(std::get<1>(state_));
-    return &std::get<0>(state_);
+    if (!has_value()) detail::value_of_error(*error_);
+    return &*value_;
   }
-  std::variant<T, Error> state_;
+  // Exactly one of them is there.
+  std::optional<T> value_;
+  std::optional<Error> error_;
 };
 
 template <>
@@ -184,7 +210,7 @@ class [[nodiscard]] Result<void> {
   template <class F>
   auto and_then(F&& f) && -> std::invoke_result_t<F> {
     if (!has_value()) return *std::move(error_);
-    return std::invoke(std::forward<F>(f));
+    return std::forward<F>(f)();
   }
 
  private:

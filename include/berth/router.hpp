@@ -12,6 +12,8 @@
 // All functions may be called from several threads.
 #pragma once
 
+#include "berth/version.hpp"
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>

@@ -10,6 +10,8 @@
 // A closure that throws has failed; nothing leaks.
 #pragma once
 
+#include "berth/version.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>

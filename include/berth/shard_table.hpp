@@ -6,6 +6,8 @@
 // serve right now is not known here; see router.hpp.
 #pragma once
 
+#include "berth/version.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <limits>

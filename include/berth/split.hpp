@@ -2,6 +2,8 @@
 // speeds. Pure; the same input gives the same parts.
 #pragma once
 
+#include "berth/version.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <span>

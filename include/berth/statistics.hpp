@@ -4,6 +4,8 @@
 // Counted on the pool's board at the moment work is charged and settled.
 #pragma once
 
+#include "berth/version.hpp"
+
 #include <cstdint>
 #include <optional>
 #include <string>

@@ -5,6 +5,8 @@
 // recovers).
 #pragma once
 
+#include "berth/version.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>

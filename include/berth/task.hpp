@@ -7,6 +7,8 @@
 // should hand longer work on, to the caller's own loop or to the scheduler, and must not wait.
 #pragma once
 
+#include "berth/version.hpp"
+
 #include <atomic>
 #include <coroutine>
 #include <cstdint>

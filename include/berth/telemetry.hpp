@@ -4,6 +4,8 @@
 // queries a device; see Backend::observe in device.hpp.
 #pragma once
 
+#include "berth/version.hpp"
+
 #include <cstdint>
 #include <optional>
 #include <span>

@@ -4,6 +4,8 @@
 // Backend::links in device.hpp.
 #pragma once
 
+#include "berth/version.hpp"
+
 #include <cstdint>
 #include <optional>
 #include <span>

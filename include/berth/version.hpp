@@ -1,5 +1,11 @@
-// The version of the library, also of the project: CMakeLists.txt reads it from here.
+// The version of the library, also of the project: CMakeLists.txt reads it from here. Every header includes this one
+// first, so that a compiler for an older C++ prints one sentence and stops.
 #pragma once
+
+#if __cplusplus < 202002L
+// After #error a compiler goes on, and prints hundreds of errors about what follows. A missing file stops it.
+#include "Berth needs C++20: compile with -std=c++20"
+#endif
 
 #define BERTH_VERSION_MAJOR 0
 #define BERTH_VERSION_MINOR 2

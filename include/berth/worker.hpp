@@ -14,6 +14,8 @@
 // the program itself.
 #pragma once
 
+#include "berth/version.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

@@ -4,6 +4,8 @@
 // A number that is not in it only makes the device suspect. Pure.
 #pragma once
 
+#include "berth/version.hpp"
+
 #include <cstdint>
 #include <span>
 #include <string>

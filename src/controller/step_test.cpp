@@ -157,7 +157,7 @@ TEST(ControllerStep, AServerThatIsStartedAgainTellsNoEventASecondTime) {
   world.want(gpu_spec("e", 1, 4));
   world.settle();
   world.memory = {};
-  for (const std::set<NodeId>& unheard : {std::set{NodeId("a"), NodeId("b")}, {NodeId("b")}, {}}) {
+  for (const std::set<NodeId>& unheard : std::vector<std::set<NodeId>>{{NodeId("a"), NodeId("b")}, {NodeId("b")}, {}}) {
     world.unheard = unheard;
     EXPECT_EQ(world.step().events.size(), 0u);
   }

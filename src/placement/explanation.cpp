@@ -6,6 +6,7 @@
 #include "berth/bytes.hpp"
 #include "placement/explain.hpp"
 #include "placement/nearest_name.hpp"
+#include "world/shared_explanation.hpp"
 
 namespace berth {
 
@@ -155,7 +156,16 @@ std::string padded(std::string text, std::size_t width, bool right) {
   return right ? space + text : text + space;
 }
 
+struct ExplanationToShare final : SharedExplanation::Shared {
+  explicit ExplanationToShare(Explanation explained) : value(std::move(explained)) {}
+  const Explanation& explanation() const noexcept override { return value; }
+  const Explanation value;
+};
+
 }  // namespace
+
+SharedExplanation::SharedExplanation(Explanation explanation)
+    : shared_(new ExplanationToShare(std::move(explanation))) {}
 
 std::string_view to_string(Rejection rejection) noexcept {
   // In the order of the enumerators.

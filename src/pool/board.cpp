@@ -49,7 +49,7 @@ Error refusal_of(Explanation explanation) {
   if (rejected > listed_max) message += "; " + std::to_string(rejected - listed_max) + " more";
   if (rejected > 0) message += "]";
   Error error{ErrorCode::no_eligible_device, std::move(message), explanation.advice()};
-  error.explanation = std::make_shared<const Explanation>(std::move(explanation));
+  error.explanation = SharedExplanation(std::move(explanation));
   return error;
 }
 
@@ -395,7 +395,7 @@ Error Board::refusal(Explanation explanation) const {
       why = promises_.error_locked();
   }
   if (!why) return refusal_of(std::move(explanation));
-  why->explanation = std::make_shared<const Explanation>(std::move(explanation));
+  why->explanation = SharedExplanation(std::move(explanation));
   return *std::move(why);
 }
 

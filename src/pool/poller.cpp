@@ -195,7 +195,7 @@ void Poller::stop() {
   std::vector<std::unique_ptr<State::Asker>> askers;
   {
     std::unique_lock lock(state_->mutex);
-    state_->stopped = true;
+    if (std::exchange(state_->stopped, true)) return;
     state_->timer_wakes.notify_all();
     state_->has_question.notify_all();
     const auto ended = [](const auto& asker) { return asker->ended; };

@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "world/shared_explanation.hpp"
+
 namespace berth {
 
 std::string_view to_string(ErrorCode code) noexcept {
@@ -67,6 +69,16 @@ Reaction reaction_to(ErrorCode code) noexcept {
   }
   return Reaction::give_up;
 }
+
+SharedExplanation::SharedExplanation(const SharedExplanation& other) noexcept : shared_(other.shared_) {
+  if (shared_) shared_->references.fetch_add(1, std::memory_order_relaxed);
+}
+
+SharedExplanation::~SharedExplanation() {
+  if (shared_ && shared_->references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete shared_;
+}
+
+const Explanation* SharedExplanation::get() const noexcept { return shared_ ? &shared_->explanation() : nullptr; }
 
 std::string Error::to_text() const {
   std::string text = message.empty() ? std::string(to_string(code)) : message;

@@ -145,6 +145,12 @@ void Machine::lose(int gpu, int code) {
   post(gpu, nvml::event_xid, fallen_off_the_bus);
 }
 
+void Machine::find_again() {
+  for (Gpu& gpu : state->gpus) {
+    if (gpu.lost && !gpu.lost_while.empty() && access(gpu.lost_while.c_str(), F_OK) != 0) gpu.lost = false;
+  }
+}
+
 std::vector<int> Machine::nvml_order() const {
   std::vector<int> order(state->gpus.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
@@ -249,7 +255,10 @@ int Call::begin(int gpu, bool reaches) {
         --machine.hung;
         break;
       }
-      case Rule::Action::lose: machine.lose(*rule.gpu, rule.code); break;
+      case Rule::Action::lose:
+        machine.lose(*rule.gpu, rule.code);
+        state().gpus[static_cast<std::size_t>(*rule.gpu)].lost_while = rule.file;
+        break;
       case Rule::Action::event:
         machine.post(*rule.gpu, rule.event_type, static_cast<unsigned>(rule.code), rule.slice);
         break;

@@ -143,6 +143,8 @@ struct Gpu {
 
   bool lost = false;  // fell off the bus
   int lost_code = 0;  // what CUDA says since
+  std::string lost_while =
+      {};  // when the management library starts again and this file is gone, so is the loss; empty: never
 };
 
 struct Allocation {
@@ -302,6 +304,7 @@ struct Machine {
   std::uint64_t handle() { return next_handle += 16; }
   void post(int gpu, unsigned long long type, unsigned long long data, int slice = -1);
   void lose(int gpu, int code);
+  void find_again();  // those whose loss is over
   std::vector<int> nvml_order() const;
 
   // The time line.

@@ -43,7 +43,15 @@ Code nvmlInit_v2() {
   Call call("nvmlInit_v2", Call::Library::nvml);
   if (const int code = call.begin(-1)) return code;
   call.machine.nvml_started = true;
+  call.machine.find_again();
   return success;
+}
+
+Code nvmlShutdown() {
+  return library_call("nvmlShutdown", [](Call& call) -> Code {
+    call.machine.nvml_started = false;
+    return success;
+  });
 }
 
 const char* nvmlErrorString(Code code) { return words_for(code); }

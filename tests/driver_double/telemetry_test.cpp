@@ -1,9 +1,14 @@
 // What Berth learns from the management library, on scripted machines.
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
+#include "berth/fake_clock.hpp"
 #include "berth/pool.hpp"
 #include "device/cuda/nvml.hpp"
 #include "device/test_process.hpp"
@@ -276,6 +281,23 @@ TEST(Telemetry, AGpuThatIsGoneIsLostWithWhatToDo) {
   EXPECT_TRUE(fails_with(m.backend->observe(m.id(0)), ErrorCode::device_lost));
   EXPECT_TRUE(fails_with((*device)->sample(), ErrorCode::device_lost));
   EXPECT_TRUE(works(m.backend->observe(m.id(1)))) << "the other goes on";
+}
+
+TEST(Telemetry, AGpuThatIsHealthyAgainIsFoundAgain) {
+  const Machine m(two_gpus);
+  FakeClock clock;
+  nvml::Watch watch(m.id(0), clock), other(m.id(1), clock);
+  EXPECT_TRUE(works(watch.observe()));
+  EXPECT_TRUE(works(other.observe()));
+  const std::string fault = testing::TempDir() + "berth-lost-" + std::to_string(getpid());
+  std::ofstream(fault) << "lost";
+  also("lost nvmlDeviceGetMemoryInfo* gpu=0 file=" + fault + " times=always\n");
+  for (int asked = 0; asked < 3; ++asked, clock.advance(std::chrono::seconds(6)))
+    EXPECT_TRUE(fails_with(watch.observe(), ErrorCode::device_lost));
+  std::filesystem::remove(fault);
+  EXPECT_TRUE(fails_with(watch.observe(), ErrorCode::device_lost)) << "the library has not been started since";
+  EXPECT_TRUE(works(watch.observe()));
+  EXPECT_TRUE(works(other.observe())) << "with a handle of the new start";
 }
 
 TEST(Telemetry, AGpuThatMustBeResetIsLostToo) {

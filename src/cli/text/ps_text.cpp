@@ -173,8 +173,9 @@ std::string rows_text(const PsPage& page, std::span<const PsRow> rows, const Sty
   enum Column : std::size_t { id, name, user, state, gpus, devices, memory, pid, time, command };
   Table table({"ID", named ? "NAME" : "", "USER", "STATE", "GPUS", ids.empty() ? "" : "DEVICES", ">USED/PROMISED",
                ">PID", ">TIME", "COMMAND"});
-  table.may_shrink(state, 10).may_shrink(gpus, 7).may_shrink(name, 16).may_shrink(user, 8);
-  table.may_shrink(command, 14).may_shrink(devices, 12);
+  // On 80 columns all but the ids and the process have room; TIME goes on narrower ones.
+  table.may_shrink(gpus, 5).may_shrink(name, 10).may_shrink(user, 6).may_shrink(state, 10);
+  table.may_shrink(command, 10).may_shrink(devices, 12);
   table.may_go(devices).may_go(pid).may_go(time);
   for (const PsRow& row : rows) {
     table.add({row.id(), row.job ? printable(row.job->request.name) : "",

@@ -13,6 +13,9 @@
 namespace berth::nvml {
 namespace {
 
+// Between two starts of the library for one device that is lost.
+constexpr Duration start_pause = std::chrono::seconds(5);
+
 std::optional<std::uint64_t> number_in(const FieldValue& field) {
   constexpr int type_unsigned_long = 2, type_unsigned_long_long = 3;
   if (field.code != success) return std::nullopt;
@@ -105,9 +108,11 @@ Watch::Watch(const DeviceId& id, Clock& clock) : uuid_(uuid_of(id)), clock_(cloc
 
 template <class Read>
 Result<void> Watch::with_source(Read&& read) {
+  const LibraryUse use;
+  if (source_ && source_->start != use.start()) source_.reset();
   for (int tries = 0;; ++tries) {
     if (!source_) {
-      Result<Source> found = find_source(uuid_);
+      Result<Source> found = find_source(uuid_, use);
       if (!found && found.error().code == ErrorCode::not_found && was_there_) {
         Error error = std::move(found).error();
         error.code = ErrorCode::device_lost;
@@ -181,7 +186,15 @@ Result<Telemetry> Watch::observe() {
     // Last, because it consumes the events.
     return read_load(source, seen.load, seen.recovery_action);
   });
-  if (!asked) return std::move(asked).error();
+  if (!asked) {
+    const ErrorCode code = asked.error().code;
+    const bool may_be_there = code == ErrorCode::device_lost || code == ErrorCode::not_initialized;
+    if (may_be_there && clock_.now() >= start_again_at_) {
+      start_again_at_ = clock_.now() + start_pause;
+      start_library_again();
+    }
+    return std::move(asked).error();
+  }
   seen.processes = std::exchange(seen.load.processes, std::nullopt);
 
   std::optional<std::uint64_t> used;

@@ -31,7 +31,7 @@ class Watch {
   Watch(const DeviceId& id, Clock& clock);
   // What a placement decision needs; takes some ten microseconds.
   Result<LoadSample> sample();
-  // Everything; takes milliseconds, because it inspects other processes.
+  // Everything; takes milliseconds, because it inspects other processes. Finds a device again that was lost.
   Result<Telemetry> observe();
 
  private:
@@ -46,6 +46,7 @@ class Watch {
   std::shared_ptr<const Source> source_;
   bool was_there_ = false;
   std::optional<std::uint64_t> next_event_;
+  TimePoint start_again_at_{};
   RecoveryAction reported_action_ = RecoveryAction::none;
 };
 

@@ -116,6 +116,7 @@ inline constexpr std::size_t uuid_bytes = 96;
 
 // Null if the driver is too old: the value is absent then.
 #define BERTH_NVML_OPTIONAL(X)                                                                 \
+  X(nvmlShutdown, Code())                                                                      \
   X(nvmlSystemGetDriverVersion, Code(char*, unsigned))                                         \
   X(nvmlSystemGetCudaDriverVersion_v2, Code(int*))                                             \
   X(nvmlErrorString, const char*(Code))                                                        \

@@ -76,9 +76,10 @@ Result<std::vector<Link>> links(std::span<const DeviceId> devices) {
     PciKey pci{};
     Lanes lanes;
   };
+  const LibraryUse use;
   std::vector<Node> nodes;
   for (const DeviceId& id : devices) {
-    Result<Source> source = find_source(uuid_of(id));
+    Result<Source> source = find_source(uuid_of(id), use);
     if (!source) continue;
     Node node{id, *std::move(source), {}, {}};
     Calls calls;

@@ -13,9 +13,33 @@ namespace {
 // second misses some only if the driver reports more than a thousand a second.
 constexpr std::size_t events_kept = 256;
 
+struct Starts {
+  std::shared_mutex mutex;  // guards what follows; shared during calls that use handles
+  std::uint64_t number = 1;
+
+  static Starts& of_library() {
+    static auto& starts = *new Starts;  // used until after the end of main
+    return starts;
+  }
+};
+
 }  // namespace
 
-Result<Source> find_source(const std::string& uuid) {
+LibraryUse::LibraryUse() : lock_(Starts::of_library().mutex), start_(Starts::of_library().number) {}
+
+void start_library_again() {
+  const Result<const Library*> loaded = Library::load();
+  if (!loaded || !(*loaded)->nvmlShutdown) return;
+  Starts& starts = Starts::of_library();
+  const std::unique_lock lock(starts.mutex, std::try_to_lock);
+  if (!lock) return;
+  ++starts.number;
+  (*loaded)->nvmlShutdown();
+  // Where it fails, calls answer that the library is not initialized, and a later one tries again.
+  static_cast<void>((*loaded)->nvmlInit_v2());
+}
+
+Result<Source> find_source(const std::string& uuid, const LibraryUse& use) {
   Result<const Library*> loaded = Library::load();
   if (!loaded) return std::move(loaded).error();
   const Library& library = **loaded;
@@ -38,7 +62,7 @@ Result<Source> find_source(const std::string& uuid) {
   }
   std::string gpu_uuid = gpu == handle ? uuid : uuid_of(library, gpu).value_or(uuid);
   EventLog& events = EventLog::of(gpu_uuid);
-  return Source{library, handle, gpu, std::move(gpu_uuid), gpu_instance, compute_instance, events};
+  return Source{library, handle, gpu, std::move(gpu_uuid), gpu_instance, compute_instance, events, use.start()};
 }
 
 bool EventLog::begin(const Library& library, DeviceHandle gpu) {
@@ -59,8 +83,11 @@ bool EventLog::begin(const Library& library, DeviceHandle gpu) {
   return false;
 }
 
-Code EventLog::fetch(const Library& library, DeviceHandle gpu, TimePoint now) {
-  if (!begin(library, gpu)) return success;
+Code EventLog::fetch(const Source& source, TimePoint now) {
+  const Library& library = source.library;
+  if (start_ != source.start) set_ = nullptr;  // it ended with its start of the library
+  start_ = source.start;
+  if (!begin(library, source.gpu)) return success;
   for (std::size_t fetched = 0; fetched < events_kept; ++fetched) {
     EventRecord record{};
     const Code code = library.nvmlEventSetWait_v2(set_, &record, /*timeout_ms=*/0);
@@ -86,7 +113,7 @@ Code EventLog::read(const Source& source, TimePoint now, std::optional<std::uint
                     std::vector<DeviceEvent>& into) {
   const std::lock_guard lock(mutex_);
   if (!next) next = end_;
-  const Code code = fetch(source.library, source.gpu, now);
+  const Code code = fetch(source, now);
   const auto concerns = [](unsigned theirs, unsigned ours) {
     return theirs == whole_gpu || ours == whole_gpu || theirs == ours;
   };

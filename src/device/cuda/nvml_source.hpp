@@ -7,6 +7,7 @@
 #include <deque>
 #include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,21 @@ namespace berth::nvml {
 inline constexpr unsigned whole_gpu = ~0U;  // the instance number of a GPU that is not a slice
 
 struct Source;
+
+// While an object lives, the library is not started again. Handles belong to one start of it: those of an earlier one
+// are no longer valid.
+class LibraryUse {
+ public:
+  LibraryUse();
+  std::uint64_t start() const { return start_; }
+
+ private:
+  std::shared_lock<std::shared_mutex> lock_;
+  std::uint64_t start_;
+};
+// The library goes on calling a GPU lost that works again, until it is started again. Does nothing while another call
+// uses it. Not for a thread that has a LibraryUse.
+void start_library_again();
 
 // The events that the driver has reported for one GPU, for all readers in this process.
 // Each GPU has its own event set, so that reading never waits for another GPU. Never
@@ -41,11 +57,12 @@ class EventLog {
     DeviceEvent event;
     unsigned gpu_instance, compute_instance;
   };
-  Code fetch(const Library& library, DeviceHandle gpu, TimePoint now);
+  Code fetch(const Source& source, TimePoint now);
   bool begin(const Library& library, DeviceHandle gpu);
 
   std::mutex mutex_;  // guards everything below; held during calls to the driver about this GPU
   EventSet set_ = nullptr;
+  std::uint64_t start_ = 0;  // that the set belongs to
   bool not_supported_ = false;
   std::deque<Entry> entries_;
   std::uint64_t end_ = 0;  // number of the next entry
@@ -61,6 +78,7 @@ struct Source {
   unsigned gpu_instance = whole_gpu;
   unsigned compute_instance = whole_gpu;
   EventLog& events;
+  std::uint64_t start = 0;  // of the library
 
   bool is_slice() const { return handle != gpu; }
 };
@@ -68,6 +86,6 @@ struct Source {
 // Of the GPU or slice; a partition of a GPU has the UUID of the GPU.
 inline std::string uuid_of(const DeviceId& id) { return id.text().substr(0, id.text().find('/')); }
 
-Result<Source> find_source(const std::string& uuid);
+Result<Source> find_source(const std::string& uuid, const LibraryUse& use);
 
 }  // namespace berth::nvml
