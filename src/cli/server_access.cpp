@@ -233,7 +233,7 @@ void add_list_verb(const Verb& command, const ListVerb& list) {
     verb.argument("NAME", &arguments->name, list.argument_help, false);
     verb.offer("NAME", list.offered);
   }
-  verb.flag("--watch", arguments->watch, "refresh every second until Ctrl-C (exit status 0)");
+  verb.flag("--watch", arguments->watch, "refresh every second until q or Ctrl-C (exit status 0)");
   add_server_options(verb, arguments->server);
   verb.run([arguments, list] {
     std::string target = "/api/v1/" + list.name;

@@ -1,6 +1,6 @@
 // Limits per user: how many GPUs and bytes a user may hold at a time, and how many commands may run and wait. Root
-// writes them into one file (docs/guide/run.md describes it). Every program applies those of its own user where it writes
-// the ledger, so commands, jobs and pools all keep to them; a program that does not use Berth does not.
+// writes them into one file (docs/guide/run.md describes it). Every program applies those of its own user where it
+// writes the ledger, so commands, jobs and pools all keep to them; a program that does not use Berth does not.
 #pragma once
 
 #include <array>
