@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
-#include <thread>
+#include <future>
 
 #include "cli/test_server.hpp"
 #include "cli/text/fleet_text.hpp"
@@ -82,13 +82,11 @@ TEST_F(ServerAccessTest, WithoutAServerItSaysHowToStartOne) {
 TEST_F(ServerAccessTest, AServerThatIsStartingIsWaitedForOnce) {
   std::optional<TestServer> server;
   const std::string folder = state_folder("server").value();
-  std::thread starting([&] {
-    real_clock().sleep_for(std::chrono::milliseconds(300));
-    server.emplace(TestServer::Answers{{"GET /api/v1/nodes", {ok_answer(nodes_answer)}}}, "unix:" + folder + "/socket");
-  });
   Result<ServerAccess> access = ServerAccess::open({});
-  const Result<Answer> answer = access->call({"/api/v1/nodes"});
-  starting.join();
+  auto asking = std::async(std::launch::async, [&] { return access->call({"/api/v1/nodes"}); });
+  EXPECT_EQ(asking.wait_for(std::chrono::milliseconds(300)), std::future_status::timeout) << "it waits";
+  server.emplace(TestServer::Answers{{"GET /api/v1/nodes", {ok_answer(nodes_answer)}}}, "unix:" + folder + "/socket");
+  const Result<Answer> answer = asking.get();
   EXPECT_TRUE(answer) << answer.error().to_text();
   server.reset();
   const TimePoint before = real_clock().now();
