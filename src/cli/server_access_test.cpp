@@ -5,8 +5,8 @@
 #include <boost/json.hpp>
 #include <cstdlib>
 #include <filesystem>
-#include <optional>
 #include <future>
+#include <optional>
 
 #include "cli/test_server.hpp"
 #include "cli/text/fleet_text.hpp"
