@@ -109,7 +109,7 @@ class Shells(Fleet):
         pid, self.terminal_end, self.read_until = self.terminal(*command)
         self.addCleanup(os.waitpid, pid, 0)
         self.addCleanup(os.kill, pid, 9)
-        self.type(f" PATH={folder}:$PATH BERTH_SIMULATED={ROOT}/examples/devices.toml; {set_up}; cd {self.folder}; printf 'is %s\\n' ready\n")
+        self.type(f" export PATH={folder}:$PATH; export BERTH_SIMULATED={ROOT}/examples/devices.toml; {set_up}; cd {self.folder}; printf 'is %s\\n' ready\n")
         self.shown("is ready")
 
     def type(self, text):

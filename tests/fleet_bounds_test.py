@@ -48,7 +48,7 @@ class BoundsAtAcceptance(Fleet):
                             ({"environment": {"TEXT": "x" * 100_000}, "replicas": 2000}, ("24576 KiB", "fewer replicas"))):
             self.assertRefused(self.command("apply", self.write_project({**sleep, **what})), 2, *words)
         project = [{**sleep, "name": f"d{one}", "replicas": 10_000} for one in range(6)]
-        self.assertRefused(self.command("apply", self.write_project(*project)), 2, "60000 replicas", "at most 50000")
+        self.assertRefused(self.command("apply", self.write_project(*project)), 2, "60000 replicas", "the maximum is 50000")
         status, _, text = self.ask("PUT", "/api/v1/project", {"project": {"cluster": {"name": "lab"}, "deployments": [
             {"name": "large", "cpu": True, "command": ["/bin/sleep", "1"], "replicas": 10_001}]}})
         self.assertEqual((status, "it must be at most 10000" in text), (400, True), text)

@@ -53,7 +53,7 @@ class Verbs(Fleet):
 
     def test_a_wait_ends_when_no_other_replica_can_become_ready(self):
         self.add_nodes("a")
-        half = self.write_project(self.web(replicas=2, command=["sh", "-c", "[ {replica} = 1 ] && exit 3; exec sleep 1000"], readiness={"command": ["true"]}))
+        half = self.write_project(self.web(replicas=2, command=["sh", "-c", "[ {replica} = 1 ] && exit 3; exec sleep 1000"], readiness={"command": ["test", "{replica}", "=", "0"]}))
         error = self.text("apply", half, "--wait", status=1)
         self.assertRegex(error, "^berth: 1 of 2 ready, and no other replica can become ready; see berth logs NAME/N and berth why replica NAME/N\n"
                                 "  web/1 on a (backing off|starting|waiting): [^\n]*3[^\n]*\n$")

@@ -421,7 +421,8 @@ class Api(Fleet):
         check("GET", "/api/v1/nodes/a/history", status=400)
         check("GET", "/api/v1/status", status=401, token="berth_no")
         check("GET", "/api/v1/agent/assignments", status=403)
-        check("PUT", "/api/v1/nodes/a/intent", {"intent": "cordoned"})
+        check("PUT", "/api/v1/nodes/a/intent", {"intent": "cordoned", "reason": "a new power supply"})
+        check("GET", "/api/v1/nodes/a")
         check("PUT", "/api/v1/nodes/a/intent", {"intent": "draining", "dry_run": True})
         more = self.get("project")["project"]
         web = next(one for one in more["deployments"] if one["name"] == "web")
@@ -460,7 +461,7 @@ class Api(Fleet):
         # What is documented is sent, but for what scripted GPUs do not have and what only some moments have.
         only_opencl_devices_have = {"Device.former_id", "Device.active_streams"}
         self.assertEqual(document.never_sent() - only_opencl_devices_have - {"Replica.reason", "Replica.memory_bytes_peak", "Device.memory_bytes_promised", "Device.held_exclusively"}, {
-            "Device.error", "Device.events", "Device.intent_age_ms", "Device.parent", "Device.queue_depth", "Link.lanes",
+            "Device.advice", "Device.error", "Device.events", "Device.intent_age_ms", "Device.parent", "Device.queue_depth", "Link.lanes",
             "Plan.pending.provider", "Status.problem", "Status.warnings", "Node.problem", "Joined.certificate", "Joined.authority", "NewToken.explain", "Tokens.tokens.explain", "Reason.provider", "Project.egress_preference",
             "Spec.stop_after_s", "Event.schema", "ServedDeployment.traffic", "ServedDeployment.endpoints.traffic", "ServedDeployment.shards", "ServedDeployment.endpoints.address", "ServedDeployment.serving.reach", "Spec.serving.reach"})
 

@@ -119,7 +119,7 @@ class Events(Gateway):
         for _ in range(5):
             self.assertEqual(self.ask_for("/nowhere")[0], 404)
         for subject, words in (("app", "with 400: they are malformed, or their key is missing"), ("app", "with 413: their bodies are too long"),
-                               ("idle", "with 503: it has no replica that is ready"), (self.own(), "with 404: no deployment matches their address")):
+                               ("idle", "with 503: it has no ready and connected replica"), (self.own(), "with 404: no deployment matches their address")):
             event, = self.until_event(subject, words)
             self.assertEqual(event["kind"], "refused")
             self.assertRegex(event["text"], r"berth why request [0-9a-f]{16}\)$")

@@ -55,7 +55,7 @@ class Project(CommandCase):
         refused = here("plan", project(7))
         self.assertEqual(refused.returncode, 3)
         self.assertIn("unused by others; the nearest", refused.stdout)
-        self.assertIn("in use by 1 other process", refused.stdout)
+        self.assertIn("in use by 1 other process", " ".join(refused.stdout.split()))
         # Cordons, and an inventory that is read as a fleet.
         self.assertEqual(here("cordon", "cuda:0").returncode, 0)
         listed = here("inventory", "--json").stdout

@@ -347,7 +347,7 @@ class Input(Machine):
         for word in ("--limit", "none", "watch", "framework", "mps", "BERTH_MEMORY_BYTES", "NVIDIA_VISIBLE_DEVICES", "3 times in a minute"):
             self.assertIn(word, " ".join(text.split()))
         self.assertNotIn("KEY", self.berth("why", "--help").stdout)
-        self.assertIn("with --wait", " ".join(self.berth("drain", "--help").stdout.split()))
+        self.assertIn("--wait TIME wait until it is empty", " ".join(self.berth("drain", "--help").stdout.split()))
 
 
 if __name__ == "__main__":

@@ -425,7 +425,7 @@ class Intent(Machine):
 
     def test_a_device_that_is_not_there_is_named(self):
         self.assertRefused(self.berth("cordon", "GPU-nonesuch"), 2, "GPU-nonesuch", "berth devices")
-        self.assertRefused(self.berth("cordon", "GPU-"), 2, "write more")
+        self.assertRefused(self.berth("cordon", "GPU-"), 2, "give more")
 
     def test_a_device_that_is_gone_can_be_put_back_in_service(self):
         gone = self.gpus()[1]

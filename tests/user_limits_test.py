@@ -104,7 +104,7 @@ class Commands(LimitsCase):
         self.assertIn("anna may have 30.0 GiB at a time", explanation["reason"])
         record = self.folder / "record.json"
         record.write_text(answer)
-        self.assertEqual(self.berth("replay", str(record)).returncode, 0)
+        self.assertEqual(self.berth("replay", str(record)).returncode, 3, "the same decision")
 
     def test_inside_a_lease_nothing_is_counted_twice(self):
         self.limit("[user.anna]\nmemory = \"20G\"\nrunning = 1\n")

@@ -19,9 +19,9 @@ LEAVES = [verb for verb in TREE if not verb.below]
 PROJECT, FLEET = "{folder}/project.toml", str(ROOT / "examples/fleet.toml")
 NEEDED = {
     "agent": ["--join", "https://127.0.0.1:9", "--token-file", "{folder}/token"], "apply": [PROJECT], "cordon": ["cuda:0"], "delete": ["chat"], "drain": ["cuda:0"], "fleet show": [FLEET],
-    "gateway": ["--join", "https://127.0.0.1:9", "--token-file", "{folder}/token"], "init": ["{folder}/new.toml"], "login": ["https://127.0.0.1:9"], "logout": ["http://127.0.0.1:9"], "logs": ["chat/0"],
+    "gateway": ["--join", "https://127.0.0.1:9", "--token-file", "{folder}/token"], "init": ["{folder}/new.toml"], "login": ["https://127.0.0.1:9", "--token-file", "{folder}/token"], "logout": ["http://127.0.0.1:9"], "logs": ["chat/0"],
     "plan": [PROJECT], "relay": ["--folder", "{folder}", "--node", "n"], "release": ["1"], "replay": ["{folder}/text"], "rerun": ["j1"], "rm": ["j1"],
-    "rollout pause": ["chat"], "rollout resume": ["chat"], "rollout status": ["chat"], "rollout restart": ["chat"], "scale": ["chat", "2"], "rollout undo": ["chat"], "run": [], "serve": ["--gateway", "none"],
+    "rollout pause": ["chat"], "rollout resume": ["chat"], "rollout status": ["chat"], "rollout restart": ["chat"], "scale": ["chat", "2"], "rollout undo": ["chat"], "run": [], "serve": ["--gateway", "none", "--listen", "127.0.0.1:0"],
     "simulate requests": ["--trace", "{folder}/trace", "--replicas", "2", "--load", "0.5"], "stop": ["j1"], "store backup": ["{folder}/backup"],
     "store copy": ["sqlite:{folder}/a", "sqlite:{folder}/b"], "store restore": ["{folder}/text"], "token add": ["read"], "token remove": ["t1"],
     "uncordon": ["cuda:0"], "validate": [PROJECT], "wait": ["j1"], "why": ["replica", "chat/0"],

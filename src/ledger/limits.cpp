@@ -176,12 +176,14 @@ std::optional<LimitReached> limit_reached(const UserLimits& limits, const Ledger
                                           const LedgerEntry& wanted) {
   if (!limits.any() || Nesting(snapshot).outer_of(wanted)) return std::nullopt;
   const Usage others = usage_of(snapshot, wanted.user, wanted.reference);
-  Usage before = others, after = others;
+  Usage before = others, after = others, alone;
   if (const LedgerEntry* const present = snapshot.find(wanted.reference)) before.add(*present);
   after.add(wanted);
+  alone.add(wanted);
   for (std::size_t i = 0; i < limit_kinds; ++i) {
     const auto kind = static_cast<LimitKind>(i);
     if (after.amount(kind) <= before.amount(kind)) continue;
+    if (auto never = limit_reached(limits, kind, 0, alone.amount(kind))) return never;
     if (auto reached = limit_reached(limits, kind, others.amount(kind), after.amount(kind) - others.amount(kind)))
       return reached;
   }

@@ -28,7 +28,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 10> rejectio
     {"timeout", "their bodies arrived too slowly"},
     {"too_long", "their bodies are too long to be searched"},
     {"too_many", "a caller sends more than its key allows"},
-    {"unavailable", "it has no replica that is ready and connected"},
+    {"unavailable", "it has no ready and connected replica"},
 }};
 
 std::string_view why_rejected(std::string_view code) {

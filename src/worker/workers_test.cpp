@@ -109,7 +109,7 @@ TEST(Workers, ADeviceWhoseWorkerCannotBeEndedIsFenced) {
   const auto refused = behind.get(soon());
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::unavailable);
-  EXPECT_NE(refused.error().message.find("does not end"), std::string::npos) << refused.error().message;
+  EXPECT_NE(refused.error().message.find("has not ended"), std::string::npos) << refused.error().message;
   EXPECT_EQ(bench.status(device).starts, 1U) << "nothing may use the device before it is let go";
   EXPECT_TRUE(bench.workers->submit(add, {1, 1}).get(soon())) << "the other device works";
   EXPECT_EQ(kill(pid, 0), 0) << "it is still there";

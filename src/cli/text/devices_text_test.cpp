@@ -201,7 +201,7 @@ TEST(DevicesText, OneLinePerDeviceWithinAHundredColumns) {
   ASSERT_EQ(lines.size(), 10u);
   for (const std::string& line : lines) EXPECT_LE(line.size(), 100u) << line;
   for (const char* part :
-       {"cuda:0", "GPU-01234567", "H100 80GB HBM3", "40.0/80.0 GiB", "98%", "67C", "512W", "1980", "healthy"})
+       {"cuda:0", "GPU-01234567", "H100 80GB~", "40.0/40.0/80.0 GiB", "98%", "67C", "512W", "1980", "healthy"})
     EXPECT_NE(lines[1].find(part), std::string::npos) << part << " in " << lines[1];
   // Aligned: every heading is above its values.
   EXPECT_EQ(lines[0].find("HEALTH"), lines[9].find("healthy"));
@@ -252,7 +252,7 @@ TEST(DevicesText, PartsAreBelowTheirParentAndItsMemoryIsShownOnce) {
   rows.push_back(full_row(1));
   const auto lines = lines_of(devices_text(rows, now, {}));
   ASSERT_EQ(lines.size(), 5u);
-  EXPECT_EQ(lines[1].find("cuda    GPU-01234567  H100 80GB HBM3"), 0u) << lines[1];
+  EXPECT_EQ(lines[1].find("cuda    GPU-01234567  H100 80GB~"), 0u) << lines[1];
   EXPECT_EQ(lines[2].find("cuda:0  |- sm64.0     64 units"), 0u) << lines[2];
   EXPECT_EQ(lines[3].find("cuda:1  `- sm64.1     64 units"), 0u) << lines[3];
   EXPECT_NE(lines[1].find("40.0/80.0 GiB"), std::string::npos);

@@ -298,8 +298,7 @@ std::string nodes_text(const json::object& answer, const Style& style) {
   std::string unhealthy;
   for (const json::value& node : nodes) {
     unhealthy += problem_text(Fields(node), style);
-    if (Fields(node).raw("intent") != "in_service")
-      unhealthy += intent_line(Fields(node).text("name"), "", Fields(node), style);
+    if (Fields(node).has("intent_reason")) unhealthy += intent_line(Fields(node).text("name"), "", Fields(node), style);
     unhealthy += unhealthy_text(Fields(node), style);
   }
   return table_text(nodes,

@@ -222,7 +222,7 @@ std::string reasons_text(std::span<const PsRow> rows, const Style& style) {
     if (affected.size() > named_max) who += " and " + std::to_string(affected.size() - named_max) + " more";
     std::string indent = "! " + who + ": ";
     // A long list of names would leave no room beside it.
-    const std::size_t margin = std::min<std::size_t>(shown_width(indent), style.columns / 3);
+    const std::size_t margin = shown_width(indent) <= style.columns / 3 ? shown_width(indent) : 2;
     bool first = true;
     for (const std::string& line : wrapped(indent + printable(reason), style.columns - margin)) {
       text += (first ? "" : std::string(margin, ' ')) + line + "\n";

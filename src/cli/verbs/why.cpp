@@ -11,7 +11,7 @@
 #include "cli/text/request_text.hpp"
 #include "cli/text/shards_text.hpp"
 #include "cli/text/terminal.hpp"
-#include "cli/verbs/why_waiting.hpp"
+#include "cli/why_waiting.hpp"
 #include "format/json_text.hpp"
 #include "inventory/short_id.hpp"
 #include "world/files.hpp"

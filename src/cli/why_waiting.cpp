@@ -1,4 +1,4 @@
-#include "cli/verbs/why_waiting.hpp"
+#include "cli/why_waiting.hpp"
 
 #include <unistd.h>
 
@@ -126,9 +126,9 @@ int run_why_waiting(const Job& job, bool as_json) {
     lease->user = geteuid();
     ends.push_back({*lease, *end});
   }
-  const std::optional<LeaseEnd> end = decided.winners.empty() ? estimate_start(context->wanted, decided.observed,
-                                                                               *snapshot, ahead, now, std::move(ends))
-                                                              : std::nullopt;
+  std::optional<LeaseEnd> end;
+  if (decided.winners.empty())
+    end = estimate_start(context->wanted, decided.observed, *snapshot, ahead, now, std::move(ends));
   WaitingJob waiting;
   waiting.id = job.id;
   waiting.label = label(job);
