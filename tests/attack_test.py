@@ -160,7 +160,7 @@ class SeveralUsers(SharedFolder):
             answer = subprocess.run([*inside, BERTH, "run", "-q", "--mem", "60G", "--", "sh", "-c", inner], env=env, text=True, timeout=60,
                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.assertEqual(answer.stdout.splitlines().count("fits"), 1, answer.stdout + answer.stderr)
-        self.assertNotIn("never", answer.stdout)
+        self.assertNotIn("never", answer.stdout.splitlines())
         self.assertEqual(answer.stdout.count('"state":"running"'), 1, answer.stdout)
         self.assertNotIn("holds the lock", answer.stderr)
         self.assertLess(time.monotonic() - began, 15)

@@ -10,7 +10,7 @@ _berth() {
       return
     fi
   done
-  read -ra words <<<"$line"
+  read -a words <<<"$line" # without -r: "a\ file" is one word
   [[ $line != *[[:space:]] ]] || words+=("")
   if ! found=$("${words[0]}" complete "${words[@]:1}" 2>/dev/null); then
     compopt -o default

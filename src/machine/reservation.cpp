@@ -211,7 +211,10 @@ void decide_within_limits(const ReservationRequest& request, const LedgerSnapsho
       if (held.gpus.contains(device.info.memory_home())) devices.push_back(device.info.id);
     Explanation anywhere = std::exchange(out.explanation, {});
     decide(request, snapshot, within, ahead, now, out, &devices);
-    if (!out.winners.empty() && !reached()) return;
+    if (!out.winners.empty()) {
+      limit = reached();
+      if (!limit) return;
+    }
     out.explanation = std::move(anywhere);
   }
   out.winners.clear();

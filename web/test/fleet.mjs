@@ -139,8 +139,8 @@ export function small_fleet() {
     nodes: [plain, big, two, lost],
     replicas,
     deployments: [
-      deployment('chat', 4, 2, 'updating', { revision: 5, updated: 3, reason: '1 of 4 replicas has no place; 1 is starting' }, { gpus: 1, memory_bytes: 60 * gib, sharing: 'memory', command: ['vllm', 'serve', '--port', '{port}'], readiness: { http: '/health', every_s: 0.5 }, node_selector: { zone: 'a' }, serving: { path: '/chat', key: 'header:x-session' } }),
-      deployment('embed', 3, 2, 'degraded', { reason: 'embed/2: no report of gpu-3 for 74 s' }, { model: 'BAAI/bge-m3', gpus: 1, memory_bytes: 8 * gib, sharing: 'memory' }),
+      deployment('chat', 4, 2, 'updating', { revision: 5, updated: 3, reason: '1 of 4 replicas has no place; 1 is starting' }, { gpus: 1, memory_bytes: 60 * gib, exclusive: false, command: ['vllm', 'serve', '--port', '{port}'], readiness: { http: '/health', every_s: 0.5 }, node_selector: { zone: 'a' }, serving: { path: '/chat', key: 'header:x-session' } }),
+      deployment('embed', 3, 2, 'degraded', { reason: 'embed/2: no report of gpu-3 for 74 s' }, { model: 'BAAI/bge-m3', gpus: 1, memory_bytes: 8 * gib, exclusive: false }),
       deployment('large', 2, 1, 'degraded', { reason: 'large/1 is pending: no node has 2 GPUs with 120.0 GiB free' }, { gpus: 2, memory_bytes: 120 * gib, model: 'meta-llama/Llama-3.3-70B' }),
       deployment('render', 1, 0, 'paused', { reason: 'render/0 failed 3 times: ended with status 127', rollout: { paused: true, reason: 'render/0 failed 3 times: ended with status 127' } }, { runtime: 'process', gpus: 1 }),
       deployment('tokens', 1, 1, 'serving', {}, { cpu: true, memory_bytes: 2 * gib, runtime: 'process' }),
@@ -231,7 +231,7 @@ export function large_fleet(count = 200) {
     if (n % 50 === 21) one.intent = 'cordoned';
     fleet.nodes.push(one);
   }
-  fleet.deployments = names.map((name) => deployment(name, counts[name], counts[name], 'serving', {}, { gpus: 1, memory_bytes: 24 * gib, sharing: 'memory' }));
+  fleet.deployments = names.map((name) => deployment(name, counts[name], counts[name], 'serving', {}, { gpus: 1, memory_bytes: 24 * gib, exclusive: false }));
   fleet.served = names.map((name) => served(name, fleet.replicas, { path: `/${name}` }));
   return fleet;
 }

@@ -220,7 +220,7 @@ with_page('scales, restarts and undoes a deployment; what has changed since the 
   await dialog.getByText('No replica starts, stops or moves.').waitFor();
   server.conflict = 'the plan is for project version 42, but the project is now at version 43';
   await dialog.getByRole('button', { name: 'Scale', exact: true }).click();
-  await dialog.getByText('the project is at version 43').waitFor();
+  await dialog.getByText('the project is now at version 43').waitFor();
   server.conflict = undefined;
   await dialog.getByRole('button', { name: 'Plan again' }).click();
   await dialog.getByRole('button', { name: 'Scale', exact: true }).click();

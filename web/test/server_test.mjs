@@ -24,7 +24,7 @@ const gpus = {
     [h100, 'GPU-8d64b1e0-c7f5-4a23-8e90-35a2f07b9c65', '80GiB', 92],
   ],
 };
-const chat = (replicas) => fleet.serving('chat', `gpus = 1\nmemory = "20GiB"\nsharing = "memory"\nreplicas = ${replicas}\nserving = { path = "/chat", open = true, key = "header:x-session" }`);
+const chat = (replicas) => fleet.serving('chat', `gpus = 1\nmemory = "20GiB"\nreplicas = ${replicas}\nserving = { path = "/chat", open = true, key = "header:x-session" }`);
 const large = () => fleet.serving('large', 'gpus = 2\nmemory = "70GiB"\nsharing = "memory"\nreplicas = 2\non_shortage = "best_effort"');
 const render = '\n[[deployment]]\nname = "render"\ngpus = 1\nmemory = "4GiB"\nsharing = "memory"\ncommand = ["sh", "-c", "echo render-worker is not installed; exit 127"]\n';
 const outside = '\n[[deployment]]\nname = "outside"\nmodel = "gpt-4o"\n';
