@@ -25,8 +25,8 @@ const gpus = {
   ],
 };
 const chat = (replicas) => fleet.serving('chat', `gpus = 1\nmemory = "20GiB"\nreplicas = ${replicas}\nserving = { path = "/chat", open = true, key = "header:x-session" }`);
-const large = () => fleet.serving('large', 'gpus = 2\nmemory = "70GiB"\nsharing = "memory"\nreplicas = 2\non_shortage = "best_effort"');
-const render = '\n[[deployment]]\nname = "render"\ngpus = 1\nmemory = "4GiB"\nsharing = "memory"\ncommand = ["sh", "-c", "echo render-worker is not installed; exit 127"]\n';
+const large = () => fleet.serving('large', 'gpus = 2\nmemory = "70GiB"\nreplicas = 2\non_shortage = "best_effort"');
+const render = '\n[[deployment]]\nname = "render"\ngpus = 1\nmemory = "4GiB"\ncommand = ["sh", "-c", "echo render-worker is not installed; exit 127"]\n';
 const outside = '\n[[deployment]]\nname = "outside"\nmodel = "gpt-4o"\n';
 
 let browser, fleet;
