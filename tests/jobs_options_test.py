@@ -86,6 +86,12 @@ class Options(JobsCase):
         for verb in ("wait", "stop", "rm", "logs", "rerun"):
             self.assertRefused(self.berth(verb, "sweep-*"), 2, "no job has a name that matches 'sweep-*'", "berth ps -a")
 
+    def test_stopping_by_name_tells_of_others_with_this_name(self):
+        first, second = (self.job("-q", "--name", "same", "--", "sleep", "600") for _ in range(2))
+        self.assertEqual(self.berth("stop", "same").stderr, f"berth: other jobs named same continue; to stop them: berth stop {first}\n")
+        self.assertEqual(self.jobs()[second]["state"], "stopped")
+        self.assertEqual(self.berth("stop", first).stderr, "")
+
     def test_the_name_of_an_array_suggests_its_pattern(self):
         self.ids("-q", "--array", "1-2", "--name", "sweep", "--", "true")
         self.assertRefused(self.berth("wait", "sweep"), 2, "there is no job 'sweep'", "did you mean 'sweep-*'?")

@@ -124,10 +124,12 @@ void charge_requests_ahead(std::span<const WaitingRequest> ahead, std::span<Devi
           candidates.push_back({&claim, &view, !reject(requirements_of(claim, *view.info), view)});
       }
     }
-    // Devices that fit first, then unheld ones, then those with the most free memory.
-    std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
-      return std::tuple(!a.fits, b.view->holders == 0, available(*b.view)) <
-             std::tuple(!b.fits, a.view->holders == 0, available(*a.view));
+    // Devices that fit first, then, for an exclusive request, those without leases, then those with the most free
+    // memory.
+    const auto is_unheld = [](const Candidate& at) { return at.claim->exclusive && at.view->holders == 0; };
+    std::stable_sort(candidates.begin(), candidates.end(), [&](const Candidate& a, const Candidate& b) {
+      return std::tuple(!a.fits, is_unheld(b), available(*b.view)) <
+             std::tuple(!b.fits, is_unheld(a), available(*a.view));
     });
     if (candidates.empty()) continue;
     const std::size_t count = std::min(request.count, candidates.size());

@@ -159,6 +159,14 @@ TEST(WaitQueue, AFittingRequestIsChargedAndTheFirstOtherKeepsTheClosestDevices) 
   EXPECT_EQ(machine.kept(), "12") << "the two with the most free memory; request 3 keeps none";
 }
 
+TEST(WaitQueue, ADeviceWithoutLeasesIsNotNearerIfOthersUseItsMemory) {
+  Machine machine({41, 21});
+  machine.views[0].holders = 1;
+  const std::vector<WaitingRequest> ahead{waiting_request_of(waiting(1, 1000, minutes(10), 45))};
+  charge_requests_ahead(ahead, machine.views);
+  EXPECT_EQ(machine.kept(), "0");
+}
+
 TEST(WaitQueue, AWaitingRequestKeepsNoMoreDevicesThanItNeeds) {
   // 4 devices with 40 bytes free each, and one request for 70.
   Machine machine({40, 40, 40, 40});

@@ -101,7 +101,7 @@ class Lister {
 };
 
 std::string promised_text(const DeviceLease& holding) {
-  if (holding.memory_bytes == 0) return "all";
+  if (holding.memory_bytes == 0) return holding.exclusive ? "all" : "none";  // an open pool without leases
   return bytes_text(holding.memory_bytes) + (holding.exclusive ? ", exclusive" : "");
 }
 

@@ -120,7 +120,9 @@ std::string memory_text(const PsRow& row) {
       is_whole = is_whole || device.memory_bytes_promised == 0;
       if (device.memory_bytes_used) used = used.value_or(0) + *device.memory_bytes_used;
     }
-    return row.lease->devices.empty() ? "-" : share_text(used, is_whole ? 0 : promised);
+    if (row.lease->devices.empty()) return "-";
+    if (promised == 0 && !row.lease->exclusive) return (used ? bytes_text(*used) : "-") + "/none";  // an open pool
+    return share_text(used, is_whole && row.lease->exclusive ? 0 : promised);
   }
   const JobProgress& progress = row.job->progress;
   if (progress.devices.empty()) return "-";

@@ -85,7 +85,7 @@ std::string cut(const Style& style, std::string text, std::size_t width) {
     i = end;
   }
   kept += style.blocks ? "…" : "~";
-  return style.colour ? kept + "\033[0m" : kept;
+  return kept.find('\033') != std::string::npos ? kept + "\033[0m" : kept;
 }
 
 std::string cut_middle(const Style& style, const std::string& text, std::size_t width) {

@@ -10,6 +10,19 @@ using namespace machine;
 using namespace world;
 namespace {
 
+// A name means the newest job that has it; those that had it before are named, so that they are not forgotten.
+void note_others(const std::vector<std::string>& names) {
+  const Result<std::string> folder = jobs_folder(IfMissing::accept);
+  if (!folder) return;
+  const std::vector<Job> all = list_jobs(*folder);
+  for (const std::string& name : names) {
+    std::string ids;
+    for (const Job& job : all)
+      if (job.request.name == name && !job.has_ended() && !job.is_elsewhere) ids += " " + job.id;
+    if (!ids.empty()) print_note("other jobs named " + printable(name) + " continue; to stop them: berth stop" + ids);
+  }
+}
+
 int run_stop(const std::vector<std::string>& names, bool all) {
   const Result<std::vector<Job>> jobs = jobs_named(names, all, Matching::unfinished);
   if (!jobs) return print_error(jobs.error());
@@ -25,6 +38,7 @@ int run_stop(const std::vector<std::string>& names, bool all) {
     else if (const Result<void> stopped = wait_for_stop(job); !stopped)
       status = print_error(stopped.error());
   }
+  if (!all) note_others(names);
   return status;
 }
 
