@@ -161,7 +161,7 @@ class Verbs(Fleet):
         user = self.get("session")["actor"]
         self.text("cordon", "node/b", "--reason", "a new power supply")
         self.text("drain", f"node/a/{device}", "--reason", "its fan is loud")
-        node, of_device = f"b +is cordoned by {user}: a new power supply", f"a +\\S+ is draining by {user}: its fan is loud"
+        node, of_device = f"b +is cordoned by {user}: a new power supply", f"a +\\S+ is being drained by {user}: its fan is loud"
         for words in (["status"], ["nodes"]):
             self.assertRegex(self.text(*words), f"(?m)^! {node}$")
             self.assertRegex(self.text(*words), f"(?m)^! {of_device}$")

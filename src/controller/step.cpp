@@ -78,6 +78,16 @@ class Stepper {
     const std::uint32_t doublings = std::min(avoided.refusals, 6u);
     avoided.until = input_.now + std::min<Duration>(std::chrono::seconds(1u << doublings), std::chrono::seconds(60));
     ++avoided.refusals;
+    avoided.reason = one.report ? one.report->reason : "";
+  }
+
+  // What an agent refuses has its reason there: "user nobody is not permitted".
+  void name_refusal(Pending& pending) const {
+    for (const auto& [pair, avoided] : out_.memory.avoided) {
+      if (pair.first != pending.deployment || avoided.until <= input_.now || avoided.reason.empty()) continue;
+      pending.reason.text += "; " + pair.second.text() + ": " + avoided.reason;
+      return;
+    }
   }
 
   // As long as it is found, which may be in many steps: none of them is a refusal.
@@ -378,6 +388,7 @@ class Stepper {
       const Needs& needs = needs_.at(pending.deployment);
       const bool is_whole = pending.replicas.empty();
       std::erase_if(pending.replicas, [&](std::uint32_t replica) { return needs.to_replace.contains(replica); });
+      if (pending.reason.kind == ReasonKind::refused) name_refusal(pending);
       if (is_whole || !pending.replicas.empty()) out_.pending.push_back(std::move(pending));
     }
   }

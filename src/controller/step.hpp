@@ -68,6 +68,7 @@ struct Memory {
   struct Avoided {
     TimePoint until{};
     std::uint32_t refusals = 0;
+    std::string reason = {};  // of the last refusal
     friend bool operator==(const Avoided&, const Avoided&) = default;
   };
   std::map<std::pair<DeploymentId, NodeId>, Avoided> avoided;

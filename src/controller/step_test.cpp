@@ -347,6 +347,8 @@ TEST(ControllerStep, ARefusedIncarnationIsForgottenAndItsNodeAvoidedWithABackOff
     Step step = world.step();
     EXPECT_TRUE(world.assigned.empty());
     EXPECT_EQ(step.pending.at(0).reason.kind, ReasonKind::refused);
+    EXPECT_TRUE(step.pending.at(0).reason.text.ends_with("; a: GPU a/gpu0 has 2 GiB free"))
+        << step.pending[0].reason.text;
     EXPECT_EQ(events_of(step, EventKind::refused), Words{"d/0: refused by a: GPU a/gpu0 has 2 GiB free"});
     ASSERT_TRUE(step.look_again);
     world.advance(pause - 1ns);

@@ -180,8 +180,11 @@ class Trials {
     }
   }
 
-  // An idle machine like one that is there.
+  // An idle machine like one that is there. It does not help where only refusals stand in the way.
   void add_a_node() {
+    PlanLimits without_refusals = limits_;
+    without_refusals.avoided.clear();
+    if (make_plan({&spec_, 1}, fleet_, {}, preference_, without_refusals, nullptr).pending.empty()) return;
     std::set<std::size_t> sizes;
     for (const NodeView& like : fleet_.nodes) {
       if (like.devices.empty() || sizes.size() >= tries_max || !sizes.insert(like.devices.size()).second) continue;

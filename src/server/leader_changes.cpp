@@ -253,7 +253,8 @@ Result<void> Leader::set_intent(const NodeId& node, Intent intent, const std::st
   fleet::NodeRecord record = found->second;
   record.intent = intent;
   record.intent_by = actor;
-  record.intent_reason = intent == Intent::in_service ? std::string() : reason;
+  // A drain after a cordon keeps its reason.
+  if (intent == Intent::in_service || !reason.empty()) record.intent_reason = reason;
   change.nodes[node] = std::move(record);
   return commit(std::move(change),
                 {event(EventKind::intent, actor, "node/" + node.text(),

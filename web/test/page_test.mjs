@@ -101,7 +101,7 @@ with_page('a drain is offered only where it moves something, and a port is a lin
   await sees(page, 'berth drain node/gpu-1');
   const [, gpu] = server.fleet.nodes;
   await go(page, server.url, `fleet/gpu-1/${gpu.devices[7].id}`);
-  await sees(page, `berth cordon ${gpu.devices[7].id}`);
+  await sees(page, `berth cordon node/gpu-1/${gpu.devices[7].id}`);
   assert.equal(await page.getByText('berth drain').count(), 0, 'a lease cannot be moved');
   await go(page, server.url, 'replicas/chat/0');
   assert.equal(await page.locator('aside').getByRole('link', { name: 'gpu-1:43100' }).getAttribute('href'), 'http://10.0.0.7:43100/');

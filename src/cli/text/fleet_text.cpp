@@ -177,7 +177,8 @@ std::string intent_reason(const Fields& row) {
          (row.has("intent_reason") ? ": " + row.text("intent_reason") : "");
 }
 std::string intent_line(const std::string& node, const std::string& device, const Fields& row, const Style& style) {
-  return paragraph("! " + node + "  ", device + "is " + row.word("intent") + intent_reason(row), style);
+  const std::string intent = row.raw("intent") == "draining" ? "being drained" : row.word("intent");
+  return paragraph("! " + node + "  ", device + "is " + intent + intent_reason(row), style);
 }
 // For each device that is not healthy or not in service. The devices of a lost node are not listed.
 std::string unhealthy_text(const Fields& node, const Style& style) {
@@ -298,7 +299,8 @@ std::string nodes_text(const json::object& answer, const Style& style) {
   std::string unhealthy;
   for (const json::value& node : nodes) {
     unhealthy += problem_text(Fields(node), style);
-    if (Fields(node).has("intent_reason")) unhealthy += intent_line(Fields(node).text("name"), "", Fields(node), style);
+    if (Fields(node).raw("intent") != "in_service" && Fields(node).has("intent_by"))
+      unhealthy += intent_line(Fields(node).text("name"), "", Fields(node), style);
     unhealthy += unhealthy_text(Fields(node), style);
   }
   return table_text(nodes,

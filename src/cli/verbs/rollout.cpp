@@ -41,8 +41,8 @@ void add_action(const Verb& rollout, const std::string& action, const std::strin
 void add_rollout(const Verb& command) {
   Verb verb = command.add("rollout", "show or control the rollout of a deployment's new revision");
   verb.footer(
-      {"The number of a revision is the project version that created it: a deployment that was added in version 7 "
-       "starts with revision 7."});
+      {"The first revision of a deployment has the number of the project version that added it; each change of its "
+       "settings, and each restart, adds one."});
   add_action(verb, "status", "show the progress of the rollout");
   add_action(verb, "pause", "stop replacing replicas");
   add_action(verb, "resume", "continue after a pause, including one after failures");

@@ -39,7 +39,8 @@ Result<std::string> run_restore(const StoreArguments& arguments) {
   BERTH_TRY(store::check_backup(arguments.file));  // before the store: opening one that is missing creates it
   const std::shared_ptr<store::Engine> engine = BERTH_TRY(store::open_engine(BERTH_TRY(chosen_store(arguments))));
   BERTH_TRY(store::restore(*engine, arguments.file, arguments.if_not_empty()));
-  return engine->name() + " is restored from " + arguments.file;
+  return engine->name() + " is restored from " + arguments.file +
+         "; tokens that were removed after the backup are valid again (berth token list)";
 }
 
 Result<std::string> run_copy(const StoreArguments& arguments) {

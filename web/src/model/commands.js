@@ -16,12 +16,12 @@ export const cordon_node = (node) => `berth cordon ${quote(`node/${node}`)}`;
 export const drain_node = (node) => `berth drain ${quote(`node/${node}`)}`;
 /** @type {(name: string) => string} */
 export const uncordon_node = (node) => `berth uncordon ${quote(`node/${node}`)}`;
-/** @type {(name: string) => string} */
-export const cordon_device = (device) => `berth cordon ${quote(device)}`;
-/** @type {(name: string) => string} */
-export const drain_device = (device) => `berth drain ${quote(device)}`;
-/** @type {(name: string) => string} */
-export const uncordon_device = (device) => `berth uncordon ${quote(device)}`;
+/** @type {(node: string, device: string) => string} */
+export const cordon_device = (node, device) => `berth cordon ${quote(`node/${node}/${device}`)}`;
+/** @type {(node: string, device: string) => string} */
+export const drain_device = (node, device) => `berth drain ${quote(`node/${node}/${device}`)}`;
+/** @type {(node: string, device: string) => string} */
+export const uncordon_device = (node, device) => `berth uncordon ${quote(`node/${node}/${device}`)}`;
 /** @type {(action: string, deployment: string) => string} */
 export const rollout = (action, deployment) => `berth rollout ${action} ${quote(deployment)}`;
 export const job = 'berth run -d --mem 20G -- COMMAND';
