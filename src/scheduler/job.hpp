@@ -135,10 +135,15 @@ class JobWithWork final : public Kind {
   }
   static void* allocate(const detail::WorkType& type) {
     const std::size_t bytes = offset(type) + type.bytes;
-    return is_overaligned(type) ? ::operator new(bytes, alignment(type)) : ::operator new(bytes);
+    if (is_overaligned(type)) return ::operator new(bytes, alignment(type));
+    return ::operator new(bytes);
   }
+  // Without a conditional expression: clang 19 evaluates both sides of one between calls of operator delete.
   static void deallocate(void* at, const detail::WorkType& type) noexcept {
-    is_overaligned(type) ? ::operator delete(at, alignment(type)) : ::operator delete(at);
+    if (is_overaligned(type))
+      ::operator delete(at, alignment(type));
+    else
+      ::operator delete(at);
   }
 
   const detail::WorkType& type_;  // static
