@@ -377,8 +377,10 @@ class Fleet(Machine):
             text = "\n".join(["", *lines])
         except OSError as error:
             text = f"the server: {error}"
-        for log in sorted(self.folder.rglob("*.log")):
-            text += f"\n{log.name} of {log.parent.name}:\n" + log.read_text()[-3000:]
+        # os.walk, unlike rglob, ignores folders that vanish meanwhile.
+        for log in sorted(pathlib.Path(folder, name) for folder, _, names in os.walk(self.folder) for name in names if name.endswith(".log")):
+            with contextlib.suppress(FileNotFoundError):
+                text += f"\n{log.name} of {log.parent.name}:\n" + log.read_text()[-3000:]
         return text
 
     def until(self, condition, what="", seconds=60):
