@@ -188,7 +188,8 @@ class Board {
   std::function<void()> unused_;  // of close(), written before `closed_`, as the next
   int process_ = 0;               // that closed the board
   std::atomic<bool> closed_{false};
-  std::atomic<bool> ended_{false};  // a thread calls `unused_`
+  std::atomic<bool> ended_{false};    // a thread calls `unused_`
+  std::atomic<bool> closing_{false};  // close() still looks at the board
 };
 
 }  // namespace berth::pool

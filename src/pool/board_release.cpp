@@ -31,8 +31,11 @@ void Board::end(Lease& lease, const Outcome* outcome) noexcept {
 void Board::close(std::function<void()> unused) {
   unused_ = std::move(unused);
   process_ = getpid();
+  closing_.store(true);
   closed_.store(true);
-  if (becomes_unused()) end_board();
+  const bool ends_board = becomes_unused();
+  closing_.store(false);  // the last touch, as in end()
+  if (ends_board) end_board();
 }
 
 // True for one caller. Each looks after its own change (the work in flight, `closed_`), so the last one sees both.
@@ -41,7 +44,7 @@ bool Board::becomes_unused() noexcept {
 }
 
 void Board::end_board() noexcept {
-  while (counters_.is_settling()) std::this_thread::yield();
+  while (closing_.load() || counters_.is_settling()) std::this_thread::yield();
   const std::function<void()> unused = std::move(unused_);
   unused();
 }
