@@ -83,6 +83,10 @@ class Verbs(Fleet):
         self.assertRegex(self.text("replicas", "web"), r"\nweb/1 +ready ")
         self.assertEqual(self.text("logs", "--tail", "2", "web/0"), "one\ntwo\n")
         self.assertRegex(self.text("events", "--subject", "web/0"), r"ready +web/0 ")
+        of_web = self.text("events", "--subject", "web")
+        for replica in ("web/0", "web/1"):
+            self.assertRegex(of_web, rf"ready +{replica} ", "those of its replicas are events of the deployment")
+        self.assertNotIn("node/", of_web)
         self.assertRegex(self.text("events", "--subject", "a"), r"node +node/a ")
         self.assertEqual(self.text("events", "--subject", "wbe", status=2), 'berth: there is no event about "wbe"; did you mean web?\n')
         self.assertRegex(self.text("token", "list"), r"\nt\d+ +node +node a ")

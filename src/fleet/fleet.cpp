@@ -1,5 +1,6 @@
 #include "fleet/fleet.hpp"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -69,6 +70,16 @@ std::optional<T> value_in(const Names<T, N>& names, std::string_view wanted) noe
 
 std::string name_of(const ReplicaKey& key) { return key.deployment.text() + "/" + std::to_string(key.replica); }
 std::string to_string(const ReplicaKey& key) { return name_of(key) + "#" + std::to_string(key.generation); }
+
+bool is_about(std::string_view subject, std::string_view name) noexcept {
+  if (subject == name) return true;
+  const std::size_t slash = subject.rfind('/');
+  if (slash == std::string_view::npos) return false;
+  const std::string_view before = subject.substr(0, slash), after = subject.substr(slash + 1);
+  const bool is_replica =
+      !after.empty() && std::all_of(after.begin(), after.end(), [](char c) { return c >= '0' && c <= '9'; });
+  return (is_replica && before == name) || (before == "node" && after == name);
+}
 
 std::string_view to_string(ReplicaState state) noexcept { return name_in(states, state); }
 std::string_view to_string(EventKind kind) noexcept { return name_in(kinds, kind); }

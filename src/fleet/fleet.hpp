@@ -174,6 +174,9 @@ struct Event {
   std::string text;     // one sentence
   friend bool operator==(const Event&, const Event&) = default;
 };
+// Whether an event with this subject is about what a user names: the subject itself, the deployment of a replica
+// ("chat" for "chat/0"), or a node without "node/".
+bool is_about(std::string_view subject, std::string_view name) noexcept;
 
 // Beyond `deploy` none includes another.
 enum class Role : std::uint8_t { read, operate, deploy, node, join, gateway, call };

@@ -30,6 +30,17 @@ void expect_round_trip(Make&& make, Read&& take) {
   }
 }
 
+TEST(FleetNouns, AnEventIsAboutItsSubjectTheDeploymentOfAReplicaAndANode) {
+  for (const char* name : {"chat/0", "chat"}) EXPECT_TRUE(fleet::is_about("chat/0", name)) << name;
+  for (const char* name : {"node/gpu-1", "gpu-1"}) EXPECT_TRUE(fleet::is_about("node/gpu-1", name)) << name;
+  EXPECT_TRUE(fleet::is_about("chat", "chat"));
+  for (const char* subject : {"chat-2/0", "chat/x", "chat/", "chatty", "gateway/chat", "token/t3"})
+    EXPECT_FALSE(fleet::is_about(subject, "chat")) << subject;
+  EXPECT_FALSE(fleet::is_about("chat/0", "chat/1"));
+  EXPECT_FALSE(fleet::is_about("chat", "chat/0"));
+  EXPECT_FALSE(fleet::is_about("node/gpu-1", "node"));
+}
+
 TEST(FleetJson, ReadingWhatWasWrittenGivesTheSame) {
   expect_round_trip(some_wanted, wanted_of);
   expect_round_trip(some_assigned, assigned_of);

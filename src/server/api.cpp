@@ -361,9 +361,7 @@ void Api::get_events(const Call& call) {
   if (!events) return send(call.responder, events.error());
   json::array list;
   for (const fleet::Event& event : *events) {
-    // A node may be named as elsewhere, without "node/".
-    if (subject == call.request.query.end() || event.subject == subject->second ||
-        event.subject == "node/" + subject->second)
+    if (subject == call.request.query.end() || fleet::is_about(event.subject, subject->second))
       list.push_back(format::to_json(event));
   }
   // Of one that is not known there may be events of the time when it was.

@@ -5,6 +5,7 @@
 #include "cli/server_access.hpp"
 #include "cli/text/answer_fields.hpp"
 #include "cli/text/fleet_text.hpp"
+#include "fleet/fleet.hpp"
 #include "format/json_text.hpp"
 
 namespace berth::cli {
@@ -41,7 +42,7 @@ int follow_events(const EventsArguments& arguments, const std::string& target, c
     const auto id = static_cast<std::uint64_t>(Fields(event).number("id").value_or(0));
     if (id <= *last) return true;
     last = id;
-    if (!arguments.subject.empty() && Fields(event).raw("subject") != arguments.subject) return true;
+    if (!arguments.subject.empty() && !fleet::is_about(Fields(event).raw("subject"), arguments.subject)) return true;
     printed = print_events(arguments, {event});
     return printed == done;
   };
@@ -86,7 +87,7 @@ void add_events(const Verb& command) {
             "keep printing new events until Ctrl-C; with --json, one object per event");
   verb.flag("--people", arguments->people, "show only actions of users, which other events never displace");
   verb.option("--subject", "NAME", &arguments->subject,
-              "show only events about this deployment, NAME/N, node/NAME or gateway/NAME");
+              "show only events about this deployment and its replicas, one replica (NAME/N), node/NAME or gateway/NAME");
   OptionRules rules;
   rules.range = {1, limit_max};
   verb.option("--limit", "N", &arguments->limit, "show only the newest N events", rules);
