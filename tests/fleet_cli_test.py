@@ -189,7 +189,8 @@ class Verbs(Fleet):
         self.assertRegex(self.text("token", "list"), rf"(?m)^{token} +deploy +ann ")
         scaled = self.berth("scale", "web", "2", BERTH_SERVER=f"http://127.0.0.1:{self.port}", BERTH_TOKEN_FILE=str(file))
         self.assertEqual(scaled.returncode, 0, scaled.stderr)
-        self.assertEqual(self.get("events?subject=web")["events"][-1]["actor"], f"token:{token} (ann)")
+        of_web = [one for one in self.get("events?subject=web")["events"] if one["subject"] == "web"]
+        self.assertEqual(of_web[-1]["actor"], f"token:{token} (ann)")
         self.assertIn(f"(token:{token} (ann))", self.text("events", "--people"))
         self.text("token", "remove", token)
         self.assertRegex(self.text("events"), rf"token {token} was made, role deploy, for ann .*\n(.*\n)*.*token {token} of ann was revoked ")
