@@ -158,7 +158,8 @@ class Nodes(Fleet):
         place = self.until_ready("web", 1)[0]["node"]
         other = {"a": "b", "b": "a"}[place]
         self.assertRefused(self.command("delete", "node/none"), 2, 'no node "none"')
-        self.assertRefused(self.command("delete", f"node/{place}"), 1, "runs replicas", f"berth drain node/{place}")
+        self.assertRefused(self.command("delete", f"node/{place}"), 1, "is connected and runs replicas", f"berth drain node/{place}")
+        self.assertRefused(self.command("delete", f"node/{other}"), 1, "is connected and not drained", f"berth drain node/{other}")
         read = self.token("read")
         self.assertEqual(self.ask("DELETE", f"/api/v1/nodes/{place}", token=read)[0], 403)
         self.assertEqual(self.command("drain", f"node/{place}").returncode, 0)

@@ -169,6 +169,7 @@ class Nodes(Trusting):
         # So is that of a node that was removed.
         stolen.write_text((self.state(b) / "identity.pem").read_text())
         b.kill()
+        self.assertEqual(self.command("drain", "node/b").returncode, 0)
         self.until(lambda: self.command("delete", "node/b").returncode == 0, self.situation, 90)
         self.assertEqual(self.ask_with(stolen, "GET", "/api/v1/agent/assignments")[0], 401)
 

@@ -314,11 +314,16 @@ Result<void> Leader::check_singles_ended(const NodeId& node) const {
 }
 
 Result<void> Leader::forget_node(const NodeId& node, const std::string& actor) {
-  if (!state_.nodes.contains(node)) return no_node(node);
+  const auto found = state_.nodes.find(node);
+  if (found == state_.nodes.end()) return no_node(node);
   const bool holds = state_.assignments.contains(node);
-  if (holds && health(node) != controller::NodeHealth::lost)
-    return Error{ErrorCode::already_exists, node.text() + " runs replicas",
-                 "berth drain node/" + node.text() + " first"};
+  const bool is_connected = health(node) != controller::NodeHealth::lost;
+  if (is_connected && holds)
+    return Error{ErrorCode::already_exists, node.text() + " is connected and runs replicas",
+                 "drain it first: berth drain node/" + node.text()};
+  if (is_connected && found->second.intent != Intent::draining)
+    return Error{ErrorCode::already_exists, node.text() + " is connected and not drained",
+                 "drain it first: berth drain node/" + node.text() + ", or stop its agent and wait until it is lost"};
   if (const auto ended = check_singles_ended(node); !ended) return ended.error();
   store::Change change = change_of(state_);
   change.nodes[node] = std::nullopt;
@@ -345,7 +350,8 @@ Result<void> Leader::add_node(const NodeId& node, const fleet::Credential& crede
   if (!used_up.empty() && state_.nodes.contains(node)) {
     if (health(node) != controller::NodeHealth::lost)
       return Error{ErrorCode::already_exists, "a node \"" + node.text() + "\" already exists and is alive",
-                   "give this node another --name, or remove the existing one: berth delete node/" + node.text()};
+                   "give this node another --name, or drain and remove the existing one: berth drain node/" +
+                       node.text() + ", berth delete node/" + node.text()};
     const auto token = state_.credentials.find(used_up);
     if (token == state_.credentials.end() || token->second.node != node)
       return Error{ErrorCode::already_exists,

@@ -10,6 +10,7 @@ TEST_F(LeaderTest, TheInventoryOfANodeThatJoinsAgainIsKeptAgain) {
   ASSERT_TRUE(report("a-1", 1, 100));
   const std::string before = kept();
   EXPECT_FALSE(before.empty());
+  ASSERT_TRUE(leader_.set_intent(node_, Intent::draining, "user:ann"));
   ASSERT_TRUE(leader_.forget_node(node_, "user:ann"));
   join();
   EXPECT_EQ(kept(), "");
@@ -25,6 +26,7 @@ TEST_F(LeaderTest, ANodeThatJoinsAgainIsNotHeldToItsEarlierRefusals) {
   ASSERT_TRUE(report("a-1", 2, 100, 0, {refused}));
   ASSERT_TRUE(leader_.step());
   ASSERT_TRUE(leader_.orders(node_).orders.empty()) << "it is left alone for a while";
+  ASSERT_TRUE(leader_.set_intent(node_, Intent::draining, "user:ann"));
   ASSERT_TRUE(leader_.forget_node(node_, "user:ann"));
   join();
   ASSERT_TRUE(report("a-2", 1, 100));
@@ -34,11 +36,47 @@ TEST_F(LeaderTest, ANodeThatJoinsAgainIsNotHeldToItsEarlierRefusals) {
 
 TEST_F(LeaderTest, ANodeThatCouldNotBeRemovedIsStillHeard) {
   ASSERT_TRUE(report("a-1", 1, 100));
+  ASSERT_TRUE(leader_.set_intent(node_, Intent::draining, "user:ann"));
   engine_->fail_after(0, store::FailingEngine::Failure::lost);
-  EXPECT_FALSE(leader_.forget_node(node_, "user:ann"));
+  EXPECT_EQ(leader_.forget_node(node_, "user:ann").error().code, ErrorCode::io);
   engine_->recover();
   EXPECT_EQ(leader_.health(node_), controller::NodeHealth::healthy);
   ASSERT_NE(leader_.heard(node_), nullptr);
+}
+
+TEST_F(LeaderTest, AConnectedNodeIsRemovedOnlyWhenItIsDrainedAndEmpty) {
+  deploy({});
+  const auto refusal = [&] {
+    const Result<void> removed = leader_.forget_node(node_, "user:ann");
+    return removed ? "" : removed.error().to_text();
+  };
+  EXPECT_EQ(refusal(), "gpu-1 is connected and runs replicas; drain it first: berth drain node/gpu-1");
+  ASSERT_TRUE(leader_.set_intent(node_, Intent::draining, "user:ann"));
+  EXPECT_NE(refusal(), "") << "its replica has not ended";
+  ASSERT_TRUE(leader_.remove(DeploymentId("batch"), "user:ann"));
+  ASSERT_TRUE(leader_.step());
+  fleet::ReplicaReport gone;
+  gone.key = leader_.orders(node_).orders.at(0).assigned.key();
+  gone.state = fleet::ReplicaState::gone;
+  ASSERT_TRUE(report("a-1", 2, 100, 0, {gone}));
+  ASSERT_TRUE(leader_.step());
+  ASSERT_TRUE(leader_.orders(node_).orders.empty());
+  for (const Intent intent : {Intent::in_service, Intent::cordoned}) {
+    ASSERT_TRUE(leader_.set_intent(node_, intent, "user:ann"));
+    EXPECT_EQ(refusal(),
+              "gpu-1 is connected and not drained; drain it first: berth drain node/gpu-1, or stop its agent and wait "
+              "until it is lost");
+  }
+  ASSERT_TRUE(leader_.set_intent(node_, Intent::draining, "user:ann"));
+  EXPECT_EQ(refusal(), "");
+  EXPECT_FALSE(leader_.state().nodes.contains(node_));
+}
+
+TEST_F(LeaderTest, ALostNodeIsRemovedWithoutADrain) {
+  ASSERT_TRUE(report("a-1", 1, 100));
+  EXPECT_FALSE(leader_.forget_node(node_, "user:ann"));
+  lose_node();
+  EXPECT_TRUE(leader_.forget_node(node_, "user:ann"));
 }
 
 TEST_F(LeaderTest, TheCredentialOfTheMachineBeforeDoesNotSpeakForAJoinedNode) {

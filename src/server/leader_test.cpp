@@ -58,16 +58,18 @@ TEST_F(LeaderTest, AChangeWhoseAnswerWasLostIsSeen) {
 }
 
 TEST_F(LeaderTest, NothingIsDecidedOnAStateThatMayBeOld) {
+  ASSERT_TRUE(leader_.set_intent(node_, Intent::draining, "user:ann"));
+  const auto reason = [&] { return leader_.state().nodes.at(node_).intent_reason; };
   engine_->fail_lists(true, 1);  // the one after the commit
-  EXPECT_FALSE(leader_.set_intent(node_, Intent::draining, "user:ann"));
-  EXPECT_EQ(leader_.state().nodes.at(node_).intent, Intent::in_service) << "it could not be read";
+  EXPECT_FALSE(leader_.set_intent(node_, Intent::draining, "user:ann", "its fan is loud"));
+  EXPECT_EQ(reason(), "") << "it could not be read";
   EXPECT_FALSE(leader_.step());
   EXPECT_FALSE(leader_.forget_node(node_, "user:ann"));
   engine_->fail_lists(false);
   const Result<void> old = leader_.forget_node(node_, "user:ann");
   ASSERT_FALSE(old) << "it was decided on what was known before";
   EXPECT_EQ(old.error().code, ErrorCode::stale_handle);
-  EXPECT_EQ(leader_.state().nodes.at(node_).intent, Intent::draining);
+  EXPECT_EQ(reason(), "its fan is loud");
   EXPECT_TRUE(leader_.forget_node(node_, "user:ann"));
 }
 

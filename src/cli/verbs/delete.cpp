@@ -13,7 +13,7 @@ void add_delete(const Verb& command) {
   Verb verb =
       command.add("delete", "remove a deployment and stop its replicas, or remove a node that has left the fleet");
   verb.argument("NAME", &arguments->name,
-                "a deployment, or node/NAME; a node that still runs replicas is drained first");
+                "a deployment, or node/NAME: a node that is lost, or is drained and has no replicas left");
   verb.offer("NAME", {Names::deployments, Names::node_paths});
   add_server_options(verb, arguments->server);
   verb.run([arguments] {

@@ -86,8 +86,9 @@ void add_events(const Verb& command) {
   verb.flag("-f,--follow", arguments->follow,
             "keep printing new events until Ctrl-C; with --json, one object per event");
   verb.flag("--people", arguments->people, "show only actions of users, which other events never displace");
-  verb.option("--subject", "NAME", &arguments->subject,
-              "show only events about this deployment and its replicas, one replica (NAME/N), node/NAME or gateway/NAME");
+  verb.option(
+      "--subject", "NAME", &arguments->subject,
+      "show only events about this deployment and its replicas, one replica (NAME/N), node/NAME or gateway/NAME");
   OptionRules rules;
   rules.range = {1, limit_max};
   verb.option("--limit", "N", &arguments->limit, "show only the newest N events", rules);
