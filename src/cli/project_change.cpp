@@ -10,7 +10,7 @@
 #include <map>
 
 #include "cli/ready_wait.hpp"
-#include "cli/text/answer_fields.hpp"
+#include "cli/text/answer_table.hpp"
 #include "cli/verbs/plan.hpp"
 #include "fleet_format/plan_json.hpp"
 #include "fleet_format/spec_json.hpp"
@@ -344,7 +344,9 @@ Progress progress_of(const Project& project, const json::object& status) {
     const std::string state = now.raw("state");
     if (state == "paused" || state == "failed")
       return {Progress::State::stopped,
-              printable(name) + (state == "paused" ? " is paused: " : " fails: ") + now.text("reason"), name};
+              printable(name) + (state == "paused" ? " is " + state_prefix(state, now.raw("reason")) : " fails: ") +
+                  now.text("reason"),
+              name};
     if (state == "serving" && now.number("updated").value_or(0) >= spec.replicas) {
       ++complete;
     } else if (const auto none = pending.find(name);

@@ -219,6 +219,10 @@ TEST_F(ProjectChange, ProgressTellsWhatWillNotBeReady) {
   EXPECT_EQ(out.state, Progress::State::does_not_fit);
   EXPECT_EQ(out.text, "chat is pending: all are tainted");
   EXPECT_EQ(of(status_answer("failed", 0, 2)).state, Progress::State::stopped);
+  EXPECT_EQ(of(status_answer("paused", 1, 1)).text, "chat is paused: chat/0 failed 3 times");
+  const std::string by_a_user =
+      R"({"deployments":[{"name":"chat","state":"paused","replicas":2,"reason":"paused by user:ann"}]})";
+  EXPECT_EQ(of(by_a_user).text, "chat is paused by user:ann");
   EXPECT_EQ(of(R"({"schema":1})").state, Progress::State::goes_on) << "not there yet";
 }
 

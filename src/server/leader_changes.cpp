@@ -209,7 +209,8 @@ Result<Leader::Proposal> Leader::propose_rollout(const DeploymentId& name, const
   switch (request.action) {
     case RolloutAction::pause:
       wanted.paused = bounded_reason(request.reason.empty() ? "paused by " + actor : request.reason);
-      text = "its rollout is paused: " + *wanted.paused;
+      // The event names its actor.
+      text = "its rollout is paused" + (request.reason.empty() ? "" : ": " + *wanted.paused);
       break;
     case RolloutAction::resume:
       if (!wanted.paused)

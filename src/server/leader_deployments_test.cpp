@@ -208,7 +208,11 @@ TEST_F(LeaderTest, AProposalChangesNothingUntilItIsMade) {
   EXPECT_EQ(leader_.propose_scale(name, 4, version).error().code, ErrorCode::stale_handle);
   EXPECT_EQ(leader_.propose_scale(name, replicas_max + 1, std::nullopt).error().code, ErrorCode::invalid_argument);
   EXPECT_FALSE(leader_.make(leader_.propose_scale(name, 3, std::nullopt).value(), "user:ann").value().changed);
+  ASSERT_TRUE(leader_.rollout(name, {RolloutAction::pause, ""}, "user:ann"));
+  EXPECT_EQ(leader_.recent_events().back().text, "its rollout is paused");
+  EXPECT_EQ(leader_.state().desired.deployments.at(name).paused, "paused by user:ann");
   ASSERT_TRUE(leader_.rollout(name, {RolloutAction::pause, "wait"}, "user:ann"));
+  EXPECT_EQ(leader_.recent_events().back().text, "its rollout is paused: wait");
   EXPECT_FALSE(leader_.rollout(name, {RolloutAction::restart}, "user:ann")) << "it is paused";
 }
 

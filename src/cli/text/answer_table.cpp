@@ -62,15 +62,17 @@ std::string paragraph(const std::string& first, const std::string& text, const S
   return out.empty() ? first + "\n" : out;
 }
 
+std::string state_prefix(const std::string& state, const std::string& reason) {
+  return reason.starts_with(state) ? "" : state + ": ";
+}
+
 std::string reasons_text(const boost::json::array& rows, const Cell& name, const Style& style) {
   std::string text;
   for (const boost::json::value& value : rows) {
     const Fields row(value);
     if (!row.has("reason")) continue;
-    // "paused by user:ann" begins with the state.
-    const bool says_state = row.raw("reason").starts_with(row.word("state"));
-    text += paragraph("! " + name(row) + "  " + (says_state ? "" : row.word("state") + ": "),
-                      printable(row.raw("reason")), style);
+    const std::string reason = row.raw("reason");
+    text += paragraph("! " + name(row) + "  " + state_prefix(row.word("state"), reason), printable(reason), style);
   }
   return text.empty() ? "" : "\n" + text;
 }

@@ -28,6 +28,8 @@ Cell state_cell(std::string key, const Style& style);
 
 // `text` after `first`, wrapped and indented, never cut. GPUs have short ids.
 std::string paragraph(const std::string& first, const std::string& text, const Style& style);
+// "paused: ", for before its reason; empty where the reason begins with the state, as "paused by user:ann" does.
+std::string state_prefix(const std::string& state, const std::string& reason);
 // One paragraph for each row that has a reason, below its table: a reason that is cut is useless.
 std::string reasons_text(const boost::json::array& rows, const Cell& name, const Style& style);
 // A heading and its body; empty without a body.

@@ -357,7 +357,7 @@ std::string rollout_text(const json::object& answer, const Style& style) {
   text += "revision " + deployment.count("revision") + ": " + deployment.count("ready") + " of " +
           deployment.count("replicas") + " ready, " + deployment.count("updated") + " updated\n";
   if (rollout.is("paused"))
-    text += paragraph(rollout.raw("reason").starts_with("paused") ? "its rollout is " : "its rollout is paused: ",
+    text += paragraph("its rollout is " + state_prefix("paused", rollout.raw("reason")),
                       rollout.text("reason") + " (berth rollout resume|undo)", style);
   text += "rollout: surge " + rollout.count("surge") + ", unavailable " + rollout.count("unavailable") + "; " +
           counted(static_cast<std::size_t>(std::max(0.0, rollout.number("undo_revisions").value_or(0))), "undo step") +
