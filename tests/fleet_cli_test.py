@@ -210,13 +210,13 @@ class Verbs(Fleet):
         self.assertRegex(self.text("scale", "web", "3"), r"(?s)^~ web  replicas\n.*2 to start, .*\napplied as version 2\n$")
         before = {one["generation"] for one in self.until_ready("web", 3).values()}
         self.assertEqual(self.text("scale", "web", "3").splitlines()[-1], "nothing has changed; version 2 remains active")
-        self.assertIn("! web/3-8  pending: ", self.text("scale", "web", "9", status=3))
-        self.text("scale", "web", "3")
+        self.assertIn("! web/3-8  pending: ", self.text("scale", "web", "9", "--wait", status=3))
+        self.assertRegex(self.text("scale", "web", "3", "--wait"), r"\n3 of 3 replicas are ready\n$")
         self.assertRegex(self.text("scale", "web", "many", status=2), '"many" is not a number of replicas; give a number from 0 to 10000')
         self.assertRegex(self.text("scale", "wbe", "3", status=2), '^berth: there is no deployment "wbe"; did you mean web[?]\n$')
         # Each replica gets a successor with the same settings.
-        self.assertRegex(self.text("rollout", "restart", "web"), r"^web: \w+")
-        self.until(lambda: not before & set(self.generations().values()), self.situation)
+        self.assertRegex(self.text("rollout", "restart", "web", "--wait"), r"(?s)^web: \w+.*\n3 of 3 replicas are ready\n$")
+        self.assertFalse(before & set(self.generations().values()), "it waited for the successors")
         self.until_ready("web", 3)
         self.apply(self.web(replicas=3, text="v2"))
         self.apply(self.web(replicas=3, text="v3"))

@@ -11,6 +11,7 @@
 
 #include "cli/ready_wait.hpp"
 #include "cli/text/answer_table.hpp"
+#include "cli/text/fleet_text.hpp"
 #include "cli/verbs/plan.hpp"
 #include "fleet_format/plan_json.hpp"
 #include "fleet_format/spec_json.hpp"
@@ -87,24 +88,28 @@ Result<Answer> put_project(ServerAccess& server, const Project& project, bool dr
   return server.call(call);
 }
 
-// Prints the answer, and returns the status of its plan.
-int print_change(const ServerArguments& arguments, const Answer& answer, const std::string& last_line) {
+// Prints the answer, and returns the status of its plan. `waits`: the end of the wait tells what is not placed.
+int print_change(const ServerArguments& arguments, const Answer& answer, const std::string& last_line, bool waits) {
   try {
     const std::string text = arguments.json ? answer.text : change_text(answer.json, stdout_style()) + last_line;
     if (const int printed = print(text); printed != done) return printed;
-    return status_of_plan(plan_of(member(answer.json, "plan", "the answer")));
+    const Plan plan = plan_of(member(answer.json, "plan", "the answer"));
+    if (waits) return plan.pending.empty() ? done : does_not_fit;
+    return status_of_plan(plan);
   } catch (const JsonError& error) {
     return print_error(to_error(error));
   }
 }
 
+std::string version_in(const Answer& answer) { return "version " + Fields(answer.json).count("version"); }
+
 // Of a change that was made.
-int print_applied(const ServerArguments& arguments, const Answer& answer) {
-  const Fields about(answer.json);
-  const std::string in_force = "version " + about.count("version");
-  return print_change(
-      arguments, answer,
-      about.is("changed") ? "applied as " + in_force + "\n" : "nothing has changed; " + in_force + " remains active\n");
+int print_applied(const ServerArguments& arguments, const Answer& answer, bool waits) {
+  const std::string version = version_in(answer);
+  return print_change(arguments, answer,
+                      Fields(answer.json).is("changed") ? "applied as " + version + "\n"
+                                                        : "nothing has changed; " + version + " remains active\n",
+                      waits);
 }
 
 // The version that a plan file was made for.
@@ -183,32 +188,66 @@ std::string most_telling(const std::vector<std::string>& lines) {
   return lines.empty() ? "" : lines.front();
 }
 
-// Returns the exit status.
-int print_end(ServerAccess& server, const Progress& progress, const std::vector<std::string>& unready, bool is_silent) {
-  if (progress.state == Progress::State::ready) return is_silent ? done : print(progress.text + "\n");
-  const bool is_stuck = progress.state == Progress::State::stuck;
-  int status = environment_error;
-  if (progress.state == Progress::State::does_not_fit)
-    status = print_error({ErrorCode::no_eligible_device, progress.text, "see berth status"});
-  else if (is_stuck)
-    status = print_error({ErrorCode::work_failed, progress.text, "see berth logs NAME/N and berth why replica NAME/N"});
-  else
-    status = print_error(stopped_error(server, progress));
-  // The sentence above has told of one.
-  if (is_stuck || unready.size() > 1) {
-    for (const std::string& line : unready) std::fprintf(stderr, "  %s\n", line.c_str());
-  }
-  return status;
+// A change that was made, and whose end is waited for.
+struct Change {
+  Project project;        // what is to become ready
+  Plan plan;              // according to the answer
+  std::string version;    // "version 7"
+  bool prints = true;     // the progress and the end; false: errors only
+  bool has_shown = true;  // the plan was printed with its reasons
+};
+
+// Whether the plan that was printed has given the reasons of all these lines.
+bool is_told(const Plan& plan, const std::vector<std::string>& lines) {
+  const auto is_in_plan = [&](const std::string& line) {
+    return std::any_of(plan.pending.begin(), plan.pending.end(), [&](const Pending& pending) {
+      return line.ends_with(" pending: " + printable(pending.reason.text));
+    });
+  };
+  return std::all_of(lines.begin(), lines.end(), is_in_plan);
 }
 
-// `fits`: according to the plan.
-int wait_until_ready(ServerAccess& server, const Project& project, const std::string& in_force, bool fits,
-                     bool is_silent) {
-  const ProgressLine line(!is_silent);
-  const LastLine last_line((line.is_shown() ? "\r\033[K" : "") + std::string("berth: ") + in_force +
+// Whether the sentence names the replica of this line and its reason.
+bool is_told(const std::string& sentence, const std::string& line) {
+  const std::string name = line.substr(0, line.find(' '));
+  const std::size_t reason = line.find(": ");
+  return sentence.find(" " + name + " ") != sentence.npos && reason != line.npos &&
+         sentence.ends_with(line.substr(reason));
+}
+
+// Returns the exit status.
+int print_end(ServerAccess& server, const Change& change, const Progress& progress, std::vector<std::string> unready) {
+  if (progress.state == Progress::State::ready) return change.prints ? print(progress.text + "\n") : done;
+  if (progress.state == Progress::State::stuck) {
+    print_error({ErrorCode::work_failed, progress.text, "see berth logs NAME/N and berth why replica NAME/N"});
+  } else if (progress.state == Progress::State::does_not_fit) {
+    std::vector<std::string> all = unready;
+    all.push_back(progress.text);
+    if (change.has_shown && is_told(change.plan, all)) return status_of_plan(change.plan);
+    const bool is_one = unready.size() < 2;
+    print_error({ErrorCode::no_eligible_device, is_one ? progress.text : "some replicas do not fit anywhere",
+                 "see berth status"});
+    if (is_one) unready.clear();
+  } else {
+    print_error(stopped_error(server, progress));
+    const bool is_one = unready.size() < 2;
+    std::erase_if(unready, [&](const std::string& line) { return is_one || is_told(progress.text, line); });
+  }
+  for (const std::string& line : unready) std::fprintf(stderr, "  %s\n", line.c_str());
+  return progress.state == Progress::State::does_not_fit ? does_not_fit : environment_error;
+}
+
+int wait_until_ready(ServerAccess& server, const Change& change) {
+  const ProgressLine line(change.prints);
+  const LastLine last_line((line.is_shown() ? "\r\033[K" : "") + std::string("berth: ") + change.version +
                            " stays applied; berth status shows the progress\n");
+  const auto is_waited_for = [&](const Pending& pending) {
+    return std::any_of(change.project.deployments.begin(), change.project.deployments.end(),
+                       [&](const DeploymentSpec& spec) { return spec.name == pending.deployment; });
+  };
+  const bool fits = std::none_of(change.plan.pending.begin(), change.plan.pending.end(), is_waited_for);
   const json::object unknown;
-  for (ReadyWait wait(project, fits);; real_clock().sleep_for(ask_again)) {
+  for (ReadyWait wait(change.project, fits);; real_clock().sleep_for(ask_again)) {
     const Result<Answer> status = server.call({"/api/v1/status"});
     if (!status) {
       line.show("");
@@ -217,13 +256,41 @@ int wait_until_ready(ServerAccess& server, const Project& project, const std::st
     const Result<Answer> replicas = server.call({"/api/v1/replicas"});
     const json::object& all = replicas ? replicas->json : unknown;
     const ReadyWait::Look look = wait.look(status->json, all, real_clock().now());
-    const std::vector<std::string> unready = unready_lines(project, all);
+    const std::vector<std::string> unready = unready_lines(change.project, all);
     if (look.is_final) {
       line.show("");
-      return print_end(server, look.progress, unready, is_silent);
+      return print_end(server, change, look.progress, unready);
     }
     line.show(look.progress.text + (unready.empty() ? "" : "; " + most_telling(unready)));
   }
+}
+
+// The deployment in the answer to a change of it alone. Throws a JsonError.
+Project deployment_in(const Answer& answer) {
+  const json::object& deployment = object_of(member(answer.json, "deployment", "the answer"), "deployment");
+  Project project;
+  project.deployments.push_back(spec_in_record(member(deployment, "spec", "deployment"), "deployment.spec"));
+  return project;
+}
+
+// `project`: as it was applied; null: the deployment in the answer.
+int wait_after(ServerAccess& server, const Answer& answer, const Project* project, bool prints, bool has_shown) {
+  Change change{{}, {}, version_in(answer), prints, has_shown};
+  try {
+    change.plan = plan_of(member(answer.json, "plan", "the answer"));
+    change.project = project ? *project : deployment_in(answer);
+  } catch (const JsonError& error) {
+    return print_error(to_error(error));
+  }
+  return wait_until_ready(server, change);
+}
+
+// A change whose plan is printed, and after which is waited if `wait` says so.
+int print_and_wait(ServerAccess& server, const ServerArguments& arguments, const Answer& answer, const Project* project,
+                   bool wait) {
+  const int status = print_applied(arguments, answer, wait);
+  if (!wait || (status != done && status != does_not_fit)) return status;
+  return wait_after(server, answer, project, !arguments.json, !arguments.json);
 }
 
 }  // namespace
@@ -285,7 +352,7 @@ int plan_on_server(const ServerArguments& arguments, const Project& project, con
     file["project"] = project_to_json(project);
     if (const auto written = write_text(*output, json_text(file) + "\n"); !written) return print_error(written.error());
   }
-  return print_change(arguments, *answer, "planned for version " + Fields(answer->json).count("version") + "\n");
+  return print_change(arguments, *answer, "planned for " + version_in(*answer) + "\n", false);
 }
 
 int apply_to_server(const ServerArguments& arguments, const Project& project,
@@ -300,18 +367,32 @@ int apply_to_server(const ServerArguments& arguments, const Project& project,
   if (!server) return print_error(server.error());
   const Result<Answer> answer = put_project(*server, project, false, version);
   if (!answer) return print_error(answer.error());
-  const int status = print_applied(arguments, *answer);
-  if (!wait || (status != done && status != does_not_fit)) return status;
-  const std::string in_force = "version " + Fields(answer->json).count("version");
-  return wait_until_ready(*server, project, in_force, status == done, arguments.json);
+  return print_and_wait(*server, arguments, *answer, &project, wait);
 }
 
-int scale_on_server(const ServerArguments& arguments, const std::string& deployment, std::uint32_t replicas) {
+int scale_on_server(const ServerArguments& arguments, const std::string& deployment, std::uint32_t replicas,
+                    bool wait) {
   Result<ServerAccess> server = ServerAccess::open(arguments);
   if (!server) return print_error(server.error());
   const Result<Answer> answer =
       server->call({"/api/v1/deployments/" + http::encoded(deployment) + "/scale", "POST", {{"replicas", replicas}}});
-  return answer ? print_applied(arguments, *answer) : print_error(answer.error());
+  return answer ? print_and_wait(*server, arguments, *answer, nullptr, wait) : print_error(answer.error());
+}
+
+int roll_out_and_wait(const ServerArguments& arguments, const Call& call) {
+  Result<ServerAccess> server = ServerAccess::open(arguments);
+  if (!server) return print_error(server.error());
+  const Result<Answer> answer = server->call(call);
+  if (!answer) return print_error(answer.error());
+  const int printed = print(arguments.json ? answer->text : rollout_text(answer->json, stdout_style()));
+  return printed == done ? wait_after(*server, *answer, nullptr, !arguments.json, false) : printed;
+}
+
+void add_wait_flag(Verb& verb, bool& wait) {
+  verb.flag(
+      "--wait", wait,
+      "wait until all replicas are ready; if one cannot become ready, list those that are not ready and exit with "
+      "1, or with 3 if they do not fit anywhere");
 }
 
 Progress progress_of(const Project& project, const json::object& status) {

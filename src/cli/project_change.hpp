@@ -1,5 +1,6 @@
 // What `berth plan --server` and `berth apply` share: a project goes to the server, which plans it against the live
-// fleet, and the difference is printed. A plan file of the server says for which version of the project it was made,
+// fleet, and the difference is printed. `berth scale` and `berth rollout` change one deployment, and wait for it as
+// `berth apply` does. A plan file of the server says for which version of the project it was made,
 // and contains the project, so that what is applied is what was looked at.
 #pragma once
 
@@ -20,11 +21,14 @@ int status_of_plan(const Plan& plan);
 
 // Changes nothing. `output`: a file for the plan. Return the exit status.
 int plan_on_server(const ServerArguments& arguments, const Project& project, const std::optional<std::string>& output);
-// `plan_file`: as plan_on_server() wrote it; refused where the project or its version is another one. `wait`: until all
-// replicas are ready, or it is certain that they will not be.
+// `wait`, here and below: until all replicas are ready, or it is certain that they will not be.
+void add_wait_flag(Verb& verb, bool& wait);
+// `plan_file`: as plan_on_server() wrote it; refused where the project or its version is another one.
 int apply_to_server(const ServerArguments& arguments, const Project& project,
                     const std::optional<std::string>& plan_file, bool wait);
-int scale_on_server(const ServerArguments& arguments, const std::string& deployment, std::uint32_t replicas);
+int scale_on_server(const ServerArguments& arguments, const std::string& deployment, std::uint32_t replicas, bool wait);
+// A restart or an undo.
+int roll_out_and_wait(const ServerArguments& arguments, const Call& call);
 
 // "~ chat  command, replicas" for each deployment that changes, then the replicas as `berth plan` prints them.
 // Throws a JsonError.

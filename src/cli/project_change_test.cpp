@@ -13,6 +13,8 @@ using namespace world;
 
 void add_apply(const Verb& command);
 void add_plan(const Verb& command);
+void add_rollout(const Verb& command);
+void add_scale(const Verb& command);
 
 namespace {
 
@@ -42,6 +44,22 @@ std::string status_answer(const std::string& state, int ready, int updated, cons
   return R"({"schema":1,"deployments":[{"name":"chat","state":")" + state + R"(","replicas":2,"ready":)" +
          std::to_string(ready) + R"(,"updated":)" + std::to_string(updated) +
          R"(,"reason":"chat/0 failed 3 times"}],"pending":[)" + pending + "]}";
+}
+// The answer to a change of one deployment.
+std::string change_of_chat() {
+  std::string text = change("");
+  text.pop_back();
+  return text +
+         R"(,"deployment":{"name":"chat","state":"updating","spec":{"name":"chat","model":"llama","replicas":2}}})";
+}
+// /replicas, where replica 1 fails and replica 0 is in this state.
+http::Response replicas_answer(const std::string& first) {
+  const auto row = [](int number, const std::string& state) {
+    return R"({"name":"chat/)" + std::to_string(number) +
+           R"(","deployment":"chat","current":true,"node":"a","failures":3,"reason":"exit status 3","state":")" +
+           state + "\"}";
+  };
+  return ok_answer(R"({"schema":1,"replicas":[)" + row(0, first) + "," + row(1, "backing_off") + R"(],"pending":[]})");
 }
 const std::string fits_nowhere =
     R"({"deployment":"chat","replicas":[1],"reason":{"kind":"taint","text":"all are tainted"}})";
@@ -192,6 +210,60 @@ TEST_F(ProjectChange, WaitingEndsWhenARolloutPauses) {
   const Outcome waited = apply(server, {"--wait"});
   EXPECT_EQ(waited.status, environment_error);
   EXPECT_EQ(waited.err, "berth: chat is paused: chat/0 failed 3 times; see berth status\n");
+}
+
+TEST_F(ProjectChange, OfSeveralThatAreNotReadyTheOneInTheSentenceIsNotListedAgain) {
+  const std::string reason = "chat/0 failed 3 times in a row: exit status 3";
+  const TestServer server(
+      {{"PUT /api/v1/project", {ok_answer(change(""))}},
+       {"GET /api/v1/status",
+        {ok_answer(R"({"schema":1,"deployments":[{"name":"chat","state":"paused","replicas":2,"reason":")" + reason +
+                   R"("}]})")}},
+       {"GET /api/v1/replicas", {replicas_answer("backing_off")}}});
+  const Outcome waited = apply(server, {"--wait"});
+  EXPECT_EQ(waited.status, environment_error);
+  EXPECT_EQ(waited.err,
+            "berth: chat is paused: " + reason + "; see berth logs chat/0\n  chat/1 on a backing off: exit status 3\n");
+}
+
+TEST_F(ProjectChange, WhatThePlanHasSaidIsNotSaidAgainAtTheEndOfTheWait) {
+  const std::string pending =
+      R"({"deployment":"chat","replicas":[1],"reason":{"kind":"x","text":"no node has 8 GPUs free"}})";
+  const TestServer server({{"PUT /api/v1/project", {ok_answer(change(pending_chat))}},
+                           {"GET /api/v1/status", {ok_answer(status_answer("degraded", 1, 1, pending))}}});
+  const Outcome waited = apply(server, {"--wait"});
+  EXPECT_EQ(waited.status, does_not_fit);
+  EXPECT_NE(waited.out.find("! chat/1  pending: no node has 8 GPUs free\n"), std::string::npos) << waited.out;
+  EXPECT_EQ(waited.err, "berth: one deployment is not placed; see pending above\n");
+  EXPECT_EQ(apply(server, {"--wait", "--json"}).err,
+            "berth: chat is pending: no node has 8 GPUs free; see berth status\n")
+      << "the plan was not printed as text";
+}
+
+TEST_F(ProjectChange, AScaleARestartAndAnUndoWaitForTheirDeploymentAsAnApplyDoes) {
+  const auto wait = [](std::vector<std::string> words, const http::Response& status) {
+    const TestServer server({{"POST /api/v1/deployments/chat/scale", {ok_answer(change_of_chat())}},
+                             {"POST /api/v1/deployments/chat/rollout", {ok_answer(change_of_chat())}},
+                             {"GET /api/v1/status", {status}},
+                             {"GET /api/v1/replicas", {replicas_answer("ready")}}});
+    words.insert(words.end(), {"--wait", "--server", server.url()});
+    return run_words(words, add_rollout, add_scale);
+  };
+  const http::Response serving = ok_answer(status_answer("serving", 2, 2));
+  const Outcome scaled = wait({"scale", "chat", "2"}, serving);
+  EXPECT_EQ(scaled.status, done) << scaled.err;
+  EXPECT_TRUE(scaled.out.ends_with("applied as version 42\n2 of 2 replicas are ready\n")) << scaled.out;
+  for (const char* action : {"restart", "undo"}) {
+    const Outcome ready = wait({"rollout", action, "chat"}, serving);
+    EXPECT_EQ(ready.status, done) << ready.err;
+    EXPECT_TRUE(ready.out.starts_with("chat: updating\n")) << ready.out;
+    EXPECT_TRUE(ready.out.ends_with("\n2 of 2 replicas are ready\n")) << ready.out;
+  }
+  const Outcome stuck = wait({"rollout", "restart", "chat"}, ok_answer(status_answer("degraded", 1, 1)));
+  EXPECT_EQ(stuck.status, environment_error);
+  EXPECT_EQ(stuck.err,
+            "berth: 1 of 2 ready, and no other replica can become ready; see berth logs NAME/N and berth why replica "
+            "NAME/N\n  chat/1 on a backing off: exit status 3\n");
 }
 
 TEST_F(ProjectChange, AdviceIsWhatTheDeploymentAllows) {

@@ -1,5 +1,6 @@
-// How long `berth apply --wait` waits: until all replicas of an applied project are ready, or until none of those that
-// are not can become ready. It knows what the API answers, and is told the time.
+// How long --wait of `berth apply`, `berth scale` and `berth rollout` waits: until all replicas of a project, or of the
+// one deployment that was changed, are ready, or until none of those that are not can become ready. It knows what the
+// API answers, and is told the time.
 #pragma once
 
 #include <boost/json/object.hpp>

@@ -17,10 +17,7 @@ void add_apply(const Verb& command) {
                 "project file: what should run (berth init writes an example); - for standard input");
   verb.option("--plan", "PLAN.json", &arguments->plan,
               "apply exactly this plan from berth plan --server -o; refuse if the project has changed since");
-  verb.flag(
-      "--wait", arguments->wait,
-      "wait until all replicas are ready; if one cannot become ready, list those that are not ready and exit with "
-      "1, or with 3 if they do not fit anywhere");
+  add_wait_flag(verb, arguments->wait);
   add_server_options(verb, arguments->server);
   verb.footer(
       {"It does not prompt; preview the change with berth plan FILE --server. Deployments that FILE does not name are "

@@ -1,5 +1,5 @@
 // `berth rollout`: how far a deployment's new revision is, and what to do about it.
-#include "cli/server_access.hpp"
+#include "cli/project_change.hpp"
 #include "cli/text/fleet_text.hpp"
 
 namespace berth::cli {
@@ -10,6 +10,7 @@ struct RolloutArguments {
   std::string deployment;
   std::string reason;
   std::size_t to_revision = 0;  // 0: the previous one
+  bool wait = false;
 };
 
 void add_action(const Verb& rollout, const std::string& action, const std::string& help) {
@@ -24,6 +25,7 @@ void add_action(const Verb& rollout, const std::string& action, const std::strin
     verb.option("--to", "REVISION", &arguments->to_revision,
                 "go back to this revision; berth rollout status lists those that are kept", rules);
   }
+  if (action == "restart" || action == "undo") add_wait_flag(verb, arguments->wait);
   add_server_options(verb, arguments->server);
   verb.run([arguments, action] {
     Call call{"/api/v1/deployments/" + http::encoded(arguments->deployment)};
@@ -32,6 +34,7 @@ void add_action(const Verb& rollout, const std::string& action, const std::strin
       if (!arguments->reason.empty()) call.body["reason"] = arguments->reason;
       if (arguments->to_revision > 0) call.body["to_revision"] = arguments->to_revision;
     }
+    if (arguments->wait) return roll_out_and_wait(arguments->server, call);
     return call_and_print(arguments->server, call, rollout_text);
   });
 }

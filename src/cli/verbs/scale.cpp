@@ -10,12 +10,14 @@ void add_scale(const Verb& command) {
     ServerArguments server;
     std::string deployment;
     std::string replicas;
+    bool wait = false;
   };
   const auto arguments = std::make_shared<Arguments>();
   Verb verb = command.add("scale", "change the number of replicas of a deployment");
   verb.argument("NAME", &arguments->deployment, "the deployment");
   verb.offer("NAME", {Names::deployments});
   verb.argument("N", &arguments->replicas, "number of replicas");
+  add_wait_flag(verb, arguments->wait);
   add_server_options(verb, arguments->server);
   verb.footer(
       {"The next berth apply sets the number that its file has. Replicas that do not fit stay pending until "
@@ -27,7 +29,7 @@ void add_scale(const Verb& command) {
     if (error != std::errc() || end != text.data() + text.size() || replicas > replicas_max)
       return print_error({ErrorCode::invalid_argument, "\"" + text + "\" is not a number of replicas",
                           "give a number from 0 to " + std::to_string(replicas_max)});
-    return scale_on_server(arguments->server, arguments->deployment, replicas);
+    return scale_on_server(arguments->server, arguments->deployment, replicas, arguments->wait);
   });
 }
 
