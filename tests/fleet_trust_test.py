@@ -325,7 +325,10 @@ class People(Trusting):
         self.assertEqual(process.returncode, 0, err)
         self.assertEqual(self.command("token", "remove", made["id"]).returncode, 0)
         self.assertRefused(self.berth("nodes", "--server", URL), 1, "a valid token is required", f"berth login {URL}")
-        self.assertEqual(self.berth("logout", URL).returncode, 0)
+        answer = self.berth("logout", URL)
+        self.assertEqual((answer.returncode, answer.stdout),
+                         (0, f"logged out of {URL}: its certificate was removed from this machine; "
+                             "the token stays valid until an operator revokes it with berth token remove ID\n"))
         self.assertFalse(list(self.runtime.glob("login-*/*")))
         self.assertRefused(self.berth("logout", URL), 2, f"there is no login for {URL}")
 
