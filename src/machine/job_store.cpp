@@ -187,6 +187,8 @@ bool is_job_name(std::string_view name) noexcept {
          number_of_job(name) == 0;
 }
 
+bool is_job_id(std::string_view text) noexcept { return text.starts_with('j') && number_of_job(text) > 0; }
+
 std::string machine_name() {
   static const std::string known = [] {
     std::array<char, 256> name{};

@@ -37,6 +37,8 @@ inline constexpr std::uint64_t output_bytes_max = std::uint64_t{64} << 20;  // o
 
 // Whether a user may give a job this name; those that look like ids are not allowed.
 bool is_job_name(std::string_view name) noexcept;
+// "j17". A number alone means a job only where nothing else is meant.
+bool is_job_id(std::string_view text) noexcept;
 
 struct JobRequest {
   std::string name;  // given by the user; empty: none

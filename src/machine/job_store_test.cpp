@@ -102,6 +102,8 @@ TEST_F(JobStore, WhatIsWrittenIsRead) {
   }
   EXPECT_EQ(find_job(jobs(), "j2").error().code, ErrorCode::not_found);
   EXPECT_EQ(find_job(jobs(), "").error().code, ErrorCode::not_found);
+  EXPECT_TRUE(is_job_id("j17"));
+  for (const char* text : {"17", "j", "j17x", "jobs", ""}) EXPECT_FALSE(is_job_id(text)) << text;
 }
 
 TEST_F(JobStore, BytesThatAreNoTextAreShownEscaped) {

@@ -18,9 +18,10 @@ void add_logout(const Verb& command) {
     if (std::filesystem::remove_all(login->folder, failed) == 0 || failed)
       return print_error(
           {ErrorCode::not_found, "there is no login for " + *url, "berth login " + *url + " creates one"});
-    return print("logged out of " + *url +
-                 ": its certificate was removed from this machine; the token stays valid until an operator revokes it with "
-                 "berth token remove ID\n");
+    return print(
+        "logged out of " + *url +
+        ": its certificate was removed from this machine; the token stays valid until an operator revokes it with "
+        "berth token remove ID\n");
   });
 }
 

@@ -255,6 +255,7 @@ int run_why(const WhyArguments& arguments) {
   if (arguments.list) return print_list(*folder, as_json);
   const Result<Job> job = arguments.id ? job_named(*arguments.id) : Error{ErrorCode::not_found, "no job was named"};
   if (job && job->progress.state == JobState::waiting) return run_why_waiting(*job, as_json);
+  if (arguments.id && !job && is_job_id(*arguments.id)) return print_error(job.error());
   const auto record = job            ? record_of_job(*folder, *job)
                       : arguments.id ? load_record(*folder, *arguments.id)
                                      : last_record(*folder);
