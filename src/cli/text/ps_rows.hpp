@@ -81,7 +81,7 @@ struct PsSelection {
   std::vector<std::string> states;        // only these, also those that have ended; empty: any
   std::optional<std::uint64_t> since_us;  // also what has ended since this wall time
   std::size_t last = 0;                   // only so many jobs, the newest, also those that have ended; 0: any
-  // The default: what has not ended, as much of it as fits on one screen.
+  // The default: what has not ended; on a terminal as much of it as fits on one screen.
   bool is_default() const { return !all && states.empty() && !since_us && last == 0; }
 };
 std::vector<PsRow> selected_rows(std::vector<PsRow> rows, const PsSelection& selection);

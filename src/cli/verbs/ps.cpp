@@ -221,8 +221,10 @@ class PsLook {
     return {};
   }
   std::string text(Style style) const {
-    if (!stdout_is_terminal()) style.columns = std::numeric_limits<unsigned>::max();  // a script reads the commands
-    return ps_text(page_, rows_, style, selection_.is_default() ? Extent::screen : Extent::whole);
+    // A script reads the whole commands and all rows.
+    const bool is_terminal = stdout_is_terminal();
+    if (!is_terminal) style.columns = std::numeric_limits<unsigned>::max();
+    return ps_text(page_, rows_, style, is_terminal && selection_.is_default() ? Extent::screen : Extent::whole);
   }
   // Ignored files of users, a sentence for each.
   const std::vector<std::string>& problems() const { return problems_; }
