@@ -74,7 +74,9 @@ class Logs(Fleet):
         for words in (("replicas", f"w/0#{first}"), ("why", "replica", f"w/0#{first}")):
             self.assertRegex(self.command(*words).stdout, "^w/0 is ready on a\n")
         answer = self.command("logs", "w/0#777")
-        self.assertEqual((answer.returncode, answer.stderr), (2, "berth: there is no incarnation w/0#777; berth replicas w/0 lists those that there are\n"))
+        self.assertEqual((answer.returncode, answer.stderr),
+                         (2, "berth: there is no incarnation w/0#777; berth replicas w/0 lists those that there are; "
+                             "the output of one that has ended is removed\n"))
         self.assertRefused(self.command("logs", "w/0#x"), 2, "'w/0#x' is not a replica")
         self.assertRefused(self.command("logs", "--previous", "j1"), 2, "--previous is for replicas")
         # A replica that has run once has nothing before.
@@ -82,7 +84,29 @@ class Logs(Fleet):
         self.until(lambda: self.generations("w")[0] != first, self.situation)
         self.until_ready("w", 1)
         answer = self.command("logs", "--previous", "w/0")
-        self.assertEqual((answer.returncode, answer.stderr), (2, "berth: w/0 has not been started before on node a\n"))
+        self.assertEqual((answer.returncode, answer.stderr),
+                         (2, "berth: w/0 has not been started before on node a; berth events --subject w/0 shows where it ran before; "
+                             "the output of an incarnation that has ended is removed\n"))
+
+    def test_a_refusal_says_where_the_output_of_an_earlier_incarnation_is(self):
+        self.add_nodes("a", "b", gpus=1)
+        self.run_script("echo here; exec sleep 600")
+        first = self.replicas("w")[0]
+        self.assertEqual(self.command("drain", f"node/{first['node']}").returncode, 0)
+        second = self.until_ready("w", 1, lambda one: one["node"] != first["node"])[0]
+        self.assertRefused(self.command("logs", "--previous", "w/0"), 2, f"has not been started before on node {second['node']}; berth events")
+        self.assertRefused(self.command("logs", f"w/0#{first['generation']}"), 2, "the output of one that has ended is removed")
+        # While a node is lost, its incarnation is known and its output is there.
+        self.assertEqual(self.command("uncordon", f"node/{first['node']}").returncode, 0)
+        self.nodes[second["node"]].kill()
+        self.until(lambda: (one := self.replicas("w")[0])["node"] == first["node"] and one["state"] == "ready", self.situation, 120)
+        before = f"w/0#{second['generation']}"
+        self.assertRefused(self.command("logs", "--previous", "w/0"), 2,
+                           f"the incarnation before it is on node {second['node']}: berth logs {before}\n")
+        answer = self.command("logs", before)
+        self.assertEqual(answer.returncode, 1)
+        self.assertRegex(answer.stderr, f"^berth: its node {second['node']} is lost; on that machine, the output is in "
+                                        fr"agent/{second['node']}/jobs/j\d+/output in the state folder of the agent's user\n$")
 
     def test_following_ends_where_the_replica_is_replaced(self):
         self.add_nodes("a")

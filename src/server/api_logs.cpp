@@ -19,8 +19,32 @@ constexpr Duration room_wait_max = std::chrono::seconds(2);
 // An agent asks at least every few seconds whether its output is still read.
 constexpr Duration agent_silence_max = std::chrono::seconds(60);
 
-http::Response node_is_lost(const NodeId& node) {
-  return http::error_response(503, "unavailable", "its node " + node.text() + " is lost", "look at it there");
+// The job is that of the node's last report.
+http::Response node_is_lost(const Leader& leader, const NodeId& node, const fleet::ReplicaKey& key) {
+  std::string job = "JOB";
+  if (const Heard* const last = leader.heard(node)) {
+    for (const fleet::ReplicaReport& report : last->report.replicas)
+      if (report.key == key && !report.job.empty()) job = report.job;
+  }
+  return http::error_response(503, "unavailable", "its node " + node.text() + " is lost",
+                              "on that machine, the output is in agent/" + node.text() + "/jobs/" + job +
+                                  "/output in the state folder of the agent's user");
+}
+
+// An incarnation whose node has reported its end is forgotten, and its node removes its output then.
+std::string advice_about_earlier(const Leader& leader, const fleet::ReplicaKey& before) {
+  const fleet::Assigned* found = nullptr;
+  for (const auto& [node, list] : leader.state().assignments) {
+    for (const fleet::Assigned& one : list.assigned) {
+      if (name_of(one.key()) != name_of(before) || one.generation >= before.generation) continue;
+      if (!found || found->generation < one.generation) found = &one;
+    }
+  }
+  if (found)
+    return "the incarnation before it is on node " + found->place.node.text() + ": berth logs " +
+           to_string(found->key());
+  return "berth events --subject " + name_of(before) +
+         " shows where it ran before; the output of an incarnation that has ended is removed";
 }
 
 }  // namespace
@@ -43,12 +67,14 @@ void Api::get_logs(const Call& call) {
   if (!found && generation != call.request.query.end())
     return call.responder.send(http::error_response(404, "not_found",
                                                     "there is no incarnation " + replica + "#" + generation->second,
-                                                    "berth replicas " + replica + " lists those that there are"));
+                                                    "berth replicas " + replica +
+                                                        " lists those that there are; the output of one that has "
+                                                        "ended is removed"));
   if (!found)
     return call.responder.send(
         http::error_response(404, "not_found", replica + " is not running", "berth why replica " + replica));
   if (leader_.health(found->place.node) == controller::NodeHealth::lost)
-    return call.responder.send(node_is_lost(found->place.node));
+    return call.responder.send(node_is_lost(leader_, found->place.node, found->key()));
   const auto tail = call.request.query.find("tail");
   const auto is_set = [&](const char* key) {
     const auto value = call.request.query.find(key);
@@ -78,7 +104,8 @@ void Api::post_logs(const Call& call) {
   if (is_missing || call.request.query.contains("refused")) {
     reader.responder.send(
         is_missing
-            ? http::error_response(404, "not_found", name_of(reader.key) + " " + call.request.body, "")
+            ? http::error_response(404, "not_found", name_of(reader.key) + " " + call.request.body,
+                                   advice_about_earlier(leader_, reader.key))
             : http::error_response(503, "unavailable", call.request.body, "try again when one of them has ended"));
     answer_piece(reader, false, false);
     readers_.erase(found);
@@ -118,7 +145,7 @@ void Api::end_readers(TimePoint now, const std::function<bool(const std::string&
       answer_piece(reader, false, false);
       readers_.erase(one);
     } else if (!reader.stream && leader_.health(reader.node) == controller::NodeHealth::lost) {
-      reader.responder.send(node_is_lost(reader.node));
+      reader.responder.send(node_is_lost(leader_, reader.node, reader.key));
       readers_.erase(one);
     } else if (reader.stream && reader.follows && now - reader.heard > agent_silence_max) {
       // Not so for one who does not follow: what is cut off must not look complete.
