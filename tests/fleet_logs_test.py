@@ -99,7 +99,7 @@ class Logs(Fleet):
         # While a node is lost, its incarnation is known and its output is there.
         self.assertEqual(self.command("uncordon", f"node/{first['node']}").returncode, 0)
         self.nodes[second["node"]].kill()
-        self.until(lambda: (one := self.replicas("w")[0])["node"] == first["node"] and one["state"] == "ready", self.situation, 120)
+        self.until(lambda: (one := self.replicas("w").get(0)) and (one["node"], one["state"]) == (first["node"], "ready"), self.situation, 120)
         before = f"w/0#{second['generation']}"
         self.assertRefused(self.command("logs", "--previous", "w/0"), 2,
                            f"the incarnation before it is on node {second['node']}: berth logs {before}\n")

@@ -11,7 +11,7 @@ void add_delete(const Verb& command) {
   };
   const auto arguments = std::make_shared<Arguments>();
   Verb verb =
-      command.add("delete", "remove a deployment and stop its replicas, or remove a node that has left the fleet");
+      command.add("delete", "remove a deployment and stop its replicas, or remove a node from the fleet");
   verb.argument("NAME", &arguments->name,
                 "a deployment, or node/NAME: a node that is lost, or is drained and has no replicas left");
   verb.offer("NAME", {Names::deployments, Names::node_paths});
