@@ -176,7 +176,8 @@ struct BackendOptions {
   std::vector<PartitionRequest> partitions;
   // Host devices that split the cores among them; 1 owns them all.
   unsigned host_devices = 1;
-  // TOML file of simulated devices; empty: none. See docs/guide/simulated.md.
+  // TOML file of simulated devices; empty: none, or in Pool::open_all the file of
+  // BERTH_SIMULATED. See docs/guide/simulated.md.
   std::string simulated_file;
   Clock* clock = nullptr;  // null: the real clock
   // False: list() and links() of CUDA ask the management library, where that
@@ -185,9 +186,10 @@ struct BackendOptions {
   bool listing_starts_driver = true;
 };
 
-// The same, with the partitions of BERTH_PARTITION where the caller names none: so
-// a program that `berth run` starts on a part of a device has that part. They are
-// written as for parse_partition, with semicolons between.
+// The same, with the file of BERTH_SIMULATED where the caller names none, and the
+// partitions of BERTH_PARTITION where the caller divides no devices, so that a program that
+// `berth run` starts on a simulated device or on a part of a device has that device.
+// Partitions are written as for parse_partition, separated by semicolons.
 Result<BackendOptions> with_environment(BackendOptions options);
 
 struct BackendEntry {

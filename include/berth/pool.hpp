@@ -149,8 +149,9 @@ struct DeviceStatus {
 // scheduler on it. Leases that are still out then keep their devices open and their bytes promised.
 class Pool {
  public:
-  // All devices of all back ends that answer. No device at all: no_device, with
-  // the reasons of the silent back ends. A named back end that is missing: its error.
+  // All devices of all back ends that answer; BERTH_SIMULATED and BERTH_PARTITION count where
+  // `backends` leaves them open (with_environment). No device at all: no_device, with the reasons of
+  // the silent back ends. A back end that was asked for by a partition or a file of simulated devices: its error.
   static Result<Pool> open_all(const BackendOptions& backends = {}, PoolOptions options = {});
   // The same with these back ends alone; if one alone is given and it fails, its error.
   static Result<Pool> open_backends(std::span<const std::shared_ptr<Backend>> backends, PoolOptions options = {});
