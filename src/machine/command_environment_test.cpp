@@ -120,7 +120,7 @@ TEST(CommandEnvironment, MpsLimitsUseCudaOrdinalsOfVisibleGpus) {
 
 TEST(CommandEnvironment, TheCommandDividesADeviceAsTheCallerDidButNotASimulatedOne) {
   Granted cut = part("GPU-a", "sm64.0", gib), simulated = part("sim-cut", "sm64.0", gib);
-  cut.device.compute_units = simulated.device.compute_units = 64;
+  cut.device.compute_units = simulated.device.compute_units = 64U;
   simulated.device.backend = "simulated";
   const DeviceInfo all[] = {cut.device, simulated.device};
   EXPECT_EQ(visible_to({{cut}}, all).at("BERTH_PARTITION"), "cuda:GPU-a=64");
