@@ -1,10 +1,11 @@
-// The devices of this machine through a pool, without a scheduler: docs/guide/pool.md explains it, and its blocks are parts
-// of this program.
-#include <berth/pool.hpp>
+// The devices of this machine through a pool, and one long task on a scheduler: docs/guide/pool.md explains it, and its
+// blocks are parts of this program.
+#include <berth/scheduler.hpp>
 
 #include <chrono>
 #include <cstdio>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -45,6 +46,31 @@ berth::Result<void> render_on_a_thread(const berth::Pool& pool) {
   return {};  // the thread is joined, and its lease ends with its closure
 }
 
+// As many tiles as the time allows.
+berth::Result<int> render_until(const berth::Pool& pool, berth::Deadline deadline) {
+  const berth::Lease lease = BERTH_TRY(pool.acquire({}, deadline));
+  int tiles = 0;
+  for (; tiles < 64 && !deadline.passed(pool.clock().now()); ++tiles) BERTH_TRY(render(lease.device(), 4096));
+  return tiles;
+}
+
+// All tiles, unless the task is cancelled or its deadline passes.
+berth::Result<void> render_tiles(berth::TaskContext& task) {
+  for (int tile = 0; tile < 64; ++tile) {
+    if (task.cancelled())
+      return berth::Error{berth::ErrorCode::cancelled, "stopped after " + std::to_string(tile) + " of 64 tiles"};
+    BERTH_TRY(render(task.device(), 4096));
+  }
+  return {};
+}
+
+berth::Result<void> render_in_a_task(const berth::Pool& pool) {
+  const berth::Scheduler scheduler = BERTH_TRY(berth::Scheduler::start(pool));
+  auto task = scheduler.submit(render_tiles, {.deadline = berth::Deadline::after(pool.clock(), 1min)});
+  BERTH_TRY(task.get());  // task.cancel() would end it after the tile that it is rendering
+  return {};
+}
+
 void print_refusal(const berth::Error& error) {
   std::printf("%s\n", error.to_text().c_str());
   if (!error.explanation) return;
@@ -67,6 +93,8 @@ berth::Result<void> run() {
   BERTH_TRY(render_alone(pool));
   BERTH_TRY(render_on_a_thread(pool));
   BERTH_TRY(use_all(pool));
+  std::printf("%d tiles\n", BERTH_TRY(render_until(pool, berth::Deadline::after(pool.clock(), 1min))));
+  BERTH_TRY(render_in_a_task(pool));
   const auto impossible = pool.acquire({.memory_bytes_min = std::uint64_t{1} << 50});
   if (!impossible) print_refusal(impossible.error());
   return {};

@@ -131,6 +131,7 @@ class Shells(Fleet):
         self.expect("berth cordon sim-small", "sim-small-0")
         self.expect("berth run --device=simulated:0 --device=sim-q", "--device=sim-quiet-0")
         self.expect("berth validate a\\ f", "a\\ file")
+        self.expect("berth serve --config=a\\ f", "a\\ file")
 
     def test_bash(self):
         self.shell("bash", "--norc", "--noprofile", "-i", set_up=f"bind 'set enable-bracketed-paste off'; . {SCRIPTS}/berth.bash")

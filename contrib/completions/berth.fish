@@ -10,12 +10,15 @@ function __berth_candidates
         complete -C (string join ' ' -- (string escape -- $words) "$typed")
         return
     end
-    set -l program $words[1]
+    # fish unescapes the words before the last one, but does not expand "~". An open quote cannot be unescaped.
+    set -l program (string replace -r '^~/' "$HOME/" -- $words[1])
     set -e words[1]
-    if set -l found ($program complete $words "$typed" 2>/dev/null)
+    set -l plain (string unescape -- "$typed"; or printf '%s\n' "$typed")
+    if set -l found ($program complete $words "$plain" 2>/dev/null)
         string join \n -- $found
     else
-        __fish_complete_path (string unescape -- "$typed")
+        # As for a command without completions: files, also after "--output=".
+        complete -C "'' $typed"
     end
 end
 complete -c berth -f -a '(__berth_candidates)'

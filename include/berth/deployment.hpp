@@ -274,7 +274,7 @@ struct NodeView {
   Intent intent = Intent::in_service;
   Health health = Health::healthy;
   std::vector<NodeDevice> devices;
-  std::vector<Link> links;  // between devices, as far as known; a replica gets GPUs that are joined best
+  std::vector<Link> links;  // between devices, as far as known; a replica gets the GPUs with the best links
   std::string intent_reason = {};
   friend bool operator==(const NodeView&, const NodeView&) = default;
 };

@@ -42,8 +42,8 @@ class Event {
   // event recorded before this one. A lost device is an error to every event
   // that was pending.
   virtual Result<bool> done() = 0;
-  // Polls until done or until the deadline: timeout then. Never hangs, also not
-  // on a device that failed or was lost.
+  // Polls until done, or until the deadline: then timeout. Never hangs, not even on a
+  // device that failed or was lost.
   virtual Result<void> wait(Deadline deadline = {}) = 0;
   // Time on the device between `earlier` and this, both done.
   virtual Result<Duration> since(const Event& earlier) const = 0;
@@ -121,7 +121,7 @@ class Device {
   virtual Result<PinnedMemory> pin(std::uint64_t bytes);
   virtual Result<PinnedMemory> pin(std::span<std::byte> memory);
   virtual Result<std::unique_ptr<Stream>> open_stream(Priority priority = Priority::normal) = 0;
-  // not_supported when `source` has no form this back end speaks.
+  // not_supported: `source` has no form that this back end supports.
   virtual Result<std::shared_ptr<LoadedKernel>> load(const KernelSource& source) = 0;
   virtual Result<LoadSample> sample() = 0;
   virtual NativeHandles native() const noexcept = 0;
@@ -132,7 +132,7 @@ class Device {
   // Idempotent; the destructor calls it.
   virtual void close() noexcept = 0;
 
-  // For back ends: a new allocation, with its `bytes` set, counts until it goes.
+  // For back ends: counts a new allocation, whose `bytes` are set, until it is freed.
   void count(Memory& memory) const {
     allocated_->fetch_add(memory.bytes, std::memory_order_relaxed);
     memory.counted_ = allocated_;
@@ -155,7 +155,7 @@ class Backend {
   // What can be learnt about a device without using it. Where the driver has no
   // way for that, the device is opened, sampled and closed again.
   virtual Result<Telemetry> observe(const DeviceId& id);
-  // How its devices are joined. Empty: not known.
+  // The links between its devices. Empty: not known.
   virtual Result<std::vector<Link>> links() { return std::vector<Link>{}; }
 };
 
@@ -176,7 +176,8 @@ struct BackendOptions {
   std::vector<PartitionRequest> partitions;
   // Host devices that split the cores among them; 1 owns them all.
   unsigned host_devices = 1;
-  // TOML file of simulated devices; empty: none. See docs/guide/simulated.md.
+  // TOML file of simulated devices; empty: none, or in Pool::open_all the file of
+  // BERTH_SIMULATED. See docs/guide/simulated.md.
   std::string simulated_file;
   Clock* clock = nullptr;  // null: the real clock
   // False: list() and links() of CUDA ask the management library, where that
@@ -185,9 +186,10 @@ struct BackendOptions {
   bool listing_starts_driver = true;
 };
 
-// The same, with the partitions of BERTH_PARTITION where the caller names none: so
-// a program that `berth run` starts on a part of a device has that part. They are
-// written as for parse_partition, with semicolons between.
+// The same, with the file of BERTH_SIMULATED where the caller names none, and the
+// partitions of BERTH_PARTITION where the caller divides no devices, so that a program that
+// `berth run` starts on a simulated device or on a part of a device has that device.
+// Partitions are written as for parse_partition, separated by semicolons.
 Result<BackendOptions> with_environment(BackendOptions options);
 
 struct BackendEntry {

@@ -43,8 +43,8 @@ class Argument {
   std::size_t size_ = 0;
 };
 
-// What a host kernel sees of its arguments. Asking for one that is not there, or
-// as something that it is not, is a bug of the kernel and asserts.
+// The arguments of a host kernel. Reading one that does not exist, or as another
+// type, is a bug of the kernel and asserts.
 class HostArguments {
  public:
   explicit HostArguments(std::span<const Argument> arguments) : arguments_(arguments) {}
@@ -99,8 +99,8 @@ struct KernelSource {
   std::function<void(const LaunchShape&, std::uint32_t begin, std::uint32_t end, const HostArguments&)> host = {};
   std::string opencl_c = {};
   // CUDA takes the first of these that works on the device: a binary made for
-  // it (cubin or fat binary), PTX, CUDA C++ where the run-time compiler is
-  // installed. In CUDA C++ the entry is extern "C", or its name is another.
+  // it (cubin or fat binary), PTX, or CUDA C++ if the run-time compiler is
+  // installed. In CUDA C++, declare the entry extern "C", so that it keeps its name.
   std::string ptx = {};
   std::string cubin = {};
   std::string cuda_cpp = {};

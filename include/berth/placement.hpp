@@ -143,7 +143,7 @@ struct GroupDecision {
 // most preferred members, then the nearest to `requirements.near`, then the fewest that
 // others use, then the least group_cost, then the best by rank. Exact up to 16 eligible devices; with
 // more, a local optimum: replacing one member does not improve it. With an empty topology no devices are
-// joined. One device is a group like any other: choose() gives the same.
+// linked. A group of one device is the one that choose() gives.
 GroupDecision choose_group(const Policy& policy, const Requirements& requirements, std::size_t count,
                            std::span<const DeviceView> views, const Topology& topology, Ticket ticket,
                            Explanation* explanation = nullptr);

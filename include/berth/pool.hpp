@@ -8,7 +8,7 @@
 // herd nor overcommit.
 //
 // All functions may be called from several threads. A pool belongs to the process
-// that opened it: a forked child opens one of its own.
+// that opened it: a forked child must open its own.
 #pragma once
 
 #include "berth/version.hpp"
@@ -45,49 +45,49 @@ class Ledger;  // what all programs of the machine promise; ledger.hpp
 
 struct PoolOptions {
   std::string policy = "least_loaded";
-  // The first poll runs at once. One poll per device may be outstanding; it is
-  // given up after the deadline, and a device silent for longer than
+  // The first poll runs immediately. At most one poll per device is outstanding. It is
+  // given up after `poll_deadline`, and a device that has been silent for longer than
   // `stale_after` gets no new work until it answers again. A device on which work
-  // failed by its own fault is asked at once, whatever the period.
+  // failed by the device's fault is polled immediately, whatever the period.
   Duration poll_period = std::chrono::milliseconds(250);
   Duration poll_deadline = std::chrono::milliseconds(1000);
   Duration stale_after = std::chrono::milliseconds(2000);
   // False: no thread is started, and poll_now() is the only poll; it asks the
-  // devices on the caller's thread. Age is judged at polls.
+  // devices on the caller's thread. Whether a sample is stale is decided at polls.
   bool poll = true;
-  std::size_t capacity = 256;  // ids the pool can ever know, at most 4096
+  std::size_t capacity = 256;  // ids of devices that the pool can know over its life, at most 4096
   HealthRules health;
-  // Bytes of real devices are promised in the ledger of the machine, beside those
-  // of other programs (ledger.hpp). Only where the machine has no folder for a ledger
-  // are they promised within this program alone. Where it has one, a device gets work
-  // once this program's claim on it is in the ledger: until then acquire returns
-  // `unavailable` and says what is in the way, and every poll tries again. See
-  // Pool::ledger_error.
+  // True: bytes of real devices are promised in the machine's ledger, together with those
+  // of other programs (ledger.hpp). A device gets no work before this program's claim on
+  // it is in the ledger: until then acquire returns `unavailable` with the cause, and every
+  // poll tries again. Only if the machine has no folder for a ledger are the bytes promised
+  // within this program alone. See Pool::ledger_error.
   bool machine_wide = true;
   // How long opening the pool waits for the drivers to list their devices, and how
   // long to open them. A back end or device that is late is reported as `timeout`, by
   // silent_backends() or status(); the thread that called its driver is abandoned.
   Duration driver_deadline = berth::driver_deadline;
-  // How the devices are joined, for groups and for `near`. Absent: open_all asks
-  // the back ends; devices given to open() count as not joined.
+  // The links between the devices, for groups and for `near`. Absent: open_all and
+  // open_backends ask the back ends; devices given to open() count as not linked.
   std::optional<Topology> topology;
-  std::shared_ptr<Ledger> ledger;  // instead of the machine's, and for devices of any kind
-  // A policy of the caller's own, used instead of `policy`.
+  std::shared_ptr<Ledger> ledger;  // used instead of the machine's, and for devices of any kind
+  // A policy of your own, used instead of `policy`.
   std::optional<Policy> custom_policy;
   Clock* clock = nullptr;    // null: the real clock
   Random* random = nullptr;  // null: the real source; thread-safe if the pool's users are several
 };
 
-// How work on a lease ended: completed, failed, or (error `cancelled`)
-// cancelled. Feeds health and the learnt cost.
+// How the work on a lease ended: completed, failed, or cancelled (error `cancelled`). The
+// health of the device and its learnt speed follow from it. blames_device() in health.hpp says
+// which errors count against the device.
 struct Outcome {
   std::optional<ErrorCode> error;  // absent: success
   std::optional<Duration> busy;    // time the device worked on it, if known
 };
 
-// The right to use a device, with the bytes and the expected time it was
-// charged. Move-only; gives everything back when it goes out of scope. It may outlive its
-// pool: what it needs of it goes with the last lease.
+// The right to use a device, with the bytes and the expected time that were charged
+// for it. Move-only; everything is given back when it goes out of scope. A lease may outlive its
+// pool. It has no time limit: see "Long work" in docs/guide/pool.md.
 class [[nodiscard]] Lease {
  public:
   Lease() = default;
@@ -104,17 +104,17 @@ class [[nodiscard]] Lease {
   explicit operator bool() const noexcept { return held_.board != nullptr; }
   Device& device() const noexcept { return *held_.device; }
   const DeviceId& id() const noexcept { return held_.device->id(); }
-  // The load the decision was based on: before this lease was charged.
+  // The load that the decision was based on, before this lease was charged.
   std::uint32_t in_flight_before() const noexcept { return held_.in_flight_before; }
   Maybe memory_bytes_free() const noexcept { return held_.memory_bytes_free; }
-  std::uint64_t memory_bytes() const noexcept { return held_.bytes; }
-  std::size_t slot() const noexcept { return held_.slot; }
+  std::uint64_t memory_bytes() const noexcept { return held_.bytes; }  // promised to this lease
+  std::size_t slot() const noexcept { return held_.slot; }             // of the device in its pool
 
-  // Gives back without a verdict (the work was cancelled, or there was none).
+  // Gives the device back without a verdict (the work was cancelled, or there was none).
   void release() noexcept {
     if (held_.board) settle_now(nullptr);
   }
-  // Gives back and reports how the work ended.
+  // Gives the device back and reports how the work ended.
   void settle(const Outcome& outcome) noexcept {
     if (held_.board) settle_now(&outcome);
   }
@@ -129,7 +129,7 @@ class [[nodiscard]] Lease {
     Maybe memory_bytes_free;
     std::uint64_t bytes = 0;
     std::uint64_t backlog_ns = 0;
-    double cost = 1;  // as asked for
+    double cost = 1;  // as requested
     std::uint32_t slot = 0, memory_home = 0, in_flight_before = 0;
     std::uint16_t work_class = 0;
   };
@@ -139,36 +139,37 @@ class [[nodiscard]] Lease {
 struct DeviceStatus {
   DeviceInfo info;
   DeviceView view;  // view.info is owned by the pool
-  // Why it could not be opened or was lost, or what its driver reported last,
-  // until it is healthy again.
+  // Why the device could not be opened or was lost, or what its driver reported last;
+  // kept until it is healthy again.
   std::optional<Error> error;
   std::optional<Duration> age;  // of the load values; absent: never sampled
 };
 
-// A handle: its copies are the same pool, which closes with the last of them and the last
-// scheduler on it. Leases that are still out then keep their devices open and their bytes promised.
+// A handle: its copies are the same pool, which closes with the last copy and the last
+// scheduler on it. Leases that still exist then keep their devices open and their bytes promised.
 class Pool {
  public:
-  // All devices of all back ends that answer. No device at all: no_device, with
-  // the reasons of the silent back ends. A named back end that is missing: its error.
+  // All devices of all back ends that answer; BERTH_SIMULATED and BERTH_PARTITION count where
+  // `backends` leaves them open (with_environment). No device at all: no_device, with the reasons of
+  // the silent back ends. A back end that was asked for by a partition or a file of simulated devices: its error.
   static Result<Pool> open_all(const BackendOptions& backends = {}, PoolOptions options = {});
-  // The same with these back ends alone; if one alone is given and it fails, its error.
+  // The same with these back ends only. If a single one is given and fails: its error.
   static Result<Pool> open_backends(std::span<const std::shared_ptr<Backend>> backends, PoolOptions options = {});
   // These devices, in this order. Empty, or the same id twice: invalid_argument.
   static Result<Pool> open(std::vector<std::shared_ptr<Device>> devices, PoolOptions options = {});
 
   std::size_t device_count() const noexcept;  // devices in the pool, unusable ones included
 
-  // Devices without a lease: to look at, and for programs that count for themselves. What is allocated there is
-  // promised to nobody.
+  // Devices without a lease, for inspecting them and for programs that do their own accounting. Memory that you
+  // allocate on them is not promised to you.
   std::vector<std::shared_ptr<Device>> devices() const;  // usable ones, in pool order
   Result<std::shared_ptr<Device>> device(const DeviceId& id) const;
   Result<std::shared_ptr<Device>> device_at(std::size_t position) const;
-  // Ordinals are for display and may change; an unknown one is no_device with code 101.
+  // Ordinals are for display and may change. An unknown one: no_device, with CUDA's error 101 (invalid device).
   Result<std::shared_ptr<Device>> device_by_ordinal(int ordinal) const;
-  // Takes turns; never fails while a device is usable.
+  // Each usable device in turn; fails only if no device is usable.
   Result<std::shared_ptr<Device>> next_device() const;
-  // Most bytes available: free as reported minus promised. Ties: lowest id.
+  // The device with the most bytes available: free as last reported, minus promised. Ties: lowest id.
   Result<std::shared_ptr<Device>> best_available_device() const;
 
   std::vector<DeviceStatus> status() const;
@@ -176,49 +177,52 @@ class Pool {
   std::span<const Listing::Silent> silent_backends() const noexcept;
   std::string to_text() const;
 
-  // A lease on the device the policy prefers, or no_eligible_device with the reason of every
-  // device (Error::explanation). If no device is eligible before the first poll has ended, waits
-  // for it, at most the poll deadline, and decides again.
+  // A lease on the device that the policy prefers, or no_eligible_device with a reason for every
+  // device (Error::explanation). If no device is eligible and the first poll is still running, waits
+  // for that poll, at most the poll deadline, and decides again.
   Result<Lease> acquire(const Requirements& requirements = {}) const;
-  // By another policy than the pool's own.
+  // With this policy instead of the pool's.
   Result<Lease> acquire(const Requirements& requirements, const Policy& policy) const;
-  // Waits for a release or another change until the deadline, first by priority, then in order
-  // of arrival; a request that does not fit yet holds up no request behind it. Too late: timeout,
-  // with the reasons.
+  // Waits until a device is eligible, or until the deadline: then timeout, with the reasons. Waiting
+  // requests are served by priority, then in order of arrival; one that does not fit yet does not hold
+  // up those behind it.
   Result<Lease> acquire(const Requirements& requirements, Deadline deadline) const;
   Result<Lease> acquire(const Requirements& requirements, Duration timeout) const {
     return acquire(requirements, Deadline::after(clock(), timeout));
   }
-  // All of `count` different devices, or none; those that are joined best (choose_group).
+  // `count` different devices with the best links between them (choose_group), or none.
   Result<std::vector<Lease>> acquire_group(const Requirements& requirements, std::size_t count) const;
-  // The same decision without charging it, explained.
+  // What acquire would decide now, with the reasons; charges nothing.
   [[nodiscard]] Explanation explain(const Requirements& requirements = {}) const;
 
-  // Devices come and go while the pool works.
+  // Adds a device to the open pool.
   Result<void> join(std::shared_ptr<Device> device) const;
-  Result<void> leave(const DeviceId& id) const;  // no new work; its leases stay valid until released
+  // The device gets no new leases; existing ones stay valid until they end.
+  Result<void> leave(const DeviceId& id) const;
+  // A cordoned or draining device gets no new leases.
   Result<void> set_intent(const DeviceId& id, Intent intent) const;
   Result<void> set_weight(const DeviceId& id, double weight) const;  // finite and positive
 
   // Whether every device has answered its first poll or has timed out.
   bool ready() const;
   Result<void> wait_ready(Deadline deadline) const;
-  // The device's load as it is now, pushed by a caller that knows of a change before the next
-  // poll (a driver's callback, an agent). Events in it count as if the device had reported them.
+  // The device's load as it is now, from a caller that knows of a change before the next poll
+  // (a driver's callback, an agent). Events in it count as if the device had reported them.
   Result<void> report(const DeviceId& id, const LoadSample& sample) const;
-  // Starts a poll of every device that has none outstanding, and waits for
-  // them until the poll deadline. Judges the age of all samples.
+  // Polls every device that has no poll outstanding, and waits for the polls until the
+  // poll deadline. Samples that are too old become stale.
   void poll_now() const;
 
   // What has happened on each device, all read at one moment.
   Statistics statistics() const;
-  // A number for a class of work, whose cost is learnt apart from other classes; the same
-  // name, the same number. Names beyond the fifteenth share the class of unnamed work.
+  // The number of a class of work, whose cost is learnt separately. The same name gives the same
+  // number. Names after the fifteenth share the class of work without a name.
   std::uint16_t work_class(std::string_view name) const;
 
   // Why this pool, or one of its devices, is not in the machine's ledger; absent: all are.
   std::optional<Error> ledger_error() const;
-  std::uint64_t policy_errors() const noexcept;  // answers outside of the candidate list, overruled
+  // How often the policy chose a device outside of the list of candidates, and was overruled.
+  std::uint64_t policy_errors() const noexcept;
   const Policy& policy() const noexcept;
   Clock& clock() const noexcept;
 

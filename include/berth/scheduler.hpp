@@ -49,21 +49,22 @@ class TaskContext {
   // device may still run it: what was enqueued must outlive the call.
   virtual Result<Stream*> stream() = 0;
   virtual Deadline deadline() const noexcept = 0;
-  // By its task, its stop token, its deadline or the end of the scheduler; work that takes long looks from time to
-  // time.
+  // True after Task::cancel(), a request of the stop token, the deadline of the work, or the end of the scheduler.
+  // Nothing else ends a running closure: one that takes long checks this between two steps and returns an error with
+  // `cancelled`, which does not count against the device, as `timeout` would.
   virtual bool cancelled() const noexcept = 0;
   // For work that finds that it cannot run on this device, with TaskOptions::may_decline: it counts as
   // not begun, and is given to another device. The closure then returns an error, with which the work
   // ends where no other device is left.
   virtual void decline() noexcept = 0;
-  // The time of the work counts from here; until now the closure has waited for something else. What
-  // it does on the stream is measured there.
+  // Measures the time of the work from here on, for a closure that has waited for something else
+  // until now. The time on the stream is measured on the device.
   virtual void restart_clock() noexcept = 0;
   // The kernel on this device, loaded there once.
   virtual Result<std::shared_ptr<LoadedKernel>> load(const Kernel& kernel) = 0;
 
-  // On the stream of the work, one after the other. Host memory must stay valid until the work
-  // is complete; a vector that copy_out gives holds its values from then on.
+  // These are queued on the stream of the work and run in order. Host memory must stay valid until the
+  // work is complete; a vector that copy_out returns has its values from then on.
   Result<Buffer> allocate(std::uint64_t bytes);
   template <class Values>
   Result<Buffer> copy_in(const Values& from) {
@@ -84,8 +85,8 @@ class TaskContext {
     return values;
   }
   Result<void> launch(const Kernel& kernel, const LaunchShape& shape, std::initializer_list<Argument> arguments);
-  // Until everything so far is done, or the deadline: before the closure looks at values that it
-  // copied out, and before its own variables go that were copied in.
+  // Waits until everything queued so far is done, or until the deadline. Call it before the closure reads
+  // values that it copied out, and before variables of the closure that were copied in are destroyed.
   Result<void> wait();
 
  private:
@@ -100,7 +101,7 @@ enum class WhenFull {
   run_here,  // on the calling thread, before submit returns
 };
 
-// On whose behalf work runs; see Scheduler::tenant.
+// For whom work runs; see Scheduler::tenant.
 enum class TenantId : std::uint8_t { none };
 
 struct TaskOptions {
@@ -112,8 +113,8 @@ struct TaskOptions {
   WhenFull when_full = WhenFull::reject;
   // A request to stop cancels it, like Task::cancel; one token for all items cancels a whole map.
   std::stop_token stop = {};
-  // Those that it launches: it is given to a device that can run all of them, and they are loaded
-  // before it begins. Where that fails it goes to another device.
+  // The kernels that the work launches. It is given to a device that can run all of them, and they are
+  // loaded before it begins. If a device cannot load them, the work goes to another device.
   std::vector<Kernel> kernels = {};
 };
 
@@ -212,8 +213,8 @@ struct RangeWork {
 
 }  // namespace detail
 
-// May be used from several threads. The last of a scheduler and the routers and batchers on it cancels what
-// waits and finishes what runs; no call may be under way then, but its own work may hold it.
+// May be used from several threads. When the scheduler and all routers and batchers on it are destroyed, waiting
+// work is cancelled and running work finishes. No call may be in progress then; closures may own the last handle.
 class Scheduler {
  public:
   // Starts the lanes of every usable device; devices that join the pool later
@@ -257,7 +258,7 @@ class Scheduler {
   // proportion to the speeds learnt for `requirements.work_class`; one result per part, in the order of
   // the ranges. A device that was not measured yet counts as the mean of the others. The requirements
   // are those of each part, except that `cost` is that of one item and `prefer` has no effect. A part
-  // whose device is not eligible any more, or fails (may_run_twice), runs on another one. If no device is
+  // whose device is no longer eligible, or fails (may_run_twice), runs on another one. If no device is
   // eligible, the only part is the whole range with the error. Called from inside a lane's work it runs inline.
   template <class F>
   [[nodiscard]] auto for_each(std::uint64_t count, F f, const TaskOptions& options = {},

@@ -124,7 +124,7 @@ class TaskState {
     Continuation* none = nullptr;
     return continuation_.compare_exchange_strong(none, &continuation, std::memory_order_acq_rel);
   }
-  // The continuation is not told any more; false when it has been, or is being told.
+  // The continuation is no longer told; false when it has been, or is being told.
   bool forget(Continuation& continuation) noexcept {
     Continuation* expected = &continuation;
     return continuation_.compare_exchange_strong(expected, nullptr, std::memory_order_acq_rel);

@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdlib>
 #include <optional>
 #include <set>
 
@@ -136,7 +135,6 @@ int print_candidates(const CLI::App& app, const Offered& offered, std::span<char
   if (!words.empty() && std::string_view(words[0]) == "help") words = words.subspan(1);
   Place place;
   place.verb = &app;
-  if (const char* const file = std::getenv("BERTH_SIMULATED")) place.sources.simulated_file = file;
   for (const char* const word : words)
     if (!pass_word(place, word)) return done;
   const auto found = candidates_at(offered, place, typed);

@@ -62,6 +62,8 @@ Result<void> check_sum(const DeviceInfo& whole, const PartitionRequest& request)
 }  // namespace
 
 Result<BackendOptions> with_environment(BackendOptions options) {
+  const char* const simulated = std::getenv("BERTH_SIMULATED");
+  if (simulated && options.simulated_file.empty()) options.simulated_file = simulated;
   const char* const variable = std::getenv("BERTH_PARTITION");
   if (!variable || !options.partitions.empty() || options.host_devices != 1) return options;
   for (std::string_view rest = variable; !rest.empty();) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 namespace berth::device {
 namespace {
 
@@ -141,6 +143,27 @@ TEST(Partition, TwoRequestsForOneDeviceAreRefusedByIdAndByOrdinal) {
   ASSERT_FALSE(twice);
   EXPECT_EQ(twice.error().message, "the device is named by two partitions");
   EXPECT_EQ(twice.error().where, "GPU-a");
+}
+
+TEST(Partition, TheEnvironmentFillsInWhatTheProgramLeavesOpen) {
+  setenv("BERTH_PARTITION", "cuda:0=64,32;host:0=2", 1);
+  setenv("BERTH_SIMULATED", "four.toml", 1);
+  const auto open = with_environment({});
+  BackendOptions own;
+  own.partitions = {{"cuda:1", {8}}};
+  own.simulated_file = "own.toml";
+  const auto kept = with_environment(own);
+  unsetenv("BERTH_PARTITION");
+  unsetenv("BERTH_SIMULATED");
+  ASSERT_TRUE(open);
+  ASSERT_EQ(open->partitions.size(), 2U);
+  EXPECT_EQ(open->partitions[1].device, "host:0");
+  EXPECT_EQ(open->simulated_file, "four.toml");
+  ASSERT_TRUE(kept);
+  ASSERT_EQ(kept->partitions.size(), 1U);
+  EXPECT_EQ(kept->partitions[0].device, "cuda:1");
+  EXPECT_EQ(kept->simulated_file, "own.toml");
+  EXPECT_EQ(with_environment({})->simulated_file, "");
 }
 
 TEST(Partition, RequestsForOtherBackendsAreIgnored) {

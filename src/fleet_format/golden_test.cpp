@@ -1,5 +1,6 @@
 // What releases of Berth have written: tests/golden/VERSION/NOUN.jsonl, a document per line. Every later version reads
-// them, and loses nothing when it writes them again. A release adds a folder: BERTH_WRITE_GOLDEN=1 fleet_format_test.
+// them, and loses nothing when it writes them again. A release adds a folder: BERTH_WRITE_GOLDEN=1 fleet_format_test
+// writes the files of the nouns below; job.jsonl and job_state.jsonl are written by hand (machine/job_store_test.cpp).
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
@@ -8,6 +9,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <set>
 
 #include "berth/version.hpp"
 #include "fleet_format/fleet_json.hpp"
@@ -97,20 +99,26 @@ TEST(Golden, WhatEveryReleaseWroteIsReadAndKept) {
       }
     }
   }
-  std::size_t read = 0;
-  for (const auto& release : std::filesystem::directory_iterator(golden())) {
-    for (const auto& [name, noun] : nouns()) {
-      std::ifstream file(release.path() / (name + ".jsonl"));
-      for (std::string line; std::getline(file, line); ++read) {
-        const std::string where = release.path().filename().string() + "/" + name;
-        const Result<json::object> written = noun.read_and_write(line);
-        ASSERT_TRUE(written) << where << ": " << written.error().to_text() << "\n" << line;
-        expect_kept(json::parse(line), json::parse(document(*written)), where);
-        EXPECT_EQ(document(noun.read_and_write(document(*written)).value()), document(*written)) << where;
-      }
+  std::set<std::string> releases;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(golden())) {
+    if (entry.is_directory()) continue;
+    const std::string release = entry.path().parent_path().filename(), name = entry.path().stem();
+    if (name == "job" || name == "job_state") continue;
+    releases.insert(release);
+    const std::string where = release + "/" + name;
+    const auto noun = nouns().find(name);
+    ASSERT_NE(noun, nouns().end()) << where << " is read by no test";
+    std::ifstream file(entry.path());
+    std::size_t read = 0;
+    for (std::string line; std::getline(file, line); ++read) {
+      const Result<json::object> written = noun->second.read_and_write(line);
+      ASSERT_TRUE(written) << where << ": " << written.error().to_text() << "\n" << line;
+      expect_kept(json::parse(line), json::parse(document(*written)), where);
+      EXPECT_EQ(document(noun->second.read_and_write(document(*written)).value()), document(*written)) << where;
     }
+    EXPECT_EQ(read, 5u) << where;
   }
-  EXPECT_GE(read, 5 * nouns().size());
+  EXPECT_TRUE(releases.contains("0.1.0"));
 }
 
 }  // namespace

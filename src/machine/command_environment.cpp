@@ -148,7 +148,8 @@ std::map<std::string, std::string> visible_to(std::span<const Granted> granted, 
     append(ids, ',', device.id.text());
     const std::string& whole = whole_of(device);
     if (cuda_hides(device) && gpus.insert(whole).second) append(cuda, ',', whole);
-    if (!is_part(device) || !cut.insert(whole).second) continue;
+    // The parts of a simulated device are in its file.
+    if (!is_part(device) || device.backend == "simulated" || !cut.insert(whole).second) continue;
     // All parts of the GPU, so that the command numbers them in the same way.
     std::string units;
     for (const DeviceInfo& other : all) {

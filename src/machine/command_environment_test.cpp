@@ -118,6 +118,17 @@ TEST(CommandEnvironment, MpsLimitsUseCudaOrdinalsOfVisibleGpus) {
   EXPECT_EQ(visible_to(granted, {}).at("NVIDIA_VISIBLE_DEVICES"), "GPU-a,GPU-b,GPU-c,GPU-d");
 }
 
+TEST(CommandEnvironment, TheCommandDividesADeviceAsTheCallerDidButNotASimulatedOne) {
+  Granted cut = part("GPU-a", "sm64.0", gib), simulated = part("sim-cut", "sm64.0", gib);
+  cut.device.compute_units = simulated.device.compute_units = 64U;
+  simulated.device.backend = "simulated";
+  const DeviceInfo all[] = {cut.device, simulated.device};
+  EXPECT_EQ(visible_to({{cut}}, all).at("BERTH_PARTITION"), "cuda:GPU-a=64");
+  const auto variables = visible_to({{simulated}}, all);
+  EXPECT_EQ(variables.at("BERTH_VISIBLE_DEVICES"), "sim-cut/sm64.0");
+  EXPECT_FALSE(variables.contains("BERTH_PARTITION"));
+}
+
 TEST(CommandEnvironment, WithoutAGpuNoneIsVisible) {
   Granted host = gpu("host", gib);
   host.device.backend = "host";

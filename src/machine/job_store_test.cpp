@@ -352,11 +352,13 @@ TEST_F(JobStore, WithoutRoomTheStateIsWrittenInPlace) {
   std::filesystem::permissions(job.folder, std::filesystem::perms(0700));
 }
 
-// The files of a job outlive an update of Berth.
+// The files of a job outlive an update of Berth. A release adds job.jsonl and job_state.jsonl with two lines each, as
+// this version writes them: every field that it knows is in the first line, and only those that are always written in
+// the second.
 TEST_F(JobStore, WhatEveryReleaseWroteIsReadAndWrittenAgainAsItWas) {
-  std::size_t read = 0;
   const auto expect_kept = [&](const std::filesystem::path& golden, const auto& read_file) {
     std::ifstream file(golden);
+    std::size_t read = 0;
     for (std::string line; std::getline(file, line); ++read) {
       const std::string path = jobs() + "/copy";
       std::ofstream(path) << line << "\n";
@@ -364,12 +366,12 @@ TEST_F(JobStore, WhatEveryReleaseWroteIsReadAndWrittenAgainAsItWas) {
       ASSERT_TRUE(given) << golden << ": " << given.error().to_text();
       EXPECT_EQ(to_text(*given), line + "\n") << golden;
     }
+    EXPECT_EQ(read, 2U) << golden;
   };
   for (const auto& release : std::filesystem::directory_iterator(BERTH_SOURCE_DIR "/tests/golden")) {
     expect_kept(release.path() / "job.jsonl", read_request);
     expect_kept(release.path() / "job_state.jsonl", read_progress);
   }
-  EXPECT_GE(read, 4U);
 }
 
 TEST_F(JobStore, WhatCannotBeReadIsListedWithTheReasonAndNamedWhenAskedFor) {

@@ -76,7 +76,7 @@ Claim claim_of(const Requirements& requirements, const DeviceInfo& info) {
   std::uint64_t bytes = requirements.memory_bytes_needed(info).value_or(0);
   // The whole memory, if its size is known.
   if (requirements.whole) bytes = info.memory_bytes_total.value_or(0);
-  return {info.id, info.memory_home(), bytes, 0, requirements.wants_alone()};
+  return {info.id, info.memory_home(), bytes, 0, requirements.is_exclusive()};
 }
 
 WaitingRequest waiting_request_for(const ReservationRequest& request, const std::vector<DeviceView>& views,

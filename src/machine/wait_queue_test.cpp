@@ -212,7 +212,7 @@ TEST(WaitQueue, ARequestAheadFitsExactlyWhereTheFiltersAcceptIt) {
   for (const Requirements& requirements : {shared, exclusive, whole}) {
     const std::uint64_t bytes = (requirements.whole ? 80 : 30) * gib;
     const WaitingRequest ahead =
-        waiting_request_of(waiting(1, 1000, seconds(9), bytes, 1, 1, requirements.wants_alone()));
+        waiting_request_of(waiting(1, 1000, seconds(9), bytes, 1, 1, requirements.is_exclusive()));
     for (std::size_t i = 0; i < states.size(); ++i) {
       Machine machine({0});
       machine.infos[0].memory_bytes_total = 80 * gib;

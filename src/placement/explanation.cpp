@@ -128,7 +128,7 @@ std::pair<std::string, bool> stage_of(Rejection filter, const Requirements& requ
       return {"of capability " + to_string(*requirements.capability_min), true};
     case Rejection::feature: return {"with " + wanted_features(requirements), !wanted_features(requirements).empty()};
     case Rejection::held:
-      return {requirements.wants_alone() ? "not held" : "not held exclusively", requirements.wants_alone()};
+      return {requirements.is_exclusive() ? "not held" : "not held exclusively", requirements.is_exclusive()};
     case Rejection::kept: return {"not reserved for earlier requests", false};
     case Rejection::occupied: return {"unused", requirements.whole};
     case Rejection::memory: return {"fit " + wanted_memory(requirements), !wanted_memory(requirements).empty()};

@@ -91,7 +91,7 @@ bool placement::fails(Rejection filter, const Requirements& requirements, const 
     case Rejection::stale: return view.sample == SampleState::stale;
     case Rejection::capability: return !is_capable(requirements, *view.info);
     case Rejection::feature: return !has_features(requirements, *view.info) || !has_labels(requirements, *view.info);
-    case Rejection::held: return view.held_exclusively || (requirements.wants_alone() && view.holders > 0);
+    case Rejection::held: return view.held_exclusively || (requirements.is_exclusive() && view.holders > 0);
     case Rejection::kept: return view.kept_for_waiting;
     case Rejection::occupied: return requirements.whole && wholeness(view) != Wholeness::whole;
     case Rejection::memory:

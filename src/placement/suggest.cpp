@@ -258,7 +258,7 @@ class Suggestions {
   }
 
   void share() {
-    if (!requirements_.wants_alone()) return;
+    if (!requirements_.is_exclusive()) return;
     Requirements requirements = requirements_;
     requirements.exclusive = requirements.whole = false;
     // Instead of a whole device: the most memory available beside other leases.

@@ -233,7 +233,7 @@ TEST_F(SuggestLaw, RequirementsToDrop) {
   each_refused([&](Request& request, const auto& suggestions) {
     const Requirements& requirements = request.requirements;
     const bool by_bytes = requirements.whole && requirements.memory_bytes_min == 0 && !requirements.memory_share;
-    check_request(request, suggestions, Kind::share, requirements.wants_alone(), [&](Requirements& h) {
+    check_request(request, suggestions, Kind::share, requirements.is_exclusive(), [&](Requirements& h) {
       h.exclusive = h.whole = false;
       if (by_bytes) h.memory_bytes_min = 1;
     });

@@ -31,7 +31,7 @@ void back_off(int losses, std::size_t devices) {
 // Whether the decision needs whole views: preferences compare devices with each other, and
 // exclusive requests ask about other programs.
 bool needs_views(const Requirements& requirements) noexcept {
-  return !requirements.prefer.empty() || requirements.near || requirements.wants_alone();
+  return !requirements.prefer.empty() || requirements.near || requirements.is_exclusive();
 }
 
 // With the reasons of the first devices in its text, and of all of them as data.
@@ -90,7 +90,7 @@ Lease Board::try_acquire(const Policy& policy, const Requirements& requirements)
 }
 
 Attempt Board::acquire_into(Lease& lease, const Policy& policy, const Requirements& requirements, Ticket ticket) {
-  for (int losses = 0; losses < tries_without_lock && !requirements.wants_alone(); ++losses) {
+  for (int losses = 0; losses < tries_without_lock && !requirements.is_exclusive(); ++losses) {
     if (lock_required_.load(std::memory_order_relaxed) == 0) {
       const Attempt result = attempt(lease, policy, requirements, ticket);
       if (result.kind == Attempt::charged) [[likely]]
@@ -112,7 +112,7 @@ Attempt Board::acquire_into(Lease& lease, const Policy& policy, const Requiremen
     }
     if (result.kind == Attempt::unclaimed)
       promises_.grow(result.slot, result.bytes);
-    else if (result.kind != Attempt::charged || !requirements.wants_alone() || claim_exclusively(lease))
+    else if (result.kind != Attempt::charged || !requirements.is_exclusive() || claim_exclusively(lease))
       return result;
   }
   return {};
@@ -224,7 +224,7 @@ Ticket Board::draw(const Policy& policy) const noexcept {
 Attempt Board::attempt_locked(Lease& lease, const Policy& policy, const Requirements& requirements, Ticket ticket) {
   for (;;) {
     const Attempt result = attempt(lease, policy, requirements, ticket);
-    if (result.kind == Attempt::charged && requirements.wants_alone() && !hold_exclusively(lease)) continue;
+    if (result.kind == Attempt::charged && requirements.is_exclusive() && !hold_exclusively(lease)) continue;
     if (result.kind != Attempt::lost) return result;
     std::this_thread::yield();
   }
@@ -256,7 +256,7 @@ void Board::wait(Waiter& waiter, Deadline deadline) {
       serve_waiters();
       continue;
     }
-    if (waiter.last.kind == Attempt::charged && waiter.requirements.wants_alone()) {
+    if (waiter.last.kind == Attempt::charged && waiter.requirements.is_exclusive()) {
       lock.unlock();
       const bool held = claim_exclusively(waiter.lease);
       lock.lock();
@@ -293,7 +293,7 @@ Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Requ
     }
     // In the ledger too, which may have to be waited for.
     for (Lease& lease : leases) {
-      if (result.kind == Attempt::charged && requirements.wants_alone() && !claim_exclusively(lease))
+      if (result.kind == Attempt::charged && requirements.is_exclusive() && !claim_exclusively(lease))
         result.kind = Attempt::lost;
     }
     if (result.kind == Attempt::charged) return leases;
@@ -331,7 +331,7 @@ Attempt Board::charge_group(std::vector<Lease>& leases, const Policy& policy, co
     const std::size_t i = decision.winners[member];
     const Attempt result = charge(leases[member], all.slots[i], all.charges[i], requirements, version);
     if (result.kind != Attempt::charged) return result;
-    if (requirements.wants_alone() && !hold_exclusively(leases[member])) return {Attempt::lost};
+    if (requirements.is_exclusive() && !hold_exclusively(leases[member])) return {Attempt::lost};
   }
   return {Attempt::charged};
 }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <map>
 #include <set>
 #include <thread>
@@ -170,6 +171,19 @@ TEST(Pool, S4_T2_OpeningEverythingWorksWithAndWithoutADriver) {
   ASSERT_TRUE(pool) << pool.error().to_text();  // the host device always exists
   EXPECT_GE(pool->device_count(), 1U);
   EXPECT_TRUE(pool->next_device());
+}
+
+TEST(Pool, AFileOfSimulatedDevicesInTheEnvironmentIsOpenedAndItsErrorIsTheCallersToKnow) {
+  setenv("BERTH_SIMULATED", BERTH_SOURCE_DIR "/examples/devices.toml", 1);
+  const auto pool = Pool::open_all(BackendOptions{}, quiet());
+  setenv("BERTH_SIMULATED", "/nowhere/devices.toml", 1);
+  const auto refused = Pool::open_all(BackendOptions{}, quiet());
+  unsetenv("BERTH_SIMULATED");
+  ASSERT_TRUE(pool) << pool.error().to_text();
+  EXPECT_TRUE(pool->device(DeviceId("sim-large-0")));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::not_found);
+  EXPECT_NE(refused.error().message.find("/nowhere/devices.toml"), std::string::npos) << refused.error().message;
 }
 
 TEST(Pool, APartitionThatDoesNotFitIsTheCallersToKnow) {

@@ -102,6 +102,15 @@ Code cuDriverGetVersion(int* version) {
   return code_success;
 }
 
+// NVRTC 13 looks here for the driver's cache, goes on without one after an error, and crashes if there is no such
+// symbol.
+Code cuGetExportTable(const void** table, const CUuuid_st*) {
+  return plain_call("cuGetExportTable", [&](Call&) -> Code {
+    *table = nullptr;
+    return cuda_not_found;
+  });
+}
+
 Code cuDeviceGetCount(int* count) {
   return plain_call("cuDeviceGetCount", [&](Call& call) -> Code {
     *count = static_cast<int>(call.state().visible.size());

@@ -191,6 +191,11 @@ class Reader {
     const Token word = next();
     const std::optional<Type> type = type_of(word.text);
     if (!type) unexpected(word);
+    // What it points to, as newer compilers write it.
+    if (take(".ptr")) {
+      take(".global");
+      if (take(".align")) integer(next());
+    }
     Parameter made{std::string(next().text), 0, 0};
     if (take("[")) {
       count = integer(next());

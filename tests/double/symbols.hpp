@@ -1,7 +1,7 @@
 // Every symbol of the double, declared from the lists that the back end loads:
 // a definition of another type does not compile, and one that is missing does
 // not link (symbols.cpp takes the address of each). A few more are looked up by
-// tests and benchmarks alone.
+// tests, benchmarks and NVRTC alone.
 #pragma once
 
 #include "device/cuda/driver.hpp"
@@ -11,7 +11,8 @@
   X(cuDevicePrimaryCtxGetState, Code(DeviceNumber, unsigned*, int*)) \
   X(cuCtxCreate_v2, Code(Context*, unsigned, DeviceNumber))          \
   X(cuCtxDestroy_v2, Code(Context))                                  \
-  X(cuStreamGetPriority, Code(StreamHandle, int*))
+  X(cuStreamGetPriority, Code(StreamHandle, int*))                   \
+  X(cuGetExportTable, Code(const void**, const CUuuid_st*))
 
 #define BERTH_DOUBLE_DECLARE(symbol, ...) \
   using symbol##_exported = __VA_ARGS__;  \

@@ -80,6 +80,18 @@ TEST_F(DriverDouble, HasEverySymbolThatTheBackEndLoads) {
       << "both names are one object with one state";
 }
 
+TEST_F(DriverDouble, HasNoPrivateTablesButAnswersWhoeverAsksForOne) {
+  begin("gpu");
+  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(library, nullptr);
+  const auto find = reinterpret_cast<Code (*)(const void**, const CUuuid_st*)>(dlsym(library, "cuGetExportTable"));
+  ASSERT_NE(find, nullptr) << "NVRTC 13 crashes without it";
+  const std::array<unsigned char, 16> name{};
+  const void* table = &name;
+  EXPECT_EQ(find(&table, reinterpret_cast<const CUuuid_st*>(name.data())), 500);
+  EXPECT_EQ(table, nullptr);
+}
+
 TEST_F(DriverDouble, NamesTheLineOfAMistakeInAScript) {
   const auto complaint = [](const char* script) -> std::string {
     const char* wrong = Double::of_this_process().reset(script);
@@ -363,7 +375,7 @@ TEST_F(DriverDouble, ComputesWhatPtxSays) {
   for (const Line& line : lines) {
     const std::string text =
         std::string(
-            ".version 7.0\n.target sm_52\n.address_size 64\n.visible .entry k(.param .u64 p) {\n"
+            ".version 7.0\n.target sm_52\n.address_size 64\n.visible .entry k(.param .u64 .ptr .global .align 8 p) {\n"
             ".reg .pred %p<2>; .reg .b32 %r<2>; .reg .b64 %rd<3>; .reg .f32 %f<2>; .reg .f64 %fd<2>;\n") +
         line.code + "\nld.param.u64 %rd1, [p]; st.global.u64 [%rd1], %rd0; ret; }\n";
     std::array<char, 256> log{};

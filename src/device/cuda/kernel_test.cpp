@@ -115,7 +115,6 @@ TEST(Cuda, PtxIsUsedIfTheDeviceCannotRunTheBinary) {
 
 TEST(Cuda, CudaCppIsCompiledIfTheCompilerIsInstalled) {
   BERTH_NEEDS_GPU(gpu);
-  if (gpu->is_double()) GTEST_SKIP() << "a scripted GPU does not read what the run-time compiler writes";
   const auto [device, stream] = open_with_stream(*gpu);
   KernelSource form{"count_up", {}, {}, {}};
   form.cuda_cpp = R"(extern "C" __global__ void count_up(unsigned* out, unsigned count, unsigned first) {
