@@ -49,6 +49,18 @@ export const too_wide = (page) =>
 
 export const nameless_controls = (page) =>
   page.evaluate(() =>
-    [...document.querySelectorAll('a, button, input, [role=img]')]
-      .filter((element) => !(element.getAttribute('aria-label') || element.textContent.trim() || element.labels?.length))
+    [...document.querySelectorAll('a, button, input, select, textarea, summary, dialog, [role=img], [role=region]')]
+      .filter((element) => !(element.getAttribute('aria-label') || (element.tagName !== 'SELECT' && element.textContent.trim()) || element.labels?.length))
       .map((element) => element.outerHTML.slice(0, 100)));
+
+// Tables that do not name each of their columns.
+export const headless_tables = (page) =>
+  page.evaluate(() =>
+    [...document.querySelectorAll('table')]
+      .filter((table) => {
+        const columns = Math.max(...[...table.rows].map((row) => [...row.cells].reduce((sum, cell) => sum + cell.colSpan, 0)));
+        const heads = [...(table.tHead?.rows[0]?.cells ?? [])].filter((cell) => cell.tagName === 'TH' && cell.textContent.trim());
+        return heads.length !== columns;
+      })
+      .map((table) => table.outerHTML.slice(0, 200)),
+  );

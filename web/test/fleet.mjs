@@ -87,7 +87,7 @@ export function small_fleet() {
   const big = node('gpu-1', { labels: { zone: 'a' }, address: '10.0.0.7' });
   big.devices = Array.from({ length: 8 }, (_, i) => gpu(random, i, 'NVIDIA H200', 140.4, '9.0'));
   big.links = big.devices.flatMap((a, i) => big.devices.slice(i + 1).map((b) => ({ a: a.id, b: b.id, kind: 'nvlink', lanes: 18 })));
-  const two = node('gpu-2', { labels: { zone: 'b' }, cpus: 32, memory_bytes: 251 * gib, intent: 'draining', intent_by: 'user:ann' });
+  const two = node('gpu-2', { labels: { zone: 'b' }, cpus: 32, memory_bytes: 251 * gib, intent: 'draining', intent_by: 'user:ann', intent_reason: 'a new power supply' });
   two.devices = Array.from({ length: 4 }, (_, i) => gpu(random, i, 'NVIDIA L40S', 44.9, '8.9'));
   const lost = node('gpu-3', { labels: { zone: 'b' }, cpus: 32, memory_bytes: 251 * gib, health: 'lost', last_report_age_s: 74 });
   lost.devices = Array.from({ length: 2 }, (_, i) => gpu(random, i, 'NVIDIA L40S', 44.9, '8.9'));
@@ -115,7 +115,7 @@ export function small_fleet() {
   busy(hold(two.devices[0], 'replica', 'embed/0', 'svc', 8, 6.1), 0.31);
   hold(two.devices[0], 'replica', 'embed/1', 'svc', 8, 6.2);
   hold(two.devices[1], 'foreign', 'Xorg', 'root', 0.4);
-  two.devices[2].intent = 'cordoned';
+  Object.assign(two.devices[2], { intent: 'cordoned', intent_by: 'user:bob', intent_reason: 'its fan is loud' });
   // A GPU that fell off the bus: the server leaves out what was measured before.
   Object.assign(two.devices[3], { health: 'lost', sample_age_ms: 47_000 });
   for (const key of ['memory_bytes_free', 'memory_bytes_unattributed', 'utilization', 'temperature_celsius', 'power_watts', 'clock_mhz']) delete two.devices[3][key];

@@ -1,15 +1,17 @@
 // What the page computes, without a browser.
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import test from 'node:test';
 import { reconcile } from '../src/live/reconcile.js';
-import { matcher, describe_device, describe_endpoint } from '../src/model/filter.js';
+import { matcher, describe_device, describe_endpoint, describe_node, describe_replica } from '../src/model/filter.js';
 import { newest, plain, plain_pieces } from '../src/model/log_text.js';
+import { lines_of } from '../src/model/plan.js';
 import { rows_of } from '../src/model/spec.js';
-import { concerns_of, device_kind, kind_of, node_kind, problems_first, words } from '../src/model/states.js';
+import { concerns_of, device_kind, device_state, intent_of, intent_text, kind_of, node_kind, node_state, problems_first, words } from '../src/model/states.js';
 import { brief, bytes, bytes_of, duration, host_port, percent, rate, seconds, short_id } from '../src/model/format.js';
 import { add_memory, memory_of } from '../src/model/memory.js';
 import { valid_rows } from '../src/model/rows.js';
-import { endpoint_state, is_quiet, replica_of, shares_of } from '../src/model/traffic.js';
+import { endpoint_state, is_quiet, replica_of, shares_of, with_unready } from '../src/model/traffic.js';
 import { large_fleet } from './fleet.mjs';
 
 const copy = (value) => JSON.parse(JSON.stringify(value));
@@ -19,6 +21,56 @@ test('what is lost, failed or refused looks bad, and only what works looks well'
   for (const state of ['suspect', 'degraded', 'unready', 'backing_off', 'pending']) assert.equal(kind_of(state), 'warn', state);
   for (const state of ['healthy', 'ready', 'serving', 'running', 'in_service']) assert.equal(kind_of(state), 'ok', state);
   assert.equal(kind_of('a state of a newer server'), 'off');
+  assert.equal(kind_of(undefined), 'unknown');
+});
+
+test('every state of the API has a shape', () => {
+  const found = new Set();
+  const look = (value, name) => {
+    if (['state', 'health', 'Intent'].includes(name)) for (const state of value.enum ?? []) found.add(state);
+    if (value && typeof value === 'object') for (const [key, member] of Object.entries(value)) look(member, key);
+  };
+  look(JSON.parse(readFileSync(new URL('../../docs/reference/openapi.json', import.meta.url), 'utf8')).components.schemas, '');
+  for (const state of ['degraded', 'unready', 'quarantined', 'cordoned', 'running']) assert.ok(found.has(state), state);
+  for (const state of found) assert.ok(kind_of(state) !== 'off' || state === 'gone', state);
+});
+
+test('what an operator has set is a state, and a drain without replicas is over', () => {
+  const draining = { health: 'healthy', intent: 'draining', intent_by: 'user:ann', intent_reason: 'a new fan' };
+  const states = [{ health: 'healthy', intent: 'in_service' }, { health: 'healthy', intent: 'cordoned' }, { ...draining, replicas: [{ state: 'ready' }] }, { ...draining, replicas: [{ state: 'gone' }] }].map(node_state);
+  assert.deepEqual(states, ['healthy', 'cordoned', 'draining', 'drained']);
+  assert.equal(new Set(states.map(kind_of)).size, 4, 'each has a shape of its own');
+  assert.equal(intent_of(draining), 'draining', 'whether replicas are left is not known');
+  assert.equal(node_state({ ...draining, health: 'lost' }), 'lost');
+  assert.equal(intent_text({ ...draining, replicas: [{ state: 'ready' }] }), 'being drained by ann: a new fan');
+  assert.equal(intent_text({ ...draining, replicas: [] }), 'drained by ann: a new fan');
+  assert.equal(intent_text({ intent: 'cordoned' }), 'cordoned');
+  assert.equal(intent_text({ intent: 'in_service', intent_reason: 'repaired' }), '');
+  const device = (kind) => ({ health: 'healthy', intent: 'in_service', holders: [{ kind, name: 'x' }] });
+  assert.deepEqual(['replica', 'job'].map((kind) => device_state(device(kind), draining)), ['draining', 'drained']);
+  assert.equal(device_state({ ...device('replica'), intent: 'cordoned' }, { health: 'healthy' }), 'cordoned');
+  const node = { name: 'n', ...draining, replicas: [], devices: [] };
+  for (const text of ['out of service', 'drained', 'new fan']) assert.ok(matcher(text).matches(node, describe_node), text);
+  assert.ok(!matcher('out of service').matches({ ...node, intent: 'in_service' }, describe_node));
+});
+
+test('of the devices of a lost node, neither measurements nor states are known', () => {
+  const [node] = large_fleet(1).nodes;
+  const measured = { ...copy(node.devices[0]), holders: [{ kind: 'replica', name: 'chat/0', memory_bytes: 8 }, { kind: 'foreign', name: 'Xorg' }], temperature_celsius: 90, error: 'late' };
+  const bare = { id: 'x', backend: 'cuda', health: 'healthy', intent: 'in_service', holders: [] };
+  const lost = { ...node, health: 'lost', devices: [measured, bare] };
+  const known = valid_rows({ nodes: [copy(lost)], node: copy(lost) });
+  assert.deepEqual(known.node, known.nodes[0]);
+  const [first, second] = known.node.devices;
+  assert.deepEqual([first, second].map((device) => device_state(device, lost)), ['unknown', 'unknown']);
+  assert.equal(device_kind(first, lost), 'unknown');
+  assert.deepEqual(concerns_of(first), []);
+  for (const key of ['sample_age_ms', 'utilization', 'temperature_celsius', 'power_watts', 'memory_bytes_free', 'error']) assert.ok(!(key in first), key);
+  assert.deepEqual(first.holders.map(({ name }) => name), ['chat/0']);
+  const memory = memory_of(first);
+  assert.deepEqual([memory.replicas, memory.unknown, memory.free], [8, memory.total - 8, 0]);
+  assert.equal(memory_of(second), undefined);
+  assert.equal(lost.devices[0].health, 'healthy', 'the answer itself stays as it is');
 });
 
 test('an answer without a change keeps every identity', () => {
@@ -129,6 +181,16 @@ test('an endpoint is a replica with an incarnation, and one that a gateway leave
   assert.ok(matches('gpu-1 ejected') && matches('GPU-1 /v1') && !matches('gpu-2'));
 });
 
+test('a replica that is not ready is not called draining', () => {
+  const served = [{ name: 'a', endpoints: [{ name: 'a/0#1', state: 'draining' }, { name: 'a/1#2', state: 'draining' }, { name: 'a/2#3', state: 'ready' }] }, { name: 'b' }];
+  const replica = (name, generation, state) => ({ name, generation, state });
+  const [a, b] = with_unready(served, [replica('a/0', 1, 'unready'), replica('a/1', 9, 'unready'), replica('a/1', 2, 'stopping'), replica('a/2', 3, 'unready')]);
+  assert.deepEqual(a.endpoints.map(({ state }) => words(state)), ['not ready', 'draining', 'ready']);
+  assert.equal(b.endpoints, undefined);
+  assert.equal(with_unready(served, []), served);
+  assert.ok(matcher('not ready').matches({ name: 'a/0', state: 'unready' }, describe_replica));
+});
+
 test('text', () => {
   assert.equal(words('not_enough_gpus'), 'not enough GPUs');
   assert.equal(bytes(150754820096), '140.4 GiB');
@@ -181,10 +243,13 @@ test('ids in texts become short, and nothing else does', () => {
 });
 
 test('settings have units and words', () => {
-  const spec = { name: 'x', gpus: 2, memory_bytes: 2 ** 30, readiness: { http: '/', every_s: 0.5 }, liveness: { tcp: true, timeout_s: 1 }, environment: { HF_HOME: '/m' }, single: true, stop_grace_s: 1.2000000001 };
+  const spec = { name: 'x', gpus: 2, memory_bytes: 2 ** 30, readiness: { http: '/', every_s: 0.5 }, liveness: { tcp: true, timeout_s: 1 }, environment: { HF_HOME: '/m' }, single: true, stop_grace_s: 1.2000000001, unready_within_s: 300, on_shortage: 'best_effort', serving: { key: 'header:x', affinity: 'bounded_load' } };
   assert.deepEqual(rows_of(spec), [
-    ['GPUs', '2'], ['memory', '1.0 GiB'], ['readiness', 'http /, every 0.5 s'], ['liveness', 'tcp, timeout 1 s'], ['environment', 'HF_HOME=/m'], ['single', 'yes'], ['stop grace', '1.2 s'],
+    ['GPUs', '2'], ['memory', '1.0 GiB'], ['readiness', 'http /, every 0.5 s'], ['liveness', 'tcp, timeout 1 s'], ['environment', 'HF_HOME=/m'], ['single', 'yes'], ['time to stop', '1.2 s'],
+    ['restart when not ready for', '300 s'], ['on shortage', 'best effort'], ['serving', 'key header:x, affinity bounded load'],
   ]);
+  const plan = { plan: { actions: [], pending: [] }, changes: [{ deployment: 'chat', fields: ['memory_bytes', 'unready_within_s', 'gpus'] }] };
+  assert.deepEqual(lines_of(plan), [{ sign: '~', text: 'chat changes: memory, restart when not ready for, GPUs' }]);
 });
 
 test('a log is plain text, and only its newest lines are kept', () => {

@@ -1,40 +1,16 @@
 // The page against answers that a fleet on one machine cannot give: 1,600 GPUs, a lost node, a server that fails, text that attacks, nothing at
-// all. What it shows of a real fleet is in server_test.mjs. `--dist DIR` is the built page, `--pictures DIR` writes a picture of the large fleet.
+// all. What it shows of a real fleet is in server_test.mjs; what it changes, and who may do that, in changes.mjs. The options are in with_page.mjs.
 import assert from 'node:assert/strict';
 import { mkdirSync, readFileSync, readdirSync } from 'node:fs';
-import test, { after, before } from 'node:test';
-import { fileURLToPath } from 'node:url';
-import { parseArgs } from 'node:util';
+import test from 'node:test';
 import { gzipSync } from 'node:zlib';
-import { go, launch, lost_request, open_page, phone, too_wide } from './browser.mjs';
+import { go, headless_tables, lost_request, nameless_controls, phone, too_wide } from './browser.mjs';
 import { node_kind, problems_first } from '../src/model/states.js';
+import './changes.mjs';
 import { empty_fleet, large_fleet } from './fleet.mjs';
-import { Server } from './server.mjs';
+import { dist, options, sees, with_page } from './with_page.mjs';
 
-const { values: options } = parseArgs({ options: { dist: { type: 'string', default: fileURLToPath(new URL('../dist', import.meta.url)) }, pictures: { type: 'string' } } });
 const gib = 2 ** 30;
-const dist = `${options.dist}/`;
-let browser;
-before(async () => (browser = await launch('page_in_browser')));
-after(() => browser?.close());
-
-// Runs `body` with a server and a page on it; ends with a check that the page did nothing it must not do.
-function with_page(name, { hash = '#/fleet', allow, context, ...server_options }, body) {
-  test(name, { timeout: 180_000 }, async () => {
-    const server = new Server({ dist, ...server_options });
-    await server.listen();
-    const { page, innocent } = await open_page(browser, server.url, { allow, ...context });
-    try {
-      await page.goto(server.url + hash);
-      await body(page, server);
-      innocent();
-    } finally {
-      await page.close();
-      await server.close();
-    }
-  });
-}
-const sees = (page, text) => page.getByText(text).first().waitFor();
 
 test('all files together are below 75 KB as they travel', () => {
   const sizes = readdirSync(dist).map((file) => [file, gzipSync(readFileSync(dist + file), { level: 9 }).length]);
@@ -97,164 +73,62 @@ with_page('settings of a deployment are told in words', { hash: '#/deployments/c
   for (const text of ['memory 60.0 GiB', 'readiness http /health, every 0.5 s', 'node selector zone=a', 'serving path /chat, key header:x-session']) assert.ok(facts.includes(text), facts);
 });
 
-with_page('a drain is offered only where it moves something, and a port is a link to its host', { hash: '#/fleet/gpu-1' }, async (page, server) => {
-  await sees(page, 'berth drain node/gpu-1');
-  const [, gpu] = server.fleet.nodes;
-  await go(page, server.url, `fleet/gpu-1/${gpu.devices[7].id}`);
-  await sees(page, `berth cordon node/gpu-1/${gpu.devices[7].id}`);
-  assert.equal(await page.getByText('berth drain').count(), 0, 'a lease cannot be moved');
-  await go(page, server.url, 'replicas/chat/0');
-  assert.equal(await page.locator('aside').getByRole('link', { name: 'gpu-1:43100' }).getAttribute('href'), 'http://10.0.0.7:43100/');
-  await go(page, server.url, 'replicas/embed/0');
-  assert.match(await page.locator('aside').innerText(), /gpu-2:43100/);
-  assert.equal(await page.locator('aside a[href^="http"]').count(), 0, 'the address of its node is not known');
+with_page('the devices of a lost node are unknown, with or without their last measurements', {}, async (page, server) => {
+  const { devices } = server.fleet.nodes[3];
+  const [{ id }] = devices;
+  for (const measured of [true, false]) {
+    if (!measured) {
+      for (const device of devices) for (const key of ['memory_bytes_free', 'memory_bytes_unattributed', 'memory_bytes_foreign', 'utilization', 'temperature_celsius', 'power_watts', 'sample_age_ms', 'throttle_reasons']) delete device[key];
+      await page.reload();
+    }
+    await go(page, server.url, 'fleet');
+    const row = page.locator(`a[href*="gpu-3/${id}"]`);
+    assert.match(await row.innerText(), /last seen \d+ s ago\s+–\s+–\s+–\s+unknown\s+embed\/2/);
+    assert.equal(await row.locator('.state .unknown').count(), 1);
+    assert.doesNotMatch(await row.getAttribute('aria-label'), /healthy|taken|%|°C/);
+    await go(page, server.url, `fleet/gpu-3/${id}`);
+    const panel = await page.locator('aside').innerText();
+    assert.match(panel, /unknown\s+on gpu-3\s+last seen \d+ s ago/);
+    assert.match(panel, /Node gpu-3 is lost, so the state of this device is not known/);
+    assert.doesNotMatch(panel, /healthy|measured \d|\b0 %|\b0 °C|\b0 W|\b0 B|\b0\.0/);
+    assert.deepEqual((await page.locator('aside figcaption .value').allInnerTexts()).slice(0, 2), ['unknown', '–'], 'the charts end');
+  }
 });
 
-with_page('shows who is logged in, what the page may do and how old its data is; logs out', { token: 's3cret-token', role: 'operate', allow: [/status of 401/] }, async (page, server) => {
-  await page.getByLabel('Token').fill('s3cret-token');
-  await page.keyboard.press('Enter');
-  const account = page.locator('details summary');
-  await account.waitFor();
-  assert.match(await account.innerText(), /ann\s+operate/);
-  assert.match(await page.locator('.account .age').innerText(), /^\d+ s ago$/);
-  const kept = await page.evaluate(() => document.documentElement.outerHTML + document.cookie + location.href + JSON.stringify(localStorage) + JSON.stringify(sessionStorage));
-  assert.ok(!kept.includes('second'), 'the second secret is in memory alone');
-  await page.reload();
-  await account.waitFor();
-  assert.match(await account.innerText(), /ann\s+read-only/);
-  await account.click();
-  await sees(page, 'this page was loaded again and can only read');
-  await page.keyboard.press('Escape');
-  assert.equal(await page.locator('details[open]').count(), 0);
-  await account.click();
-  await page.getByRole('button', { name: 'Log out' }).click();
-  await page.getByLabel('Token').waitFor();
-  assert.equal(server.requests.at(-1), '/api/v1/logout');
-  await page.reload();
-  await page.getByLabel('Token').waitFor();
-});
-
-with_page('shows the log of a replica live, as plain text, and stops reading when it is closed', { hash: '#/replicas/chat/0' }, async (page, server) => {
-  server.logs = '\x1b[32mloaded\x1b[0m in 3 s\r\n<b>ready</b>\n';
-  await page.getByRole('button', { name: 'Show the log' }).click();
-  const log = page.locator('aside pre');
-  await log.getByText('loaded in 3 s').waitFor();
-  assert.equal(await log.innerText(), 'loaded in 3 s\n<b>ready</b>\n');
-  for (let i = 0; i < 2500; i += 1) server.write_log(`line ${i}\n`);
-  await log.getByText('line 2499').waitFor();
-  assert.ok(await log.evaluate((element) => element.scrollHeight - element.scrollTop - element.clientHeight < 24), 'it follows');
-  assert.ok(!(await log.innerText()).includes('line 499\n'), 'a browser shows the newest lines');
-  await log.evaluate((element) => (element.scrollTop = 0));
-  await page.waitForTimeout(100);
-  server.write_log('the last words\n');
-  await log.getByText('the last words').waitFor();
-  assert.equal(await log.evaluate((element) => element.scrollTop), 0, 'a reader who has scrolled up stays there');
-  server.write_log(undefined);
-  await sees(page, 'The log has ended.');
-  await page.getByRole('button', { name: 'Read it again' }).click();
-  await sees(page, 'New lines appear as they are written.');
-  assert.equal(server.readers, 1);
-  await page.keyboard.press('Escape');
-  while (server.readers > 0) await page.waitForTimeout(20);
-});
-
-with_page('a token that only reads is told what a log needs', { hash: '#/replicas/chat/0', role: 'read' }, async (page) => {
-  await sees(page, 'Reading logs needs a token with the role operate.');
-  assert.equal(await page.getByRole('button', { name: 'Show the log' }).count(), 0);
-});
-
-with_page('a change shows its plan first, and is made only where its reader agrees', { hash: '#/fleet/gpu-1' }, async (page, server) => {
-  const [, gpu] = server.fleet.nodes;
-  const dialog = page.locator('dialog[open]');
-  const [from, to] = [gpu.devices[2].id, gpu.devices[5].id];
-  const at = (node, id) => ({ deployment: 'chat', replica: 0, node, devices: [id], memory_bytes: 0, exclusive: false });
-  server.plan = {
-    actions: [
-      { action: 'change', deployment: 'chat', replica: 0, before: at('gpu-1', from), after: at('gpu-2', to) },
-      { action: 'stop', deployment: 'chat', replica: 1, before: at('gpu-1', from) },
-    ],
-    pending: [
-      { deployment: 'large', replicas: [0, 1], reason: 'not_enough_gpus', text: 'no node has 2 GPUs' },
-      { deployment: 'chat', replicas: [3], reason: 'not_enough_gpus', text: 'nothing is free' },
-    ],
-  };
-  await page.getByRole('button', { name: 'Drain …' }).click();
-  await dialog.getByRole('heading', { name: 'Plan' }).waitFor();
-  const lines = (await dialog.locator('li').allInnerTexts()).map((text) => text.replaceAll(/\s+/g, ' '));
-  assert.deepEqual(lines, [
-    `~ chat/0 moves from gpu-1 (${from.slice(0, 12)}) to gpu-2 (${to.slice(0, 12)})`, `- chat/1 stops on gpu-1 (${from.slice(0, 12)})`,
-    '! large/0 has no place: no node has 2 GPUs', // large/1 and chat/3 have none now
-  ]);
-  await page.keyboard.press('Escape');
-  await dialog.waitFor({ state: 'detached' });
-  assert.ok(await page.locator('aside').isVisible(), 'Esc closes one thing');
-  assert.deepEqual(server.changes, [{ path: 'nodes/gpu-1/intent', intent: 'draining', dry_run: true }], 'nothing was changed');
-
-  server.changes = [];
-  await page.getByRole('button', { name: 'Cordon …' }).click();
-  await dialog.getByRole('button', { name: 'Cordon', exact: true }).click();
-  await dialog.waitFor({ state: 'detached' });
-  assert.deepEqual(server.changes, [{ path: 'nodes/gpu-1/intent', intent: 'cordoned', dry_run: true }, { path: 'nodes/gpu-1/intent', intent: 'cordoned' }]);
-  await page.locator('aside .tag', { hasText: 'cordoned' }).waitFor();
-  await page.getByRole('button', { name: 'Uncordon …' }).waitFor();
-
-  await go(page, server.url, `fleet/gpu-1/${gpu.devices[7].id}`);
-  server.plan = {};
-  server.changes = [];
-  await page.getByRole('button', { name: 'Cordon …' }).click();
-  await dialog.getByText('No replica starts, stops or moves.').waitFor();
-  await dialog.getByLabel('Reason').fill('its fan is loud');
-  await dialog.getByRole('button', { name: 'Cordon', exact: true }).click();
-  await dialog.waitFor({ state: 'detached' });
-  assert.deepEqual(server.changes.at(-1), { path: `nodes/gpu-1/devices/${gpu.devices[7].id}`, intent: 'cordoned', reason: 'its fan is loud' });
-});
-
-with_page('scales, restarts and undoes a deployment; what has changed since the plan is refused', { hash: '#/deployments/chat', allow: [/status of 409/] }, async (page, server) => {
-  const dialog = page.locator('dialog[open]');
-  await page.getByRole('button', { name: 'Scale …' }).click();
-  const field = dialog.getByLabel('Replicas (now 4)');
-  assert.equal(await field.inputValue(), '4');
-  await field.fill('');
-  assert.ok(await dialog.getByRole('button', { name: 'Scale', exact: true }).isDisabled());
-  await field.fill('6');
-  await dialog.getByText('No replica starts, stops or moves.').waitFor();
-  server.conflict = 'the plan is for project version 42, but the project is now at version 43';
-  await dialog.getByRole('button', { name: 'Scale', exact: true }).click();
-  await dialog.getByText('the project is now at version 43').waitFor();
-  server.conflict = undefined;
-  await dialog.getByRole('button', { name: 'Plan again' }).click();
-  await dialog.getByRole('button', { name: 'Scale', exact: true }).click();
-  await dialog.waitFor({ state: 'detached' });
-  assert.deepEqual(server.changes.slice(-2), [{ path: 'deployments/chat/scale', replicas: 6, dry_run: true }, { path: 'deployments/chat/scale', replicas: 6, if_version: 42 }]);
-
-  server.plan_more = { restarts: ['chat/0', 'chat/1'] };
-  await page.getByRole('button', { name: 'Restart …' }).click();
-  await dialog.getByText('chat/1 is replaced by a new one').waitFor();
-  await dialog.getByRole('button', { name: 'Restart', exact: true }).click();
-  await dialog.waitFor({ state: 'detached' });
-  server.plan_more = { changes: [{ deployment: 'chat', change: 'changed', fields: ['command', 'gpus'] }] };
-  await page.getByRole('button', { name: 'Undo …' }).click();
-  assert.deepEqual(await dialog.locator('option').allInnerTexts(), ['3, other memory_bytes', '1, other command, gpus'], 'revision 2 has the same settings');
-  await dialog.getByLabel('Revision').selectOption('1');
-  await dialog.getByText('chat changes: command, gpus').waitFor();
-  await dialog.getByRole('button', { name: 'Undo', exact: true }).click();
-  await dialog.waitFor({ state: 'detached' });
-  assert.deepEqual(server.changes.at(-1), { path: 'deployments/chat/rollout', action: 'undo', to_revision: 1 });
-});
-
-for (const [role, buttons] of [['read', []], ['operate', ['Restart …', 'Pause …']], ['deploy', ['Scale …', 'Restart …', 'Pause …', 'Undo …']]])
-  with_page(`a token with the role ${role} is offered what it may do`, { hash: '#/deployments/chat', role }, async (page) => {
-    await sees(page, 'berth rollout status chat');
-    assert.deepEqual(await page.locator('aside .actions button').allInnerTexts(), buttons);
+with_page('a replica that is not ready is called so, also where gateways send it nothing new', { hash: '#/requests/embed' }, async (page, server) => {
+  await page.locator('aside h2').waitFor();
+  server.changed((fleet) => {
+    fleet.replicas.find(({ name }) => name === 'embed/1').state = 'unready';
+    fleet.served.find(({ name }) => name === 'embed').endpoints[1].state = 'draining';
+    fleet.deployments.find(({ name }) => name === 'embed').spec.serving = { key: 'header:x' };
+    const owners = ['embed/0', 'embed/1'].map((replica, i) => ({ replica, shards: 1, state: i ? 'draining' : 'ready' }));
+    fleet.shards.push({ name: 'embed', key: 'header:x', affinity: 'strict', epoch: 1, shards: 2, shards_moved: 0, owners });
   });
+  await page.locator('main tr', { hasText: 'embed/1' }).getByText('not ready').waitFor();
+  await page.locator('aside tr', { hasText: '50 %' }).nth(1).getByText('not ready').waitFor();
+  assert.doesNotMatch(await page.locator('body').innerText(), /draining|unready/);
+  await go(page, server.url, 'replicas');
+  await page.locator('tr', { hasText: 'embed/1' }).getByText('not ready').waitFor();
+  await go(page, server.url, 'deployments');
+  await page.locator('tr', { hasText: 'embed' }).getByText('degraded').waitFor();
+});
 
-with_page('a page that was loaded again changes nothing until its reader has logged in again', { token: 's3cret-token', hash: '#/deployments/chat', allow: [/status of 401/] }, async (page) => {
-  await page.getByLabel('Token').fill('s3cret-token');
-  await page.keyboard.press('Enter');
-  await page.getByRole('button', { name: 'Scale …' }).waitFor();
-  await page.reload();
-  await page.locator('aside').getByText('This page was loaded again and can only read.').waitFor();
-  assert.equal(await page.locator('aside .actions').count(), 0);
+with_page('every control has a name, and every table a head for each of its columns', {}, async (page, server) => {
+  const [, gpu] = server.fleet.nodes;
+  for (const view of ['fleet', 'requests', 'requests/chat', 'deployments', 'deployments/chat', 'replicas', 'replicas/chat/0', 'replicas/large/1', 'jobs', 'pending', 'events', 'fleet/gpu-1', `fleet/gpu-1/${gpu.devices[2].id}`]) {
+    await go(page, server.url, view);
+    if (view === 'pending') await page.getByText('Node by node').first().waitFor();
+    assert.deepEqual(await nameless_controls(page), [], view);
+    assert.deepEqual(await headless_tables(page), [], view);
+  }
+  await go(page, server.url, 'deployments/chat');
+  for (const name of ['Scale …', 'Undo …']) {
+    await page.getByRole('button', { name }).click();
+    await page.locator('dialog[open] :is(input, select)').waitFor();
+    assert.deepEqual(await nameless_controls(page), [], name);
+    await page.keyboard.press('Escape');
+    await page.locator('dialog').waitFor({ state: 'detached' });
+  }
 });
 
 with_page('on a phone the first node is near the top, and its numbers have names', { context: { ...phone, viewport: { width: 390, height: 844 } } }, async (page) => {
@@ -509,7 +383,7 @@ with_page('focus is visible on every stop', {}, async (page) => {
 });
 
 with_page('an empty view says what to do next', { fleet: empty_fleet() }, async (page, server) => {
-  for (const [view, text] of [['fleet', 'berth agent --join'], ['requests', 'There is no gateway'], ['requests', 'No deployment takes requests'], ['deployments', 'berth apply'], ['replicas', 'berth apply'], ['jobs', 'berth run -d'], ['pending', 'Everything has its place'], ['events', 'Nothing has happened yet']]) {
+  for (const [view, text] of [['fleet', 'berth agent --join'], ['requests', 'There is no gateway'], ['requests', 'No deployment takes requests'], ['deployments', 'berth apply'], ['replicas', 'berth apply'], ['jobs', 'berth run -d'], ['pending', 'Nothing is pending'], ['events', 'Nothing has happened yet']]) {
     await page.goto(`${server.url}#/${view}`);
     await sees(page, text);
   }
@@ -526,7 +400,7 @@ with_page('text of others is text', {}, async (page, server) => {
   await page.locator('h2 .name', { hasText: evil }).waitFor();
   assert.equal(await page.locator('img').count(), 0);
   await page.locator('section', { hasText: evil }).locator('li a').first().click();
-  await page.locator('aside').getByText('foreign').first().waitFor();
+  await page.locator('aside').getByText('other process').first().waitFor();
   await page.keyboard.press('Escape');
   await page.locator('aside').waitFor({ state: 'detached' });
 });
@@ -542,4 +416,9 @@ with_page('shows the warnings of the server, and what is wrong with a node', {},
   await sees(page, 'it has obeyed a server of epoch 7');
 });
 
-with_page('something that is gone is said to be gone', { hash: '#/deployments/nothing', allow: [/status of 404/] }, (page) => sees(page, 'This is no longer there.'));
+with_page('something that is gone is said to be gone', { hash: '#/deployments/nothing', allow: [/status of 404/] }, async (page) => {
+  for (const [what, text] of [['deployments/nothing', 'There is no deployment “nothing”.'], ['fleet/gpu-9', 'There is no node “gpu-9”.'], ['fleet/gpu-1/GPU-x', 'There is no device “GPU-x”.']]) {
+    await page.goto(page.url().replace(/#.*/, `#/${what}`));
+    await page.locator('aside').getByRole('alert').filter({ hasText: text }).waitFor();
+  }
+});

@@ -29,7 +29,7 @@ export class Server {
   changes = []; // bodies of changes, with their path
   plan = {}; // actions and pending of every plan
   plan_more = {};
-  conflict = undefined; // a sentence: every change is refused with it
+  refused = undefined; // { status, code, message, advice }: every change, and every log, is refused with it
   failing = undefined; // a sentence: every answer of the API is 503 with it
   away = false; // every connection is closed without an answer
   logs = 'the model is loaded\n'; // what every replica has written
@@ -138,18 +138,21 @@ export class Server {
   async #change([what, name, more, device], request, response) {
     const body = await body_of(request);
     this.changes.push({ path: [what, name, more, device].filter(Boolean).join('/'), ...body });
-    if (this.conflict) return this.#error(response, 409, 'conflict', this.conflict);
+    const { refused } = this;
+    if (refused) return this.#error(response, refused.status, refused.code, refused.message, refused.advice);
     if (!body.dry_run)
       this.changed(({ nodes, deployments }) => {
         if (what === 'deployments') deployments.find((one) => one.name === name).replicas = body.replicas ?? 4;
         else {
           const node = nodes.find((one) => one.name === name);
-          (more === 'devices' ? node.devices.find((one) => one.id === device) : node).intent = body.intent;
+          Object.assign(more === 'devices' ? node.devices.find((one) => one.id === device) : node, { intent: body.intent, intent_by: 'user:ann', intent_reason: body.reason });
         }
       });
     this.#send(response, 200, { schema: 1, version: 42, changed: true, dry_run: body.dry_run === true, changes: [], plan: { actions: [], pending: [], ...this.plan }, ...this.plan_more });
   }
   #log(response) {
+    const { refused } = this;
+    if (refused) return this.#error(response, refused.status, refused.code, refused.message, refused.advice);
     response.writeHead(200, { 'Content-Type': 'text/plain; charset=utf-8', 'Cache-Control': 'no-store' });
     response.write(this.logs);
     this.#readers.add(response);
@@ -168,8 +171,8 @@ export class Server {
     response.setHeader('Set-Cookie', `berth=${this.token}; HttpOnly; SameSite=Strict; Path=/`);
     this.#send(response, 200, { schema: 1, role: this.role, session_secret });
   }
-  #error(response, status, code, message) {
-    this.#send(response, status, { schema: 1, error: { code, message } });
+  #error(response, status, code, message, advice) {
+    this.#send(response, status, { schema: 1, error: { code, message, ...(advice && { advice }) } });
   }
   #send(response, status, value) {
     response.writeHead(status, { 'Content-Type': 'application/json', 'Cache-Control': 'no-store' });

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import test, { after, before } from 'node:test';
 import { parseArgs } from 'node:util';
-import { go, launch, lost_request, nameless_controls, open_page, phone, too_wide } from './browser.mjs';
+import { go, headless_tables, launch, lost_request, nameless_controls, open_page, phone, too_wide } from './browser.mjs';
 import { contrast_failures } from './contrast.mjs';
 import { RunningFleet } from './running_fleet.mjs';
 import { take_pictures } from './pictures.mjs';
@@ -126,7 +126,7 @@ step('shows what is pending: the reason, what each condition left, the smallest 
     assert.ok(found > at, `${part} in its place in ${text}`);
     at = found;
   }
-  assert.match(await page.locator('article', { hasText: 'outside' }).innerText(), /all of it is pending[^]*none has egress/);
+  assert.match(await page.locator('article', { hasText: 'outside' }).innerText(), /the whole deployment is pending[^]*none has egress/);
   assert.equal(await page.title(), '(2) studio · Berth');
   assert.ok((await fleet.berth('status')).replaceAll(/\s+/g, ' ').includes(`would fit: ${why.changes[0].text}`));
 });
@@ -188,8 +188,9 @@ step('changes the fleet after its plan was shown, and only then', async () => {
   assert.equal(await intent(), 'in_service');
   await button('Cordon …').click();
   await dialog.getByText('No replica starts, stops or moves.').waitFor();
+  await dialog.getByLabel('Reason').fill('a new power supply');
   await button('Cordon').click();
-  await page.locator('aside .tag', { hasText: 'cordoned' }).waitFor();
+  await page.locator('aside .tag', { hasText: /cordoned by .+: a new power supply/ }).first().waitFor();
   assert.equal(await intent(), 'cordoned');
   await button('Uncordon …').click();
   await dialog.getByRole('button', { name: 'Uncordon', exact: true }).click();
@@ -218,6 +219,7 @@ for (const [name, context] of [['light', { colorScheme: 'light' }], ['dark', { c
       if (view === 'requests') await other.page.locator('main dl').waitFor();
       assert.deepEqual(await other.page.evaluate(contrast_failures), [], view);
       assert.deepEqual(await nameless_controls(other.page), [], view);
+      assert.deepEqual(await headless_tables(other.page), [], view);
       assert.deepEqual(await too_wide(other.page), [], view);
     }
     await clients.stop();

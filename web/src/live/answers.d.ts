@@ -20,8 +20,9 @@ export type Job = Moments<Schemas['Jobs']>['jobs'][number];
 export type Event = Moments<Schemas['Event']>;
 export type Status = Moments<Schemas['Status']>;
 export type Endpoints = Moments<Schemas['Endpoints']>;
-export type ServedDeployment = Endpoints['deployments'][number];
-export type Endpoint = NonNullable<ServedDeployment['endpoints']>[number];
+// With the states that replicas have (model/traffic.js).
+export type Endpoint = Omit<NonNullable<Endpoints['deployments'][number]['endpoints']>[number], 'state'> & { state: string };
+export type ServedDeployment = Omit<Endpoints['deployments'][number], 'endpoints'> & { endpoints?: Endpoint[] };
 export type Traffic = Moments<Schemas['Traffic']>;
 export type History = Schemas['History'];
 export type Why = Moments<Schemas['OneReplica']>['why'];

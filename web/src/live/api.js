@@ -26,13 +26,25 @@ export class ApiError extends Error {
   }
 }
 
+// What to do where the server does not say it.
+/** @type {Record<number, string>} */
+const advice_by_status = {
+  0: 'check that berth serve is running and that this computer can reach it',
+  401: 'log in again',
+  403: 'log in again with a token of that role',
+  503: 'try again in a few seconds',
+};
+
 /**
- * What went wrong, and what to do about it.
+ * What went wrong, and what to do about it, with a full stop.
  * @param {unknown} error
  */
 export function words_of(error) {
-  if (!(error instanceof ApiError)) return String(error);
-  return error.advice ? `${error.message}; ${error.advice}` : error.message;
+  if (!(error instanceof ApiError)) return `this page failed (${error}); load it again.`;
+  // Of a plan that is out of date, the server names the command that makes another; the page has a button for it.
+  const advice = error.advice?.startsWith('plan again') ? '' : error.advice || advice_by_status[error.status];
+  const text = advice ? `${error.message}; ${advice}` : error.message;
+  return /[.?!]$/.test(text) ? text : `${text}.`;
 }
 
 /** @typedef {{ method?: string, body?: unknown, signal?: AbortSignal }} Options */
@@ -96,7 +108,9 @@ export async function read_text(path, signal, take) {
   if (!response.body) return;
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   for (;;) {
-    const { done, value } = await reader.read();
+    const { done, value } = await reader.read().catch(() => {
+      throw new ApiError(0, 'the connection to the server was lost');
+    });
     if (done) return;
     take(value);
   }

@@ -5,7 +5,7 @@
 // old it is, and tries again with growing pauses. On return the stream is opened first and the state fetched after that, so
 // that no change falls between the two.
 import { untrack } from 'svelte';
-import { ApiError, keep_session_secret, request } from './api.js';
+import { ApiError, keep_session_secret, request, words_of } from './api.js';
 import { valid_rows } from '../model/rows.js';
 import { reconcile } from './reconcile.js';
 
@@ -196,7 +196,7 @@ function failed(error) {
   }
   if (!(error instanceof ApiError)) console.error(error);
   live.phase = 'lost';
-  live.problem = error.message;
+  live.problem = words_of(error);
   // Some randomness, so that many pages do not come back at the same moment.
   const pause_ms = Math.min(pause_max_ms, pause_min_ms * 2 ** failures) * (0.75 + Math.random() / 2);
   failures += 1;
@@ -214,7 +214,9 @@ export async function login(token) {
 
 // Ends the session at the server, and forgets what it has shown.
 export async function logout() {
-  await request('logout', { method: 'POST' });
+  await request('logout', { method: 'POST' }).catch((error) => {
+    if (error.status !== 401) throw error; // the session has ended already
+  });
   keep_session_secret(undefined);
   for (const one of resources.values()) one.value = undefined;
   failed(new ApiError(401, 'logged out'));

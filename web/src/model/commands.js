@@ -39,12 +39,12 @@ export function next_step(pending, name) {
     case 'not_in_service':
       return pending.reason.best_node
         ? { text: 'Put it back in service', command: uncordon_node(pending.reason.best_node) }
-        : { text: 'See which nodes are out of service', command: 'berth nodes' };
+        : { text: 'List the nodes that are out of service', command: 'berth nodes' };
     case 'invalid_spec':
     case 'zero_gpus':
     case 'unknown_transport':
       return { text: 'Correct the project and apply it again', command: apply };
     default:
-      return { text: 'See the whole decision', command: why(name) };
+      return { text: 'Show the whole decision', command: why(name) };
   }
 }

@@ -56,3 +56,9 @@ export function add_memory(devices) {
 // Neither a processor nor a substitute for an accelerator: its memory is not the RAM of its node.
 /** @type {(device: import('../live/answers').Device) => boolean} */
 export const is_accelerator = (device) => device.backend !== 'host' && !device.is_fallback;
+
+// What each kind of holder is called.
+/** @type {Record<string, string>} */
+export const holder_kinds = { replica: 'replica', job: 'job', lease: 'lease', foreign: 'other process' };
+/** @type {(holder: { kind: string, name: string }) => string} */
+export const holder_text = (holder) => `${holder_kinds[holder.kind] ?? holder.kind} ${holder.name}`;

@@ -1,5 +1,6 @@
 // What a change would lead to, as lines: [{ sign, text }]. "+" begins, "-" ends, "~" changes, "!" finds no place.
 import { count, short_id } from './format.js';
+import { name_of } from './spec.js';
 
 /** @typedef {import('../live/answers').Plan['actions'][number]} Step */
 /** @type {(of: Step['after']) => string} */
@@ -19,7 +20,7 @@ export function lines_of({ plan, changes = [], restarts = [] }, pending_now = []
   const names_of = (/** @type {{ deployment: string, replicas: number[] }} */ one) => (one.replicas.length ? one.replicas : ['all']).map((index) => `${one.deployment}/${index}`);
   const known = new Set(pending_now.flatMap(names_of));
   const moved = new Set(plan.actions.map((one) => `${one.deployment}/${one.replica}`));
-  const fields = changes.filter((one) => one.fields?.length).map((one) => ({ sign: '~', text: `${one.deployment} changes: ${one.fields?.join(', ')}` }));
+  const fields = changes.filter((one) => one.fields?.length).map((one) => ({ sign: '~', text: `${one.deployment} changes: ${one.fields?.map(name_of).join(', ')}` }));
   const again = restarts.filter((name) => !moved.has(name)).map((name) => ({ sign: '~', text: `${name} is replaced by a new one` }));
   const without = plan.pending.flatMap((one) => {
     const names = names_of(one).filter((name) => !known.has(name));

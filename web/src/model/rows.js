@@ -2,7 +2,8 @@
 // page. The server checks what nodes report; this protects against a server that does not.
 
 const is_object = (/** @type {any} */ value) => typeof value === 'object' && value !== null && !Array.isArray(value);
-const list = (/** @type {any} */ value, /** @type {(one: any) => unknown} */ is_valid) => (Array.isArray(value) ? value.filter(is_valid) : []);
+/** @type {(value: any, is_valid: (one: any) => unknown) => any[]} */
+const list = (value, is_valid) => (Array.isArray(value) ? value.filter(is_valid) : []);
 
 /** @param {any} rows */
 function devices_of(rows) {
@@ -12,7 +13,25 @@ function devices_of(rows) {
   );
 }
 
-const node_of = (/** @type {any} */ node) => ({ ...node, devices: devices_of(node.devices) });
+// What a node measured before it was lost says nothing about now.
+const measured = [
+  'sample_age_ms', 'memory_bytes_free', 'memory_bytes_own', 'memory_bytes_berth', 'memory_bytes_foreign', 'memory_bytes_unattributed', 'utilization',
+  'memory_utilization', 'active_streams', 'queue_depth', 'power_watts', 'temperature_celsius', 'memory_temperature_celsius', 'clock_mhz', 'memory_clock_mhz',
+  'throttle_reasons', 'recovery_action', 'advice', 'processes', 'error',
+];
+/** @param {any} device */
+function last_seen(device) {
+  const known = { ...device, health: 'unknown' };
+  for (const key of measured) delete known[key];
+  if (known.holders) known.holders = known.holders.filter((/** @type {any} */ holder) => holder.kind !== 'foreign');
+  return known;
+}
+
+/** @param {any} node */
+function node_of(node) {
+  const devices = devices_of(node.devices);
+  return { ...node, devices: node.health === 'lost' ? devices.map(last_seen) : devices };
+}
 
 /** @type {(answer: any) => any} */
 export function valid_rows(answer) {

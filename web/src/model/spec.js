@@ -5,10 +5,20 @@ import { words } from './states.js';
 // Shown elsewhere in the panel.
 const hidden = ['name', 'replicas', 'command'];
 
+// Where the name in a project file does not say enough.
+/** @type {Record<string, string>} */
+const names = {
+  cpu: 'runs without a GPU', cpus: 'CPUs', exclusive: 'exclusive GPUs', ready_within_s: 'time to become ready', unready_within_s: 'restart when not ready for',
+  stop_grace_s: 'time to stop', stop_after_s: 'stop when cut off for', replace_after_s: 'replace when its node is silent for',
+};
+
 /** @type {(key: string) => string} */
-function name_of(key) {
-  return words(key.replace(/_(bytes|s)$/, ''));
+export function name_of(key) {
+  return names[key] ?? words(key.replace(/_(bytes|s)$/, ''));
 }
+
+// Values of these are words of Berth.
+const of_berth = ['spread', 'priority', 'on_shortage', 'on_capacity_exhausted', 'affinity', 'reach'];
 
 /** @type {(key: string, value: any) => string} */
 function text_of(key, value) {
@@ -16,7 +26,7 @@ function text_of(key, value) {
   if (/_s$/.test(key)) return `${Number(value.toFixed(3))} s`;
   if (Array.isArray(value)) return value.join(' ');
   if (typeof value === 'boolean') return value ? 'yes' : 'no';
-  return String(value);
+  return of_berth.includes(key) ? words(value) : String(value);
 }
 
 // Keys of these are names that people gave, not words of Berth.

@@ -1,5 +1,5 @@
 // Every state word of the API has a shape and a colour. The shape alone says how bad it is.
-//   ok dot, capped dot under a line, busy half dot, warn triangle, bad cross, off ring, paused bars
+//   ok dot, capped dot under a line, busy half dot, warn triangle, bad cross, off ring, paused bars, drained square, unknown dashed ring
 /** @type {Record<string, string>} */
 const kinds = {
   healthy: 'ok', ready: 'ok', serving: 'ok', running: 'ok', in_service: 'ok',
@@ -7,17 +7,19 @@ const kinds = {
   suspect: 'warn', degraded: 'warn', unready: 'warn', backing_off: 'warn', pending: 'warn',
   lost: 'bad', failed: 'bad', quarantined: 'bad', refused: 'bad', ejected: 'bad',
   paused: 'paused', cordoned: 'paused',
+  drained: 'drained', unknown: 'unknown',
   gone: 'off', ended: 'off',
 };
 
 /** @type {(state: string | undefined) => string} */
 export function kind_of(state) {
-  return kinds[state ?? ''] ?? 'off';
+  return kinds[state ?? 'unknown'] ?? 'off';
 }
 
 /** @type {(state: string | undefined) => string} */
 export function words(state) {
-  return state === undefined ? 'unknown' : state.replaceAll('_', ' ').replace(/\bgpu/g, 'GPU');
+  if (state === undefined) return 'unknown';
+  return state === 'unready' ? 'not ready' : state.replaceAll('_', ' ').replace(/\bgpu/g, 'GPU');
 }
 
 // Of an event.
@@ -31,15 +33,39 @@ export function event_kind_of(kind) {
   return event_kinds[kind] ?? 'off';
 }
 
+// What an operator has set for a node or a device.
+/** @typedef {{ intent?: string, intent_by?: string, intent_reason?: string, replicas?: { state: string }[], holders?: { kind: string }[] }} Serving */
+/** @type {(of: Serving) => boolean} */
+export const is_out = (of) => (of.intent ?? 'in_service') !== 'in_service';
+
+/** @type {(of: Serving) => boolean} */
+function holds_replicas({ holders, replicas }) {
+  if (holders) return holders.some((holder) => holder.kind === 'replica');
+  return replicas?.some((replica) => replica.state !== 'gone') ?? true;
+}
+
+// A drain is over when no replica is left.
+/** @type {(of: Serving) => string} */
+export function intent_of(of) {
+  return of.intent === 'draining' && !holds_replicas(of) ? 'drained' : (of.intent ?? 'in_service');
+}
+
+// "cordoned by ann: its fan is loud"; empty: in service.
+/** @type {(of: Serving) => string} */
+export function intent_text(of) {
+  if (!is_out(of)) return '';
+  const intent = intent_of(of);
+  const by = of.intent_by ? ` by ${of.intent_by.replace(/^user:/, '')}` : '';
+  return `${intent === 'draining' ? 'being drained' : words(intent)}${by}${of.intent_reason ? `: ${of.intent_reason}` : ''}`;
+}
+
 // A device takes new work: the shape of a device shows the first thing that keeps it from that.
-/** @typedef {import('../live/answers').Device} Device @typedef {{ health: string, intent?: string }} SomeNode */
+/** @typedef {import('../live/answers').Device} Device @typedef {Serving & { health: string }} SomeNode */
 /** @type {(device: Device, node: SomeNode) => string} */
 export function device_state(device, node) {
-  if (node.health === 'lost') return 'lost';
   if (device.health !== undefined && device.health !== 'healthy') return device.health;
-  if (node.intent && node.intent !== 'in_service') return node.intent;
-  if (device.intent && device.intent !== 'in_service') return device.intent;
-  return device.health;
+  if (is_out(node)) return intent_of({ intent: node.intent, holders: device.holders });
+  return is_out(device) ? intent_of(device) : device.health;
 }
 
 // From here on a GPU is hot: most slow down a few degrees later.
@@ -52,9 +78,14 @@ const slowed = { 'hardware slowdown': 'slowed down by the hardware', temperature
 /** @type {(device: Device) => boolean} */
 export const needs_recovery = (device) => !!device.recovery_action && device.recovery_action !== 'none';
 
+// One of a lost node (model/rows.js).
+/** @type {(device: { health?: string }) => boolean} */
+export const device_is_unknown = (device) => device.health === 'unknown';
+
 // What is worth a look at a device although it is healthy, the worst first: [{ kind, text }].
 /** @type {(device: Device) => { kind: string, text: string }[]} */
 export function concerns_of(device) {
+  if (device_is_unknown(device)) return [];
   const reasons = device.throttle_reasons ?? [];
   const found = [...new Set(reasons.map((reason) => slowed[reason]).filter(Boolean))].map((text) => ({ kind: 'warn', text }));
   if ((device.temperature_celsius ?? 0) >= hot_celsius) found.push({ kind: 'warn', text: 'hot' });
@@ -96,5 +127,5 @@ export function node_kind(node) {
 /** @type {(node: SomeNode) => string} */
 export function node_state(node) {
   if (node.health !== 'healthy') return node.health;
-  return node.intent && node.intent !== 'in_service' ? node.intent : node.health;
+  return is_out(node) ? intent_of(node) : node.health;
 }

@@ -1,7 +1,7 @@
 // What passes through the gateways, from the answer of /api/v1/endpoints. Rates and times are of the last ten to twenty seconds.
 
 // Whether there was nothing to count. Requests that still run, such as streams, are requests; and what is not known is not nothing.
-/** @typedef {import('../live/answers').Endpoint} Endpoint */
+/** @typedef {import('../live/answers').Endpoint} Endpoint @typedef {import('../live/answers').ServedDeployment} ServedDeployment */
 /** @type {(traffic: import('../live/answers').Traffic | undefined) => boolean} */
 export function is_quiet(traffic) {
   return traffic?.requests_per_s === 0 && !traffic.waiting && !traffic.in_flight;
@@ -34,4 +34,13 @@ export function replica_of(endpoint) {
 /** @type {(endpoint: Endpoint) => string} */
 export function endpoint_state(endpoint) {
   return endpoint.traffic?.ejected_by?.length ? 'ejected' : endpoint.state;
+}
+
+// The API calls a replica "draining" as soon as it gets no new requests. Where the replica is only not ready, that is its state here.
+/** @type {(deployments: ServedDeployment[], replicas: { name: string, generation: number, state: string }[]) => ServedDeployment[]} */
+export function with_unready(deployments, replicas) {
+  const unready = new Set(replicas.filter(({ state }) => state === 'unready').map(({ name, generation }) => `${name}#${generation}`));
+  if (unready.size === 0) return deployments;
+  const state_of = (/** @type {Endpoint} */ { name, state }) => (state === 'draining' && unready.has(name) ? 'unready' : state);
+  return deployments.map((one) => ({ ...one, endpoints: one.endpoints?.map((endpoint) => ({ ...endpoint, state: state_of(endpoint) })) }));
 }
