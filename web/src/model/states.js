@@ -39,7 +39,7 @@ export function device_state(device, node) {
   if (device.health !== undefined && device.health !== 'healthy') return device.health;
   if (node.intent && node.intent !== 'in_service') return node.intent;
   if (device.intent && device.intent !== 'in_service') return device.intent;
-  return device.health;
+  return device.health ?? 'unknown';
 }
 
 // From here on a GPU is hot: most slow down a few degrees later.
