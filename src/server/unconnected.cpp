@@ -32,7 +32,8 @@ std::vector<Unconnected> unconnected_nodes(const Leader& leader, const GatewayRe
     Unconnected found{name, addresses[name]};
     for (const NodeId& node : report->unconnected) {
       const Heard* const heard = leader.heard(node);
-      if (!heard || leader.health(node) != controller::NodeHealth::healthy) continue;
+      const bool is_well = heard && leader.health(node) == controller::NodeHealth::healthy;
+      if (!is_well || leader.is_ignored_by(node)) continue;
       found.nodes.push_back(node);
       found.is_elsewhere = found.is_elsewhere || (!heard->address.empty() && !is_loopback(heard->address));
     }

@@ -1,5 +1,5 @@
 // Which nodes have no connection to which gateways, so that requests at those gateways do not reach their replicas:
-// made from what gateways report. Nodes that are silent themselves are left out.
+// made from what gateways report. Nodes that are silent or ignore this server are left out.
 #pragma once
 
 #include <string>
