@@ -56,7 +56,7 @@ class Verbs(Fleet):
         half = self.write_project(self.web(replicas=2, command=["sh", "-c", "[ {replica} = 1 ] && exit 3; exec sleep 1000"], readiness={"command": ["test", "{replica}", "=", "0"]}))
         error = self.text("apply", half, "--wait", status=1)
         self.assertRegex(error, "^berth: 1 of 2 ready, and no other replica can become ready; see berth logs NAME/N and berth why replica NAME/N\n"
-                                "  web/1 on a (backing off|starting|waiting): [^\n]*3[^\n]*\n$")
+                                "  web/1 on a (waiting to restart|starting|waiting): [^\n]*3[^\n]*\n$")
 
     def test_a_wait_on_a_terminal_is_one_line_that_says_what_is_waited_for(self):
         self.add_nodes("a")
@@ -64,7 +64,7 @@ class Verbs(Fleet):
         shown, status = self.on_terminal(80, "apply", slow, "--wait", until=b"nothing listens", BERTH_RUNTIME_DIR=str(self.folder / "server"))
         self.assertEqual(status, -signal.SIGINT, shown)
         lines = [re.sub(r"\x1b\[0m|[\r\n]", "", line) for line in shown.split("\r\x1b[K")[1:]]
-        self.assertRegex("\n".join(lines), r"(?m)^0 of 1 ready; web/0 on a (starting|unready): nothing listens on port ")
+        self.assertRegex("\n".join(lines), r"(?m)^0 of 1 ready; web/0 on a (starting|not ready): nothing listens on port ")
         self.assertTrue(all(len(line) < 80 for line in lines[:-1]), lines)
         self.assertEqual(lines[-1], "berth: version 1 stays applied; berth status shows the progress")
 

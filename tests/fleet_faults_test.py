@@ -352,7 +352,7 @@ class Clocks(Networked):
             for name, entry in before.items():
                 now = self.replicas(name)[0]
                 self.assertEqual((now["state"], now["generation"], now["failures"]), ("ready", entry["generation"], 0), self.situation())
-            # What starts now gets ready, and what fails is started again.
+            # What starts now gets ready, and what fails is restarted.
             self.apply(self.web(), plain, {**plain, "name": f"new{step}", "gpus": 0, "cpu": True})
             self.until_ready(f"new{step}", 1)
             clock.write_text("0")

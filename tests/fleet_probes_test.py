@@ -1,4 +1,4 @@
-"""Probes of real replicas: what a replica answers decides whether it is ready, and whether it is started again."""
+"""Probes of real replicas: what a replica answers decides whether it is ready, and whether it is restarted."""
 import sys
 import unittest
 
@@ -48,14 +48,14 @@ class Probes(Fleet):
         self.assertEqual(self.state()["state"], "starting")
         self.answer("readiness", 200)
         self.until_ready("web", 1)
-        # Once ready, it is unready while it fails; within the 5 min of unready_within it is not started again.
+        # Once ready, it is unready while it fails; within the 5 min of unready_within it is not restarted.
         self.answer("readiness", 404)
         self.until(lambda: self.state()["state"] == "unready" and "answers with status 404" in self.state()["reason"], self.situation)
         self.answer("readiness", 204)
         self.until_ready("web", 1)
         self.assertEqual(self.served(), 1)
 
-    def test_a_replica_that_was_ready_and_stays_unready_is_started_again(self):
+    def test_a_replica_that_was_ready_and_stays_unready_is_restarted(self):
         self.answer("readiness", 200)
         self.apply({**self.deployment(readiness={"failures": 2}), "unready_within": "500ms"}, wait=False)
         before = self.until_ready("web", 1)[0]
@@ -69,7 +69,7 @@ class Probes(Fleet):
         why = " ".join(self.command("why", "replica", "web/0").stdout.split())
         self.assertIn("it was ready, and then its readiness probe failed for 500 ms: GET /readiness answers with status 500", why)
 
-    def test_a_replica_whose_liveness_probe_fails_is_started_again(self):
+    def test_a_replica_whose_liveness_probe_fails_is_restarted(self):
         self.answer("readiness", 200)
         # Fails from its start: nothing was good yet but the other probe, and then it counts.
         self.answer("liveness", 200)

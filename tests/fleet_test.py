@@ -96,7 +96,7 @@ class Killed(Fleet):
         self.assertEqual(self.pids(), {0: [pid]}, "the command runs on")
         self.assertEqual(self.until_ready("web", 1)[0]["failures"], 0)
         self.assertEqual(len(a.leases()), 1, "with its lease")
-        # When it ends it is started again.
+        # When it ends it is restarted.
         os.kill(pid, signal.SIGKILL)
         self.until(lambda: self.pids().get(0, [pid]) != [pid], self.situation)
         self.assertEqual(self.until_ready("web", 1)[0]["failures"], 1)
@@ -122,7 +122,7 @@ class Killed(Fleet):
             os.kill(state["supervisor"]["pid"], signal.SIGKILL)
         time.sleep(1)  # nothing may happen
         self.until_ready("parent", 1)
-        # The command ends and leaves another process: both must be gone before it is started again.
+        # The command ends and leaves another process: both must be gone before it is restarted.
         command = next(state["command"]["pid"] for name, state in a.jobs().items() if name.startswith("parent."))
         left, = (pid for pid, text in self.processes().items() if text == "sleep 786 ")
         os.kill(command, signal.SIGKILL)
@@ -144,7 +144,7 @@ class Killed(Fleet):
             self.until(lambda: self.pids().get(0, [pid]) != [pid], self.situation)
         after = self.until_ready("web", 2)
         self.assertEqual(after[0]["failures"], 2)
-        self.assertEqual(after[0]["generation"], before[0]["generation"], "it is the same incarnation, started again")
+        self.assertEqual(after[0]["generation"], before[0]["generation"], "it is the same incarnation, restarted")
         self.assertEqual(after[1], {**before[1], "report_age_s": after[1]["report_age_s"]}, "the other was not touched")
         began = [one[2] for one in self.lives() if one[0] == 0]
         self.assertGreaterEqual(began[1] - killed[0], 0.9, "a back-off of a second")

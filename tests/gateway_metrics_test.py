@@ -169,8 +169,19 @@ class Observed(Gateway):
         record["reason"] = "x"
         for more in ({"requests": 201 * [record]}, {"requests": [{**record, "id": "x" * 65}]}, {"deployments": [{"name": "x" * 400}]},
                      {"deployments": 1001 * [{"name": "x"}]}, {"replicas": [{"name": "x", "total": {"counts": 23 * [1], "sum_us": 1}}]},
-                     {"callers": [{"name": "x", "rejected": {f"r{i}": 1 for i in range(33)}}]}):
+                     {"callers": [{"name": "x", "rejected": {f"r{i}": 1 for i in range(33)}}]}, {"unconnected_nodes": 1001 * ["a"]}):
             self.assertEqual(put(own, **more), 400, str(more)[:60])
+
+    def test_a_node_without_a_connection_to_the_gateway_is_named_with_what_to_do(self):
+        self.add_nodes("a")
+        own = next(pathlib.Path(self.folder).rglob("gateway-*/*/credential")).read_text().strip()
+        report = {"started_at_ms": 1, "deployments": [], "replicas": [], "callers": [], "requests": [], "unconnected_nodes": ["a", "unknown"]}
+        says = r"gateway \S+: node a has no connection to it, so its replicas get no requests from this gateway; make sure that a can connect to (127\.0\.0\.1:|port )\d+"
+        for verb in ("status", "endpoints"):
+            # The real gateway, which reports under the same name, has a connection to it.
+            self.until(lambda: self.ask("PUT", "/api/v1/gateway/report", {"report": report}, token=own)[0] == 200
+                       and re.search(says, " ".join(self.command(verb).stdout.split())), f"the warning of berth {verb}")
+        self.until(lambda: "no connection to it" not in self.command("status").stdout, "what the real gateway reports counts again")
 
 
 class Lines(Gateway):

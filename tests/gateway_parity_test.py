@@ -364,7 +364,7 @@ class Changing(Keyed):
         owners = self.table()
         mine = [key for key in USERS[:100] if owners[shard_of(key)] == "app/1"][:5]
         orders = {key: self.order_of(key) for key in mine}
-        # Its agent stands still, so that it is not started again.
+        # Its agent stands still, so that it is not restarted.
         node = self.replicas("app")[1]["node"]
         os.kill(self.nodes[node].agent.pid, signal.SIGSTOP)
         self.addCleanup(os.kill, self.nodes[node].agent.pid, signal.SIGCONT)

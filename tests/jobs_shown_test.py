@@ -162,6 +162,19 @@ class Shown(JobsCase):
         self.until(lambda: "place 2 in line" in self.jobs()[both].get("reason", ""))
         self.assertIn("its start cannot be estimated", " ".join(self.berth("why", both).stdout.split()))
 
+    def test_why_names_the_request_ahead_that_alone_keeps_a_job_waiting(self):
+        self.machine.write_text(f"gpus 2 memory=80GiB\nprocess gpu=1 pid={os.getpid()} bytes=10GiB\n")
+        holder = self.job("-q", "--mem", "60G", "--device", "cuda:0", "--", "sleep", "611")
+        self.until_state(holder, "running")
+        large = self.job("-q", "--name", "large", "--mem", "60G", "-n", "2", "--", "sleep", "612")
+        self.until(lambda: "place 1 in line" in self.jobs()[large].get("reason", ""))
+        small = self.job("-q", "--mem", "30G", "--device", "cuda:1", "--", "sleep", "613")
+        self.until(lambda: "place 2 in line" in self.jobs()[small].get("reason", ""))
+        text = " ".join(self.berth("why", small).stdout.split())
+        self.assertIn(f"in the way: {large} (large) at place 1 is ahead of it in line and is served first", text)
+        self.assertEqual(json.loads(self.berth("why", small, "--json").stdout)["ahead"], f"{large} (large) at place 1")
+        self.assertNotIn("in the way: j", " ".join(self.berth("why", large).stdout.split()), "a lease is in its way")
+
         after = self.job("-q", "--after", own[0], "--", "true")
         self.until(lambda: "has not finished" in self.jobs()[after].get("reason", ""))
         answer = self.berth("why", after)

@@ -202,7 +202,7 @@ class Restart(Machine):
         _, starts = self.starts(*cut, "--prefer", "cuda:0")
         self.assertEqual(len(set(starts)), 2, starts)
 
-    def test_a_command_that_was_asked_to_end_is_not_started_again(self):
+    def test_a_command_that_was_asked_to_end_is_not_restarted(self):
         for sent in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
             held = self.hold("--mem", "1G", "--on-fault", "restart")
             self.assertNotEqual(held.command_pid, held.pid)

@@ -243,7 +243,7 @@ class Run(Machine):
         first.communicate("")
         self.assertEqual(self.berth("run", "--mem", "10G", "--device", "cuda:0", "--load-lock", "1s", "--", "true").returncode, 0)
 
-    def test_a_command_that_crashes_is_started_again_where_asked(self):
+    def test_a_command_that_crashes_is_restarted_where_asked(self):
         count = self.folder / "count"
         script = f"echo x >> {count}; test $(wc -l < {count}) -ge 3 || kill -SEGV $$; echo fine"
         answer = self.berth("run", "--mem", "1G", "--on-fault", "restart", "--", "sh", "-c", script)

@@ -149,7 +149,7 @@ struct Serving {
   friend bool operator==(const Serving&, const Serving&) = default;
 };
 
-// How a running replica is asked whether it serves (readiness), or whether it must be started again (liveness).
+// How a running replica is asked whether it serves (readiness), or whether it must be restarted (liveness).
 // Exactly one of http, tcp and command is used.
 struct Probe {
   std::optional<std::string> http;    // a path: an answer of 200 to 399 is good
@@ -375,8 +375,10 @@ Plan plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::span<c
           const EgressPreference& preference = {}, const PlanLimits& limits = {});
 
 // "+ chat/0  gpu-1  GPU-ea3b8f50" and so on, then what is pending and why, then a count.
-// Ids are shortened so that they differ from each other and from `others`.
-std::string plan_to_text(const Plan& plan, std::span<const DeviceId> others = {});
+// Ids are shortened so that they differ from each other and from `others`. `restarts` are replicas ("chat/0") whose
+// command or settings change, wherever they run; the count has them.
+std::string plan_to_text(const Plan& plan, std::span<const DeviceId> others = {},
+                         std::span<const std::string> restarts = {});
 
 struct Cluster {
   std::string name;

@@ -22,6 +22,7 @@
 #include "machine/job_processes.hpp"
 #include "world/runtime_folder.hpp"
 #include "world/user_name.hpp"
+#include "world/wall_time.hpp"
 
 namespace berth::agent {
 
@@ -84,6 +85,7 @@ class Agent {
     input.rules = &rules_;
     input.memory = memory_;
     input.now = now;
+    input.now_ms = world::wall_time_ms();
     Step next = step(input);
     memory_ = std::move(next.memory);
     for (const Renewal& renewal : next.renew)
@@ -231,7 +233,7 @@ class Agent {
     const fleet::ReplicaKey key = next.order.assigned.key();
     const auto fail = [&](const std::string& reason) {
       log(LogLevel::warning, "the agent cannot start a replica", {{"replica", to_string(key)}, {"reason", reason}});
-      start_failed(memory_, key, reason, real_clock().now());
+      start_failed(memory_, key, reason, real_clock().now(), world::wall_time_ms());
       wake_->set();
     };
     if (std::optional<std::string> reason = leads_out(next.order.spec, rules_)) {

@@ -27,7 +27,7 @@ TEST_F(SingleReplicaTest, IsRenewedWithTheTimeTheServerWasHeardAndStopsWithoutIt
   EXPECT_EQ(step.look_again, at(22s));
   EXPECT_TRUE(step_at(22s - 1ns).stop.empty());
   EXPECT_EQ(stops(step_at(22s)), Words{"j1"});
-  // The server is back: what was cut off starts again at once, with no failure counted.
+  // The server is back: what was cut off is restarted at once, with no failure counted.
   jobs[0].state = FoundState::ended;
   heard = at(24s);
   step = step_at(25s);

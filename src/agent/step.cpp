@@ -34,10 +34,12 @@ bool needs_port(const DeploymentSpec& spec) {
   return !uses(spec, "socket") && (asks_for_port(spec.readiness) || asks_for_port(spec.liveness));
 }
 
-void count_failure(Attempts& attempts, std::string reason, TimePoint now) {
+void count_failure(Attempts& attempts, std::string reason, TimePoint now, std::uint64_t now_ms) {
   ++attempts.failures;
   attempts.reason = std::move(reason);
-  attempts.next_start = now + back_off(attempts.failures);
+  const Duration pause = back_off(attempts.failures);
+  attempts.next_start = now + pause;
+  attempts.next_start_ms = now_ms + static_cast<std::uint64_t>(pause / std::chrono::milliseconds(1));
 }
 
 class Stepper {
@@ -123,7 +125,7 @@ class Stepper {
   // A job that no order explains.
   void report_unordered(const ReplicaKey& key, const FoundJob& job, bool is_to_end) {
     if (!job.is_live()) {
-      // Gone is said for good; without orders it is not known whether it is to start again.
+      // Gone is said for good; without orders it is not known whether it should be restarted.
       report(key, input_.orders ? ReplicaState::gone : ReplicaState::backing_off, job.reason, &job);
     } else if (is_to_end || job.is_stopping || stopped_.contains(job.id)) {
       report(key, ReplicaState::stopping, "", &job);
@@ -264,12 +266,14 @@ class Stepper {
       attempts.ended_job = ended->id;
       if (attempts.cut_off_job != ended->id) {
         const bool was_probe = !attempts.reason.empty() && ended->is_stopping;
-        count_failure(attempts, was_probe ? attempts.reason : ended->reason, input_.now);
+        count_failure(attempts, was_probe ? attempts.reason : ended->reason, input_.now, input_.now_ms);
       }
     }
     const bool is_back_off = input_.now < attempts.next_start;
     const auto hold = [&](std::string reason) {
-      report(key, attempts.failures > 0 ? ReplicaState::backing_off : ReplicaState::waiting, std::move(reason), ended);
+      ReplicaReport& held = report(key, attempts.failures > 0 ? ReplicaState::backing_off : ReplicaState::waiting,
+                                   std::move(reason), ended);
+      if (is_back_off) held.next_start_ms = attempts.next_start_ms;
     };
     if (is_back_off) {
       look_again(attempts.next_start);
@@ -314,8 +318,9 @@ bool accept(std::optional<fleet::NodeOrders>& orders, fleet::NodeOrders next, st
   return true;
 }
 
-void start_failed(Memory& memory, const fleet::ReplicaKey& key, std::string reason, TimePoint now) {
-  count_failure(memory[key], std::move(reason), now);
+void start_failed(Memory& memory, const fleet::ReplicaKey& key, std::string reason, TimePoint now,
+                  std::uint64_t now_ms) {
+  count_failure(memory[key], std::move(reason), now, now_ms);
 }
 
 std::vector<std::string> programs_of(const DeploymentSpec& spec) {

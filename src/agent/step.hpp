@@ -76,6 +76,7 @@ struct Rules {
 struct Attempts {
   std::uint32_t failures = 0;  // in a row
   TimePoint next_start{};
+  std::uint64_t next_start_ms = 0;     // the same as wall time
   std::string ended_job;               // the last one that was counted
   std::string reason;                  // why the last one ended
   std::optional<std::string> refused;  // it is not tried again, and why
@@ -101,6 +102,7 @@ struct Input {
   // What the answer to that report named as the newest orders, by (epoch, number). Older ones start nothing: what
   // they name may have been given to another node while this one was cut off.
   std::pair<std::uint64_t, std::uint64_t> newest{};
+  std::uint64_t now_ms = 0;  // wall time, for display only
 };
 
 struct Start {
@@ -138,8 +140,9 @@ Step step(const Input& input);
 // that was replaced.
 bool accept(std::optional<fleet::NodeOrders>& orders, fleet::NodeOrders next, std::uint64_t epoch_min = 0);
 
-// A start that came to nothing: no job was made. Counts as an end that was not wanted.
-void start_failed(Memory& memory, const fleet::ReplicaKey& key, std::string reason, TimePoint now);
+// A start that came to nothing: no job was made. Counts as an end that was not wanted. `now_ms`: as in Input.
+void start_failed(Memory& memory, const fleet::ReplicaKey& key, std::string reason, TimePoint now,
+                  std::uint64_t now_ms);
 
 // The programs that a node starts for a replica: its own, and those of its probes.
 std::vector<std::string> programs_of(const DeploymentSpec& spec);

@@ -172,7 +172,7 @@ TEST_F(AgentStepTest, OrdersOfALowerEpochOrRevisionAreIgnored) {
   EXPECT_TRUE(accept(restarted, {3, 1, {}}, 3));
 }
 
-TEST_F(AgentStepTest, WhatEndsIsStartedAgainWithABackOffThatDoubles) {
+TEST_F(AgentStepTest, WhatEndsIsRestartedWithABackOffThatDoubles) {
   const auto& chat = add(order("chat", 0, 7));
   Duration now = 0s;
   for (int attempt = 1; attempt <= 12; ++attempt) {
@@ -186,6 +186,7 @@ TEST_F(AgentStepTest, WhatEndsIsStartedAgainWithABackOffThatDoubles) {
     EXPECT_EQ(state_of(step), ReplicaState::backing_off);
     EXPECT_EQ(step.reports[0].failures, static_cast<std::uint32_t>(attempt));
     EXPECT_EQ(step.reports[0].reason, "exit status 1");
+    EXPECT_EQ(step.reports[0].next_start_ms, static_cast<std::uint64_t>((now + pause) / 1ms)) << "as wall time";
     ASSERT_EQ(step.look_again, at(now + pause));
     EXPECT_TRUE(step_at(now + pause - 1ns).start.empty());
     step = step_at(now + pause);
@@ -220,7 +221,7 @@ TEST_F(AgentStepTest, TenMinutesOfRunningWellEndARowOfFailures) {
 TEST_F(AgentStepTest, AStartThatFailsCountsAsAFailure) {
   const auto& chat = add(order("chat", 0, 7));
   EXPECT_EQ(step_at(0s).start.size(), 1u);
-  start_failed(memory, chat.assigned.key(), "no port is free", at(0s));
+  start_failed(memory, chat.assigned.key(), "no port is free", at(0s), 0);
   Step step = step_at(0s);
   EXPECT_TRUE(step.start.empty());
   EXPECT_EQ(state_of(step), ReplicaState::backing_off);
@@ -248,7 +249,7 @@ TEST_F(AgentStepTest, ReadinessIsStartingUntilTheFirstGoodAnswerAndUnreadyAfterS
   EXPECT_TRUE(step.stop.empty()) << "readiness stops nothing";
 }
 
-TEST_F(AgentStepTest, ALivenessFailureStopsAndStartsAgain) {
+TEST_F(AgentStepTest, ALivenessFailureStopsAndRestarts) {
   auto& chat = add(order("chat", 0, 7));
   chat.spec.liveness = Probe{};
   chat.spec.liveness->http = "/healthz";
@@ -270,7 +271,7 @@ TEST_F(AgentStepTest, ALivenessFailureStopsAndStartsAgain) {
   EXPECT_EQ(starts(step_at(5s)), Words{"chat/0#7"});
 }
 
-TEST_F(AgentStepTest, WhatACommandHasLeftBehindIsStoppedBeforeItIsStartedAgain) {
+TEST_F(AgentStepTest, WhatACommandHasLeftBehindIsStoppedBeforeItIsRestarted) {
   const ReplicaOrder& wanted = add(order("chat", 0, 1));
   jobs = {job_of(wanted, "j1", FoundState::running)};
   EXPECT_TRUE(step_at(30s).stop.empty());

@@ -51,7 +51,8 @@ struct AgentStepTest : testing::Test {
   std::pair<std::uint64_t, std::uint64_t> newest{};
 
   Step step_at(Duration now) {
-    Step out = agent::step({orders ? &*orders : nullptr, heard, jobs, probed, &rules, memory, at(now), newest});
+    Step out = agent::step({orders ? &*orders : nullptr, heard, jobs, probed, &rules, memory, at(now), newest,
+                            static_cast<std::uint64_t>(now / std::chrono::milliseconds(1))});
     memory = out.memory;
     return out;
   }

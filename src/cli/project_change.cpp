@@ -10,8 +10,10 @@
 #include <map>
 
 #include "cli/ready_wait.hpp"
+#include "cli/text/answer_fields.hpp"
 #include "cli/text/answer_table.hpp"
 #include "cli/text/fleet_text.hpp"
+#include "cli/text/spec_text.hpp"
 #include "cli/verbs/plan.hpp"
 #include "fleet_format/plan_json.hpp"
 #include "fleet_format/spec_json.hpp"
@@ -32,10 +34,7 @@ std::string deployment_changes_text(const json::object& answer, const Style& sty
   for (const json::value& value : Fields(answer).list("changes")) {
     const Fields change(value);
     const std::string kind = change.raw("change");
-    std::string fields;
-    for (const json::value& field : change.list("fields")) {
-      if (field.is_string()) fields += (fields.empty() ? "  " : ", ") + printable(std::string_view(field.get_string()));
-    }
+    const std::string fields = field_names_text(change.list("fields"));
     const bool added = kind == "added", removed = kind == "removed";
     text += paint(style,
                   added     ? Colour::green
@@ -45,7 +44,7 @@ std::string deployment_changes_text(const json::object& answer, const Style& sty
                    : removed ? "- "
                              : "~ ") +
                       change.text("deployment")) +
-            fields + "\n";
+            (fields.empty() ? "" : "  " + fields) + "\n";
   }
   return text;
 }
@@ -331,14 +330,15 @@ std::string change_text(const json::object& answer, const Style& style) {
   std::string text = deployment_changes_text(answer, style);
   if (!text.empty()) text += "\n";
   // Replicas that keep their place, and whose command or settings change.
-  std::string restarts;
+  std::vector<std::string> restarts;
+  std::string names;
   for (const json::value& name : Fields(answer).list("restarts")) {
-    if (name.is_string()) restarts += (restarts.empty() ? "" : ", ") + printable(std::string_view(name.get_string()));
+    if (!name.is_string()) continue;
+    restarts.emplace_back(name.get_string());
+    names += (names.empty() ? "" : ", ") + printable(restarts.back());
   }
-  if (!restarts.empty()) text += "~  " + restarts + " to restart, one after another\n";
-  if (restarts.empty() || !plan.actions.empty() || !plan.pending.empty())
-    text += readable_plan(plan, {}, style, changes_for_pending(answer));
-  return text;
+  if (!names.empty()) text += "~  " + names + " to restart, one after another\n";
+  return text + readable_plan(plan, {}, style, changes_for_pending(answer), restarts);
 }
 
 int plan_on_server(const ServerArguments& arguments, const Project& project, const std::optional<std::string>& output) {

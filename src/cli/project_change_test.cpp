@@ -298,5 +298,17 @@ TEST_F(ProjectChange, ProgressTellsWhatWillNotBeReady) {
   EXPECT_EQ(of(R"({"schema":1})").state, Progress::State::goes_on) << "not there yet";
 }
 
+TEST(ChangeText, NamesAndCountsWhatRestartsAndNamesFieldsAsTheFileDoes) {
+  const json::value answer =
+      json::parse(R"({"changes":[{"deployment":"chat","change":"changed","fields":["command","unready_within_s"]}],
+    "restarts":["chat/0"],"plan":{"assignments":[{"deployment":"chat","replica":0,"node":"a","devices":[],"memory_bytes":0,"exclusive":false}],
+    "actions":[],"pending":[]}})");
+  EXPECT_EQ(change_text(answer.as_object(), {}),
+            "~ chat  command, unready_within\n"
+            "\n"
+            "~  chat/0 to restart, one after another\n"
+            "0 to start, 0 to change, 0 to stop, 1 to restart, 0 unchanged, 0 pending.\n");
+}
+
 }  // namespace
 }  // namespace berth::cli

@@ -93,11 +93,12 @@ TEST_F(ReadyWaiting, WhatIsNotReadyIsListedWithItsReason) {
   const std::string ends = R"({"name":"chat/1","deployment":"chat","current":false,"state":"stopping","node":"a"})";
   const std::string other = R"({"name":"x/0","deployment":"x","current":true,"state":"failed","node":"a"})";
   EXPECT_EQ(unready_lines(project, replicas(ready + "," + ends + "," + other)), Words{});
-  EXPECT_EQ(unready_lines(project, replicas(replica(0, "waiting") + "," +
-                                                replica(1, "backing_off", R"(,"reason":"GET /: refused")"),
-                                            R"({"deployment":"chat","replicas":[2,3,5],"reason":{"text":"no GPU"}},)"
-                                            R"({"deployment":"x","replicas":[0],"reason":{"text":"no GPU"}})")),
-            (Words{"chat/0 on a waiting", "chat/1 on a backing off: GET /: refused", "chat/2-3, 5 pending: no GPU"}));
+  EXPECT_EQ(
+      unready_lines(project,
+                    replicas(replica(0, "waiting") + "," + replica(1, "backing_off", R"(,"reason":"GET /: refused")"),
+                             R"({"deployment":"chat","replicas":[2,3,5],"reason":{"text":"no GPU"}},)"
+                             R"({"deployment":"x","replicas":[0],"reason":{"text":"no GPU"}})")),
+      (Words{"chat/0 on a waiting", "chat/1 on a waiting to restart: GET /: refused", "chat/2-3, 5 pending: no GPU"}));
 }
 
 }  // namespace

@@ -82,6 +82,16 @@ std::vector<DeviceRow> rows_in_the_way(const Reservation& decided, std::span<con
   return rows;
 }
 
+// "j3 (train)", "a request of bob (python)".
+std::string request_text(const LedgerSnapshot& snapshot, const WaitingRequest& request, std::span<const Job> jobs) {
+  const LedgerEntry* const entry = snapshot.find(request.reference);
+  for (const Job& job : jobs)
+    if (entry && entry->user == geteuid() && !job.has_ended() && job.progress.supervisor == entry->holder)
+      return label(job);
+  return "a request of " + (request.user == geteuid() ? "yours" : user_name(request.user)) +
+         (entry && !entry->name.empty() ? " (" + printable(entry->name) + ")" : "");
+}
+
 std::string start_text(const LeaseEnd& end, std::span<const Job> jobs) {
   std::string text = "by " + local_text(end.at_us);
   for (const Job& job : jobs) {
@@ -144,12 +154,18 @@ int run_why_waiting(const Job& job, bool as_json) {
   for (auto& [pid, user] : waiting.users)
     if (user == user_name(geteuid())) user = "you";
   if (end) waiting.start = start_text(*end, jobs);
+  const WaitingRequest* const obstacle =
+      decided.limit ? nullptr : obstacle_ahead(context->wanted, decided.observed, *snapshot, ahead, now);
+  if (obstacle)
+    waiting.ahead =
+        request_text(*snapshot, *obstacle, jobs) + " at place " + std::to_string(obstacle - ahead.data() + 1);
   if (!as_json) return print(waiting_text(waiting, stdout_style()));
 
   json::object out{{"job", job.id}, {"state", "waiting"}, {"place", waiting.place}, {"reason", decided.reason()}};
   out["explanation"] = explanation_to_json(decided.explanation, decided.limit ? decided.reason() : "");
   out["changes"] = changes_to_json(waiting.changes);
   if (end) out["starts_by_us"] = end->at_us;
+  if (!waiting.ahead.empty()) out["ahead"] = waiting.ahead;
   json::array holding;
   for (const DeviceRow& row : waiting.holding) holding.push_back(device_to_json(row, now));
   out["in_the_way"] = std::move(holding);

@@ -27,7 +27,7 @@ std::string times_in_a_row(std::uint32_t failures) {
   return failures == 1 ? "once" : std::to_string(failures) + " times in a row";
 }
 
-// It has ended, or has been started again after it ended more than once: between two starts nothing is better.
+// It has ended, or was restarted after it ended more than once: between two starts nothing is better.
 bool is_failing(const Incarnation& one) {
   return one.is_in(ReplicaState::backing_off) || (one.failures() > 1 && !one.is_ready());
 }
@@ -38,7 +38,7 @@ std::string describe(const Incarnation& one) {
   if (one.age >= suspect_after) return text + "its node is silent";
   if (!one.report) return text + "waiting for the node to accept it";
   const bool waits = one.is_in(ReplicaState::backing_off);
-  if (!waits) text += to_string(one.report->state);
+  if (!waits) text += fleet::state_in_words(to_string(one.report->state));
   if (one.report->failures > 0) text += (waits ? "failed " : ", failed ") + times_in_a_row(one.report->failures);
   if (!one.report->reason.empty()) text += ": " + one.report->reason;
   return text;
@@ -51,6 +51,7 @@ struct Findings {
   const Incarnation* failing = nullptr;   // the first one that ended, or keeps ending
   const Pending* pending = nullptr;       // the first replicas that fit nowhere
   const Incarnation* starting = nullptr;  // the first one that is not ready, failing or not
+  bool has_lost_ready = false;            // one of them was ready
 };
 
 // The first line that holds.
@@ -62,6 +63,8 @@ DeploymentState state_of(const Findings& found) {
   if (none_ready && found.failing) return DeploymentState::failed;
   if (none_ready && found.pending) return DeploymentState::pending;
   if (!all_ready && (found.failing || found.pending)) return DeploymentState::degraded;
+  // In a rollout, its successor is on the way.
+  if (!all_ready && all_updated && found.has_lost_ready) return DeploymentState::degraded;
   return DeploymentState::updating;
 }
 
@@ -147,6 +150,7 @@ class Observer {
       found.updated += current->is_up_to_date ? 1 : 0;
       if (!found.failing && is_failing(*current)) found.failing = current;
       if (!found.starting && !current->is_ready()) found.starting = current;
+      found.has_lost_ready = found.has_lost_ready || current->was_ready();
     }
     out_.deployments.push_back({id, state_of(found), found.replicas, found.ready, found.updated, reason_of(found)});
   }

@@ -160,7 +160,7 @@ TEST(Replace, OnASilentNodeNothingIsStoppedForAnotherThatIsStoppedItself) {
   ASSERT_EQ(world.places(), (Words{"d/0#1 a/gpu0", "d/0#2 b/gpu0"}));
   world.silence("a");
   world.want(version(2, 1));
-  world.say(world.find("d/0", 1), ReplicaState::backing_off, 1, "the machine was started again");
+  world.say(world.find("d/0", 1), ReplicaState::backing_off, 1, "the machine was restarted");
   world.advance(31s);
   world.step();
   EXPECT_EQ(world.places(), (Words{"d/0#1 a/gpu0", "d/0#2 b/gpu0 stopping"})) << "a may serve, b does not";

@@ -355,6 +355,31 @@ TEST(Rollout, AFirstStartThatFailsPausesNothing) {
   EXPECT_EQ(status_of(step, "d").state, DeploymentState::failed);
 }
 
+TEST(Rollout, WhatWasReadyAndIsNotDegradesItsDeploymentUnlessItIsBeingReplaced) {
+  World world({gpu_node("a", 2), gpu_node("b", 2)});
+  world.want(version(1));
+  world.settle();
+  const auto state = [&] { return status_of(world.step(), "d").state; };
+  ASSERT_EQ(state(), DeploymentState::serving);
+  world.say(world.find("d/1"), ReplicaState::unready, 0, "status 500");
+  EXPECT_EQ(state(), DeploymentState::degraded);
+  EXPECT_EQ(status_of(world.step(), "d").reason,
+            "d/1 on " + world.find("d/1").place.node.text() + ": not ready: status 500");
+  for (const char* const name : {"d/0", "d/2"}) world.say(world.find(name), ReplicaState::unready, 0, "status 500");
+  EXPECT_EQ(state(), DeploymentState::degraded) << "none of them serves";
+  world.obey();
+  EXPECT_EQ(state(), DeploymentState::serving);
+  world.silence("b");
+  world.advance(suspect_after);
+  EXPECT_EQ(state(), DeploymentState::degraded) << "their node is silent";
+  world.silent.clear();
+  world.advance(1s);
+  world.obey();
+  world.say(world.find("d/1"), ReplicaState::unready, 0, "status 500");
+  world.want(version(2));
+  EXPECT_EQ(state(), DeploymentState::updating);
+}
+
 TEST(Rollout, TheSpecOfARevisionIsWantedOrOneOfTheEarlier) {
   World world({gpu_node("a", 1)});
   for (int i = 1; i <= 4; ++i) world.want(version(i));

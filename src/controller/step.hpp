@@ -109,7 +109,7 @@ enum class DeploymentState : std::uint8_t {
   pending,   // nothing of it serves, and something fits nowhere
   updating,  // replicas start or are being replaced
   serving,   // all of it is ready and of the wanted revision
-  degraded,  // serves with fewer replicas than wanted
+  degraded,  // fewer replicas serve than wanted, and not because of a rollout
   failed,    // nothing of it serves, and replicas keep ending
   paused,    // its rollout goes no further
 };

@@ -42,6 +42,10 @@ struct Incarnation {
   bool is_in(fleet::ReplicaState state) const { return report && report->state == state; }
   // Serves, as far as is known now.
   bool is_ready() const { return is_in(fleet::ReplicaState::ready) && age < suspect_after; }
+  // Served before, and does not now: its readiness probe fails, or its node is silent.
+  bool was_ready() const {
+    return is_in(fleet::ReplicaState::unready) || (is_in(fleet::ReplicaState::ready) && !is_ready());
+  }
   // As far as is known it may serve: its node was not heard lately.
   bool may_serve() const { return is_ready() || !is_node_known || age >= suspect_after; }
   std::uint32_t failures() const { return report ? report->failures : 0; }

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <set>
 #include <span>
 
 #include "berth/bytes.hpp"
@@ -62,18 +63,20 @@ std::string deployment::replica_ranges(std::span<const std::uint32_t> replicas) 
   return text;
 }
 
-std::string plan_to_text(const Plan& plan, std::span<const DeviceId> others) {
+std::string plan_to_text(const Plan& plan, std::span<const DeviceId> others, std::span<const std::string> restarts) {
   constexpr std::size_t columns = 5;
   const std::vector<DeviceId> all = devices_of(plan, others);
   std::vector<std::array<std::string, columns>> rows;
   std::size_t starts = 0, changes = 0, stops = 0;
+  std::set<std::string> touched(restarts.begin(), restarts.end());
   for (const Action& action : plan.actions) {
     const Assignment& subject = action.subject();
     std::string note = promise_text(subject);
     if (action.sign() == '~') note += (note.empty() ? "" : ", ") + change_text(*action.before, *action.after, all);
     ++(action.sign() == '+' ? starts : action.sign() == '~' ? changes : stops);
-    rows.push_back({std::string(1, action.sign()), subject.deployment.text() + "/" + std::to_string(subject.replica),
-                    subject.node.text(), devices_text(subject, all), note});
+    const std::string name = subject.deployment.text() + "/" + std::to_string(subject.replica);
+    if (action.after) touched.insert(name);
+    rows.push_back({std::string(1, action.sign()), name, subject.node.text(), devices_text(subject, all), note});
   }
   std::array<std::size_t, columns> widths{};
   for (const auto& row : rows) {
@@ -93,13 +96,14 @@ std::string plan_to_text(const Plan& plan, std::span<const DeviceId> others) {
     if (!pending.replicas.empty()) text += "/" + deployment::replica_ranges(pending.replicas);
     text += "  pending: " + pending.reason.text + "\n";
   }
-  if (plan.actions.empty() && plan.pending.empty())
+  if (plan.actions.empty() && plan.pending.empty() && restarts.empty())
     return text + "Nothing to do: " + std::to_string(plan.assignments.size()) +
            (plan.assignments.size() == 1 ? " replica is" : " replicas are") + " in place.\n";
-  const std::size_t unchanged = plan.assignments.size() - starts - changes;
+  const std::size_t unchanged = plan.assignments.size() - std::min(touched.size(), plan.assignments.size());
   return text + std::to_string(starts) + " to start, " + std::to_string(changes) + " to change, " +
-         std::to_string(stops) + " to stop, " + std::to_string(unchanged) + " unchanged, " + std::to_string(waiting) +
-         " pending.\n";
+         std::to_string(stops) + " to stop, " +
+         (restarts.empty() ? "" : std::to_string(restarts.size()) + " to restart, ") + std::to_string(unchanged) +
+         " unchanged, " + std::to_string(waiting) + " pending.\n";
 }
 
 }  // namespace berth

@@ -38,5 +38,22 @@ TEST(PlanText, APlanNamesGpusByTheBeginningsOfTheirIds) {
             "1 to start, 0 to change, 0 to stop, 0 unchanged, 0 pending.\n");
 }
 
+TEST(PlanText, RestartsAreCountedAlsoWhereNothingMoves) {
+  Plan plan;
+  for (const std::uint32_t replica : {0u, 1u, 2u})
+    plan.assignments.push_back(
+        {DeploymentId("chat"), replica, NodeId("a"), {DeviceId("g" + std::to_string(replica))}, 0, true});
+  const std::vector<std::string> restarts{"chat/0", "chat/1"};
+  EXPECT_EQ(plan_to_text(plan, {}, restarts),
+            "0 to start, 0 to change, 0 to stop, 2 to restart, 1 unchanged, 0 pending.\n");
+  Assignment before = plan.assignments[1];
+  before.node = NodeId("b");
+  plan.actions = {{before, plan.assignments[1]}};
+  EXPECT_EQ(plan_to_text(plan, {}, restarts),
+            "~  chat/1  a  g1  exclusive, moves from b\n"
+            "0 to start, 1 to change, 0 to stop, 2 to restart, 1 unchanged, 0 pending.\n")
+      << "one that moves is not counted twice as changed";
+}
+
 }  // namespace
 }  // namespace berth::deployment

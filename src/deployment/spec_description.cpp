@@ -40,4 +40,12 @@ std::vector<std::string_view> changed_fields(const DeploymentSpec& before, const
   return changed;
 }
 
+std::string_view name_in_file(std::string_view name) {
+  std::string_view found = name;
+  world::for_each_field<DeploymentSpec>([&](const auto& field) {
+    if (field.name == name) found = field.key;
+  });
+  return found;
+}
+
 }  // namespace berth::deployment

@@ -124,7 +124,9 @@ namespace berth::deployment {
 
 // The strongest effect of all that differs. Fields that this version does not know have none.
 world::Effect effect_of_change(const DeploymentSpec& before, const DeploymentSpec& after);
-// The names of the fields that differ.
+// The names of the fields that differ, as the API has them.
 std::vector<std::string_view> changed_fields(const DeploymentSpec& before, const DeploymentSpec& after);
+// "stop_grace" for "stop_grace_s": the name of a field in the file of a project. An unknown name stays as it is.
+std::string_view name_in_file(std::string_view name);
 
 }  // namespace berth::deployment

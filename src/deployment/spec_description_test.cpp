@@ -58,5 +58,12 @@ TEST(SpecDescription, ChangedFieldsAreNamedAsTheApiNamesThem) {
   EXPECT_TRUE(changed_fields(after, after).empty());
 }
 
+TEST(SpecDescription, AFieldOfTheApiHasItsNameInTheFile) {
+  for (const auto& [name, in_file] :
+       {std::pair{"stop_grace_s", "stop_grace"}, std::pair{"host_memory_bytes", "host_memory"},
+        std::pair{"replicas", "replicas"}, std::pair{"of_a_newer_version_s", "of_a_newer_version_s"}})
+    EXPECT_EQ(name_in_file(name), in_file);
+}
+
 }  // namespace
 }  // namespace berth::deployment

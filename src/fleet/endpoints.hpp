@@ -16,6 +16,7 @@ namespace berth::fleet {
 
 enum class EndpointState : std::uint8_t {
   ready,
+  unready,   // runs, and its readiness probe fails; gateways are told that it is draining
   draining,  // takes no new requests
   gone,      // cannot be reached: it has ended, or its node is silent
 };

@@ -11,8 +11,8 @@
 namespace berth::world {
 
 template <>
-inline constexpr std::array words<fleet::EndpointState>{fleet::EndpointState::ready, fleet::EndpointState::draining,
-                                                        fleet::EndpointState::gone};
+inline constexpr std::array words<fleet::EndpointState>{fleet::EndpointState::ready, fleet::EndpointState::unready,
+                                                        fleet::EndpointState::draining, fleet::EndpointState::gone};
 
 template <>
 inline constexpr auto fields<fleet::Traffic> = std::tuple{Field{"requests_per_s", &fleet::Traffic::requests_per_s},

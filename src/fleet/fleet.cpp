@@ -34,8 +34,10 @@ constexpr Names<EventKind, 14> kinds{{{EventKind::applied, "applied"},
                                       {EventKind::device, "device"},
                                       {EventKind::server, "server"},
                                       {EventKind::credential, "credential"}}};
-constexpr Names<EndpointState, 3> endpoint_states{
-    {{EndpointState::ready, "ready"}, {EndpointState::draining, "draining"}, {EndpointState::gone, "gone"}}};
+constexpr Names<EndpointState, 4> endpoint_states{{{EndpointState::ready, "ready"},
+                                                   {EndpointState::unready, "unready"},
+                                                   {EndpointState::draining, "draining"},
+                                                   {EndpointState::gone, "gone"}}};
 constexpr Names<Role, 7> roles{{{Role::read, "read"},
                                 {Role::operate, "operate"},
                                 {Role::deploy, "deploy"},
@@ -82,6 +84,10 @@ bool is_about(std::string_view subject, std::string_view name) noexcept {
 }
 
 std::string_view to_string(ReplicaState state) noexcept { return name_in(states, state); }
+std::string_view state_in_words(std::string_view state) noexcept {
+  if (state == to_string(ReplicaState::backing_off)) return "waiting to restart";
+  return state == to_string(ReplicaState::unready) ? "not ready" : state;
+}
 std::string_view to_string(EventKind kind) noexcept { return name_in(kinds, kind); }
 std::string_view to_string(EndpointState state) noexcept { return name_in(endpoint_states, state); }
 std::string_view to_string(HolderKind kind) noexcept { return name_in(holder_kinds, kind); }

@@ -76,12 +76,15 @@ enum class ReplicaState : std::uint8_t {
   starting,     // accepted: the ledger of its machine holds its lease
   ready,        // serves
   unready,      // runs, and a probe fails
-  backing_off,  // ended, and is started again later
+  backing_off,  // ended, and is restarted later
   refused,      // its agent does not run it
   stopping,     // was told to end
   gone,         // no longer runs, and holds nothing
 };
 std::string_view to_string(ReplicaState state) noexcept;
+// A state of the API as sentences and tables have it: "waiting to restart" for "backing_off", "not ready" for
+// "unready".
+std::string_view state_in_words(std::string_view state) noexcept;
 // Holds its devices.
 constexpr bool holds_devices(ReplicaState state) noexcept {
   return state != ReplicaState::refused && state != ReplicaState::gone;
@@ -97,6 +100,7 @@ struct ReplicaReport {
   std::string job;                          // the id of its job on that machine
   std::optional<std::uint64_t> started_ms;  // wall time of its node
   std::optional<std::uint64_t> memory_bytes_peak;
+  std::optional<std::uint64_t> next_start_ms = {};  // wall time of its node; of one that is backing off
   friend bool operator==(const ReplicaReport&, const ReplicaReport&) = default;
 };
 

@@ -69,7 +69,8 @@ inline constexpr auto fields<fleet::ReplicaReport> =
                Field{"port", &fleet::ReplicaReport::port},
                Field{"job", &fleet::ReplicaReport::job}.as(Text::sentence),
                Field{"started_at_ms", &fleet::ReplicaReport::started_ms},
-               Field{"memory_bytes_peak", &fleet::ReplicaReport::memory_bytes_peak}};
+               Field{"memory_bytes_peak", &fleet::ReplicaReport::memory_bytes_peak},
+               Field{"next_start_at_ms", &fleet::ReplicaReport::next_start_ms}};
 
 template <>
 inline constexpr auto fields<fleet::ReplicaOrder> = std::tuple{

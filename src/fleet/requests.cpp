@@ -120,6 +120,7 @@ std::string_view to_string(CandidateVerdict verdict) noexcept {
     case CandidateVerdict::runner_up: return "runner_up";
     case CandidateVerdict::eligible: return "eligible";
     case CandidateVerdict::full: return "full";
+    case CandidateVerdict::unready: return "unready";
     case CandidateVerdict::draining: return "draining";
     case CandidateVerdict::ejected: return "ejected";
     case CandidateVerdict::tried: return "tried";

@@ -66,6 +66,7 @@ enum class CandidateVerdict : std::uint8_t {
   runner_up,
   eligible,
   full,
+  unready,
   draining,
   ejected,        // it failed repeatedly
   tried,          // by this request before
@@ -117,7 +118,7 @@ inline constexpr std::size_t report_strangers_max = 10;  // of the records
 // Callers beyond these share the row of this name.
 inline constexpr std::string_view other_callers = "other";
 inline constexpr std::size_t report_deployments_max = 1000, report_replicas_max = 2000, report_callers_max = 1000;
-inline constexpr std::size_t request_id_bytes_max = 64;
+inline constexpr std::size_t request_id_bytes_max = 64, report_unconnected_max = 1000;
 // Of a replica: its deployment (253), its number and its incarnation.
 inline constexpr std::size_t report_name_bytes_max = 320;
 
@@ -130,6 +131,9 @@ struct GatewayReport {
   std::uint64_t silent_s = 0;  // since the last report that the server took, where it was out of reach for a while
   // Open now, those of relays included. Absent: the gateway is older and does not say it.
   std::optional<std::uint64_t> connections = {}, relay_connections = {};
+  // With replicas that are reached through relays, and without a connection of their relay for a while; at most
+  // report_unconnected_max.
+  std::vector<NodeId> unconnected = {};
   friend bool operator==(const GatewayReport&, const GatewayReport&) = default;
 };
 

@@ -16,9 +16,9 @@ inline constexpr std::array words<fleet::RequestOutcome>{fleet::RequestOutcome::
 
 template <>
 inline constexpr std::array words<fleet::CandidateVerdict>{
-    fleet::CandidateVerdict::winner, fleet::CandidateVerdict::runner_up,    fleet::CandidateVerdict::eligible,
-    fleet::CandidateVerdict::full,   fleet::CandidateVerdict::draining,     fleet::CandidateVerdict::ejected,
-    fleet::CandidateVerdict::tried,  fleet::CandidateVerdict::not_connected};
+    fleet::CandidateVerdict::winner,  fleet::CandidateVerdict::runner_up, fleet::CandidateVerdict::eligible,
+    fleet::CandidateVerdict::full,    fleet::CandidateVerdict::unready,   fleet::CandidateVerdict::draining,
+    fleet::CandidateVerdict::ejected, fleet::CandidateVerdict::tried,     fleet::CandidateVerdict::not_connected};
 
 template <>
 inline constexpr auto fields<fleet::TimeHistogram> =
@@ -89,7 +89,8 @@ inline constexpr auto fields<fleet::GatewayReport> =
                Field{"leaving", &fleet::GatewayReport::is_leaving},
                Field{"silent_s", &fleet::GatewayReport::silent_s},
                Field{"connections", &fleet::GatewayReport::connections},
-               Field{"relay_connections", &fleet::GatewayReport::relay_connections}};
+               Field{"relay_connections", &fleet::GatewayReport::relay_connections},
+               Field{"unconnected_nodes", &fleet::GatewayReport::unconnected}};
 
 template <>
 inline constexpr auto fields<fleet::RouteAnswer> =

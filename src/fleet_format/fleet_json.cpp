@@ -122,6 +122,9 @@ fleet::GatewayReport gateway_report_of(const json::value& value, const std::stri
   check_rows(report.replicas, fleet::report_replicas_max, where + ".replicas");
   check_rows(report.callers, fleet::report_callers_max, where + ".callers");
   check_length(report.requests, fleet::report_records_max, where + ".requests");
+  check_length(report.unconnected, fleet::report_unconnected_max, where + ".unconnected_nodes");
+  for (const NodeId& node : report.unconnected)
+    check_length(node.text(), fleet::report_name_bytes_max, where + ".unconnected_nodes");
   for (const fleet::RequestRecord& record : report.requests) {
     check_length(record.id, fleet::request_id_bytes_max, where + ".requests.id");
     check_length(record.candidates, fleet::candidates_max, where + ".requests.candidates");

@@ -139,6 +139,7 @@ inline fleet::ReplicaReport some_replica_report(Random& random) {
           some(random, some_port),
           some_text(random),
           some(random, some_number),
+          some(random, some_number),
           some(random, some_number)};
 }
 

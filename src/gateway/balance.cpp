@@ -67,6 +67,7 @@ std::optional<fleet::CandidateVerdict> Balance::why_not(const Replica& replica, 
                                                         TimePoint now, bool has_breaker) {
   using Verdict = fleet::CandidateVerdict;
   if (tried.contains(replica.endpoint.name)) return Verdict::tried;
+  if (replica.endpoint.state == fleet::EndpointState::unready) return Verdict::unready;
   if (is_draining(replica.endpoint)) return Verdict::draining;
   if (!replica.has_room(now)) return Verdict::full;
   if (has_breaker && replica.is_left_out(now)) return Verdict::ejected;
@@ -168,8 +169,9 @@ const Balance::Replica* Balance::pick(const std::set<std::string>& tried, Ticket
   return candidates[*winner];
 }
 
-std::optional<Endpoint> Balance::look(Ticket ticket, TimePoint now, Seen* seen) const {
-  const Replica* const found = pick({}, ticket, now, seen);
+std::optional<Endpoint> Balance::look(Ticket ticket, TimePoint now, Seen* seen,
+                                      const std::set<std::string>& left_out) const {
+  const Replica* const found = pick(left_out, ticket, now, seen);
   return found == nullptr ? std::nullopt : std::optional(found->endpoint);
 }
 

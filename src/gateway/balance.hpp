@@ -51,7 +51,8 @@ class Balance {
   std::optional<Endpoint> choose_first(std::span<const DeviceId> replicas, const std::set<std::string>& tried,
                                        TimePoint now, Seen* seen = nullptr);
   // Which one choose() would take, without counting a request.
-  std::optional<Endpoint> look(Ticket ticket, TimePoint now, Seen* seen) const;
+  std::optional<Endpoint> look(Ticket ticket, TimePoint now, Seen* seen,
+                               const std::set<std::string>& left_out = {}) const;
   // Between the two: it has begun to answer after this time. When it ends says little about its speed, since a stream
   // takes as long as its contents.
   void learn(const std::string& name, Duration first_byte, TimePoint now);

@@ -250,6 +250,10 @@ TEST(Balance, WhatWasTriedDrainsOrIsGoneIsNotChosen) {
   for (Ticket i = 0; i < 4; ++i) EXPECT_EQ(balance.choose({}, i, start)->name, "a/1#2");
   EXPECT_FALSE(balance.choose({}, 0, start));
   answer(balance, "a/2#3", 1ms, start);  // its last request, after it left
+  balance.set({{"a/1#2", NodeId("n"), 4, fleet::EndpointState::unready}});
+  Balance::Seen seen;
+  EXPECT_FALSE(balance.choose({}, 0, start, &seen));
+  EXPECT_EQ(seen.at(0).verdict, fleet::CandidateVerdict::unready);
   balance.set({});
   EXPECT_FALSE(balance.can_serve());
 }

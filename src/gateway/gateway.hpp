@@ -34,6 +34,8 @@ struct GatewayOptions {
   std::size_t peek_bytes = 256 * 1024;            // of one body
   std::size_t peek_bytes_all = 64 * 1024 * 1024;  // of all bodies at a time, and half of it of those of one caller
   std::chrono::milliseconds relay_time{2'000};    // for a connection to a node or a replica
+  // For the relay of a node to connect, before the node is reported: relays do it within a moment where they can.
+  std::chrono::milliseconds unconnected_time{5'000};
   // For a client to send the next piece of a body that is searched, or to take an answer of the gateway itself.
   std::chrono::milliseconds client_time{20'000};
   std::function<void(const fleet::RequestRecord&)> on_ended = nullptr;  // called for each request
@@ -104,6 +106,8 @@ class Gateway {
   static void note_choice(Call& call, std::string_view policy);
   static void note_first_byte(Call& call, int status);
   void note_try(Call& call, const Endpoint& endpoint, Ending ending, const std::string& why, TimePoint began);
+  // See GatewayReport.
+  std::vector<NodeId> unconnected_nodes(TimePoint now);
   // It has ended; `answer`: the gateway's own.
   void finish(Call& call, const http::Response* answer);
   // Somebody who waits in this line, or one in every line, may try again. `may_be_more`: room than for one, so that
@@ -128,6 +132,7 @@ class Gateway {
   std::map<std::string, Turns> turns_;  // of callers that have a limit per second
   std::size_t calls_ = 0;
   Traffic traffic_;
+  std::map<NodeId, TimePoint> unconnected_since_;  // as the last report has found them
   std::size_t peeked_bytes_ = 0;
   std::map<std::string, std::size_t> peeked_of_;  // by caller
   Ticket next_ticket_ = 0;

@@ -251,7 +251,12 @@ TEST(Gateway, NodesThatAreNotConnectedYetAreNoReasonToReject) {
   deployment.serving.path = "/a";
   deployment.serving.on_capacity_exhausted = OnCapacityExhausted::reject;
   fleet.apply_to_gateway();
-  EXPECT_EQ(fleet.ask("/a").status, 503) << "after the time that a node has to connect";
+  const http::Response none = fleet.ask("/a");
+  EXPECT_EQ(none.status, 503) << "after the time that a node has to connect";
+  EXPECT_NE(none.body.find("no node with a replica of a is connected to this gateway: n1\""), std::string::npos)
+      << none.body;
+  EXPECT_NE(none.body.find("berth status shows an operator which nodes are not connected"), std::string::npos)
+      << none.body;
   std::future<int> status = std::async(std::launch::async, [&] { return fleet.ask("/a").status; });
   EXPECT_TRUE(eventually([&] { return fleet.waiting() == 1 || status.wait_for(0s) == std::future_status::ready; }));
   fleet.apply_to_relay();

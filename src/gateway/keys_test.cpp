@@ -181,7 +181,7 @@ TEST(Keys, ThatAreStrictAreRefusedWhereTheirReplicaDoesNotBecomeFree) {
   EXPECT_NE(gone.body.find("the replica of this key, " + owner + ", is not ready"), std::string::npos) << gone.body;
 }
 
-TEST(Keys, StayWithAReplicaThatIsStartedAgainAndMoveOnlyWhileItIsGone) {
+TEST(Keys, StayWithAReplicaThatIsRestartedAndMoveOnlyWhileItIsGone) {
   Keyed keyed(3, "header:x-session", false);
   const std::vector<DeviceId> order = keyed.table.in_order(keyed.table.space().shard_of(std::string_view("k")));
   const auto ask = [&] { return keyed.at(keyed.fleet.ask("/a", "", {{"x-session", "k"}})); };

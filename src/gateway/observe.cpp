@@ -94,6 +94,22 @@ void Gateway::finish(Call& call, const http::Response* answer) {
   traffic_.count(std::move(record));
 }
 
+std::vector<NodeId> Gateway::unconnected_nodes(TimePoint now) {
+  std::map<NodeId, TimePoint> since;
+  for (const auto& [name, deployment] : view_.deployments) {
+    for (const Endpoint& endpoint : deployment.endpoints) {
+      if (endpoint.address || is_draining(endpoint) || links_.has(endpoint.node)) continue;
+      const auto before = unconnected_since_.find(endpoint.node);
+      since.emplace(endpoint.node, before == unconnected_since_.end() ? now : before->second);
+    }
+  }
+  unconnected_since_ = std::move(since);
+  std::vector<NodeId> nodes;
+  for (const auto& [node, when] : unconnected_since_)
+    if (now - when >= options_.unconnected_time && nodes.size() < fleet::report_unconnected_max) nodes.push_back(node);
+  return nodes;
+}
+
 GatewayReport Gateway::report() {
   const TimePoint now = real_clock().now();
   Traffic::Rows deployments = traffic_.deployments(), replicas = traffic_.replicas(), callers = traffic_.callers();
@@ -115,12 +131,14 @@ GatewayReport Gateway::report() {
       counts.in_flight -= std::min(counts.in_flight, waiting);
     }
   }
-  return {traffic_.started_ms(),
-          rows_of(std::move(deployments), fleet::report_deployments_max),
-          rows_of(std::move(replicas), fleet::report_replicas_max),
-          rows_of(std::move(callers), fleet::report_callers_max),
-          traffic_.take_records(),
-          is_leaving_};
+  GatewayReport report{traffic_.started_ms(),
+                       rows_of(std::move(deployments), fleet::report_deployments_max),
+                       rows_of(std::move(replicas), fleet::report_replicas_max),
+                       rows_of(std::move(callers), fleet::report_callers_max),
+                       traffic_.take_records(),
+                       is_leaving_};
+  report.unconnected = unconnected_nodes(now);
+  return report;
 }
 
 }  // namespace berth::gateway

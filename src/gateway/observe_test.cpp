@@ -110,6 +110,22 @@ TEST(Observed, RequestsAreCountedByOutcome) {
   EXPECT_EQ(row(report.deployments, "b").first_byte.count(), 1U);
 }
 
+TEST(Observed, NodesWithoutAConnectionAreReportedUntilTheyConnect) {
+  Replica replica("a");
+  Fleet fleet({.relay_of = nullptr, .unconnected_time = 0ms});
+  fleet.add("a", {replica.url()}).serving.path = "/a";
+  EXPECT_TRUE(fleet.report().unconnected.empty());
+  fleet.apply_to_gateway();
+  EXPECT_EQ(fleet.report().unconnected, std::vector{NodeId("n1")});
+  fleet.apply_to_relay();
+  EXPECT_TRUE(eventually([&] { return fleet.report().unconnected.empty(); }));
+  Fleet patient;
+  patient.add("a", {replica.url()});
+  patient.apply_to_gateway();
+  static_cast<void>(patient.report());
+  EXPECT_TRUE(patient.report().unconnected.empty()) << "relays need a moment";
+}
+
 TEST(Observed, ARecordNamesTheReplicasTriedAndWhatTheChoiceWasMadeFrom) {
   Replica alive("alive");
   const http::ClosedPort gone;

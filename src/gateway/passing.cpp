@@ -50,13 +50,37 @@ std::string other_cookies(std::string_view header) {
   return others;
 }
 
+// No replica can be reached. What to do is for an operator.
+Response unavailable(bool may_know, const Deployment& deployment) {
+  const std::string name = deployment.name.text();
+  if (deployment.endpoints.empty())
+    return error_response(503, "unavailable", "the deployment " + name + " has no ready replica",
+                          "berth status shows an operator why");
+  std::set<NodeId> nodes;
+  bool is_direct = false;
+  for (const Endpoint& endpoint : deployment.endpoints) {
+    nodes.insert(endpoint.node);
+    is_direct |= endpoint.address.has_value();
+  }
+  if (is_direct)
+    return error_response(503, "unavailable", "this gateway does not know where the replicas of " + name + " are",
+                          "berth endpoints shows an operator their addresses; the server's file can set that of a node "
+                          "([addresses])");
+  std::string named;
+  if (may_know)
+    for (const NodeId& node : nodes) named += (named.empty() ? ": " : ", ") + node.text();
+  return error_response(503, "unavailable",
+                        "no node with a replica of " + name + " is connected to this gateway" + named,
+                        "berth status shows an operator which nodes are not connected and what to do");
+}
+
 std::string listed(const std::vector<DeviceId>& devices) {
   std::string text;
   for (const DeviceId& device : devices) text.append(text.empty() ? "" : ",").append(device.text());
   return text;
 }
 
-// A replica that was started again listens on another port.
+// A replica that was restarted listens on another port.
 std::string pool_of(const Endpoint& endpoint) { return endpoint.name + ' ' + *endpoint.address; }
 
 // An answer of a proxy in a replica that has no server behind it.
@@ -334,11 +358,9 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
     std::set<std::string> left_out = call.tried;
     const bool has_replicas = !known->second.endpoints.empty();
     bool is_connected = false;  // at least one of their nodes
-    bool is_direct = false;     // at least one of them
     bool has_other = false;     // that may have room later
     bool has_own = line.empty();
     for (const Endpoint& endpoint : known->second.endpoints) {
-      is_direct |= endpoint.address.has_value();
       if (!can_reach(endpoint)) {
         left_out.insert(endpoint.name);
         continue;
@@ -378,20 +400,18 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
     }
     call.tried = call.failed;  // what refused it may have room later
     call.unreachable.clear();
+    std::optional<Response> unconnected;
+    if (!is_connected) unconnected = unavailable(call.may_know, known->second);
     auto refused = co_await wait_for_room(call, may_connect);
     if (refused && may_connect && !queues) {
       has_waited_for_nodes = true;
       continue;
     }
     if (refused && has_failed) co_return no_other(call.deployment.text());
-    if (refused && !is_connected)
-      co_return error_response(
-          503, "unavailable",
-          !has_replicas ? "the deployment " + call.deployment.text() + " has no ready replica"
-          : is_direct   ? "this gateway does not know where the replicas of " + call.deployment.text() + " are"
-                        : "no node with a replica of " + call.deployment.text() + " is connected to this gateway");
+    if (refused && unconnected) co_return unconnected;
     if (refused && !has_own)
-      co_return error_response(503, "unavailable", "the replica of this key, " + line + ", is not ready");
+      co_return error_response(503, "unavailable", "the replica of this key, " + line + ", is not ready",
+                               "berth why replica " + line + " shows an operator why");
     if (refused) co_return refused;
   }
   co_return std::nullopt;

@@ -276,7 +276,7 @@ class JobSupervisor final : public RunLoop {
     });
   }
 
-  // Returns when it may be started again.
+  // Returns when it may be restarted.
   void ended(const RunAttempt& attempt, const CommandExit& ended) override {
     update([&](JobProgress& progress) {
       progress.status = ended.status;

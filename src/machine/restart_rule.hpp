@@ -1,4 +1,4 @@
-// Decides whether a command that has ended is started again, in the foreground and as a job: after a fault of its
+// Decides whether a command that has ended is restarted, in the foreground and as a job: after a fault of its
 // devices as often as RestartLimit lets it (--on-fault restart), and after any failure a number of times (--retries).
 #pragma once
 
@@ -20,7 +20,7 @@ class RestartRule {
 
   struct Decision {
     std::string text;               // "was ended by signal 11 (Segmentation fault); restarting it in 1 s"
-    std::optional<Duration> pause;  // before it is started again; absent: it is not
+    std::optional<Duration> pause;  // before it is restarted; absent: it is not
     bool is_fault = false;
   };
   // `observer`: of the devices of the command; null: it has none.

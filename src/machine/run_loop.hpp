@@ -1,4 +1,4 @@
-// Runs a command on devices until it is not started again: reserves them, records the decision, starts the command in
+// Runs a command on devices until it is not restarted: reserves them, records the decision, starts the command in
 // its lease, releases the lease and applies the restart rule. A command in the foreground (`berth run`) and a job
 // differ in how they wait, start the command and report.
 #pragma once

@@ -42,4 +42,23 @@ std::optional<LeaseEnd> estimate_start(const ReservationRequest& request, Machin
   return std::nullopt;
 }
 
+const WaitingRequest* obstacle_ahead(const ReservationRequest& request, const MachineSnapshot& observed,
+                                     const LedgerSnapshot& snapshot, std::span<const WaitingRequest> ahead,
+                                     TimePoint now) {
+  Reservation out;
+  out.observed = observed;
+  const auto fits_behind = [&](std::size_t count) {
+    decide_within_limits(request, snapshot, std::nullopt, ahead.first(count), now, out);
+    return !out.winners.empty();
+  };
+  if (!fits_behind(0) || fits_behind(ahead.size())) return nullptr;
+  // Each request ahead leaves less than those before it.
+  std::size_t fits = 0, fails = ahead.size();
+  while (fails - fits > 1) {
+    const std::size_t middle = fits + (fails - fits) / 2;
+    (fits_behind(middle) ? fits : fails) = middle;
+  }
+  return &ahead[fails - 1];
+}
+
 }  // namespace berth::machine

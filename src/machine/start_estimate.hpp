@@ -1,4 +1,5 @@
-// When a waiting request starts at the latest, from the time limits of the leases in its way. Pure.
+// What a waiting request waits for: when it starts at the latest, from the time limits of the leases in its way, and
+// whether a request ahead of it is all that keeps it waiting. Pure.
 #pragma once
 
 #include <cstdint>
@@ -22,5 +23,11 @@ struct LeaseEnd {
 std::optional<LeaseEnd> estimate_start(const ReservationRequest& request, MachineSnapshot observed,
                                        LedgerSnapshot snapshot, std::span<const WaitingRequest> ahead, TimePoint now,
                                        std::vector<LeaseEnd> ends);
+
+// Of the requests ahead, the first one with which the request no longer fits. Null: it would not fit without them
+// either, or it fits.
+const WaitingRequest* obstacle_ahead(const ReservationRequest& request, const MachineSnapshot& observed,
+                                     const LedgerSnapshot& snapshot, std::span<const WaitingRequest> ahead,
+                                     TimePoint now);
 
 }  // namespace berth::machine

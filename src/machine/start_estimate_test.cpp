@@ -66,6 +66,24 @@ TEST(StartEstimate, CountsRequestsAhead) {
   EXPECT_EQ(busy.start({first_end, second_end}, {ahead}), 500U) << "the request ahead gets what is free at 400";
 }
 
+TEST(ObstacleAhead, IsTheRequestWithWhichThisOneNoLongerFits) {
+  Busy busy;
+  std::vector<WaitingRequest> ahead(3);
+  for (std::size_t i = 0; i < ahead.size(); ++i) ahead[i].reference = {1, 9 + i, 1000};
+  ahead[0].claims = {{DeviceId("gpu2"), "gpu2", 5 * gib, 0, false}};
+  for (const std::size_t i : {1U, 2U}) ahead[i].claims = {{DeviceId("gpu2"), "gpu2", 30 * gib, 0, false}};
+  const auto obstacle = [&] { return obstacle_ahead(busy.request, busy.observed, busy.snapshot, ahead, {}); };
+  EXPECT_EQ(obstacle(), nullptr) << "leases are in its way too";
+  busy.snapshot.entries.pop_back();
+  busy.observed.devices[1].processes.clear();
+  busy.observed.devices[1].telemetry->processes->clear();
+  busy.observed.devices[1].telemetry->load.memory_bytes_free = 80 * gib;
+  ASSERT_NE(obstacle(), nullptr);
+  EXPECT_EQ(obstacle()->reference.id, 10U);
+  ahead.resize(1);
+  EXPECT_EQ(obstacle(), nullptr) << "it fits beside the first one";
+}
+
 TEST(CommonCause, IsWhatMostSuitableDevicesFailOn) {
   Busy busy;
   busy.snapshot.entries[1].claims.clear();  // a process without a lease

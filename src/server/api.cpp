@@ -199,6 +199,10 @@ void Api::get_status(const Call& call) {
         json::object{{"subject", "gateway " + own_gateway_->first},
                      {"text", "it does not report and may not be running; the log of berth serve says why"}});
   }
+  for (json::value& warning : connection_warnings()) {
+    if (!status.contains("warnings")) status["warnings"] = json::array();
+    status["warnings"].as_array().push_back(std::move(warning));
+  }
   send(call.responder, status);
 }
 

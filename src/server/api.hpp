@@ -2,6 +2,7 @@
 // it runs on the thread of the server. docs/reference/openapi.json describes every answer.
 #pragma once
 
+#include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <chrono>
 #include <cstdint>
@@ -167,6 +168,8 @@ class Api {
   const fleet::GatewayView& show_gateway(const std::string& credential);
   void answer_gateway(std::uint64_t number, bool is_late);
   void tell_gateways();
+  // Of nodes without a connection to a gateway, as the warnings of the status are: one for each gateway.
+  boost::json::array connection_warnings() const;
   // Events of what a gateway reports, and of gateways that do not report or routes that conflict.
   void note_report(const std::string& gateway, const fleet::GatewayReport& report);
   void look_at_gateways();

@@ -8,6 +8,7 @@
 #include "server/answers.hpp"
 #include "server/api.hpp"
 #include "server/gateway_view.hpp"
+#include "server/unconnected.hpp"
 
 namespace berth::server {
 
@@ -23,6 +24,13 @@ std::uint64_t number_in(const http::Request& request, const char* name) {
 }
 
 }  // namespace
+
+json::array Api::connection_warnings() const {
+  json::array warnings;
+  for (const Unconnected& found : unconnected_nodes(leader_, reports_))
+    warnings.push_back(json::object{{"subject", "gateway " + found.gateway}, {"text", text_of(found, "it")}});
+  return warnings;
+}
 
 void Api::get_endpoints(const Call& call) {
   json::array deployments;
@@ -52,10 +60,12 @@ void Api::get_endpoints(const Call& call) {
     }
     callers.push_back(format::to_json(caller));
   }
-  send(call.responder, json::object{{"revision", leader_.change_count()},
-                                    {"deployments", std::move(deployments)},
-                                    {"gateways", std::move(gateways)},
-                                    {"callers", std::move(callers)}});
+  json::object out{{"revision", leader_.change_count()},
+                   {"deployments", std::move(deployments)},
+                   {"gateways", std::move(gateways)},
+                   {"callers", std::move(callers)}};
+  if (json::array warnings = connection_warnings(); !warnings.empty()) out["warnings"] = std::move(warnings);
+  send(call.responder, out);
 }
 
 // With whole tables: whoever has a key finds its replica without telling anybody the key.

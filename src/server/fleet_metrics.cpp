@@ -8,9 +8,9 @@
 #include <system_error>
 #include <vector>
 
+#include "server/device_view.hpp"
 #include "server/history.hpp"
 #include "server/metrics_writer.hpp"
-#include "server/views.hpp"
 
 namespace berth::server {
 

@@ -8,6 +8,7 @@
 #include "server/request_metrics.hpp"
 #include "server/route_view.hpp"
 #include "server/test_leader.hpp"
+#include "server/unconnected.hpp"
 
 namespace berth::server {
 namespace {
@@ -299,6 +300,52 @@ TEST_F(RouteTest, WhatIsFullOrEjectedGetsNothing) {
   EXPECT_EQ(other.candidates[1].verdict, fleet::CandidateVerdict::ejected);
   reported(1);
   EXPECT_EQ(ask({{}, "", "/batch", ""}).candidates[1].verdict, fleet::CandidateVerdict::full);
+}
+
+TEST_F(RouteTest, ANodeWithoutAConnectionToTheGatewaysIsNamedWithWhatToDo) {
+  serve_two(4);
+  fleet::GatewayReport told;
+  told.started_ms = 1;
+  told.unconnected = {node_, NodeId("unknown")};
+  reports_.take("head", told, leader_.now());
+  const std::string advice =
+      "; node gpu-1 has no connection to gateway head, so its replicas get no requests from this gateway; make sure "
+      "that "
+      "gpu-1 can connect to that gateway, and see the log of berth agent there";
+  const fleet::RouteAnswer none = ask({{}, "", "/batch", ""});
+  EXPECT_FALSE(none.replica);
+  EXPECT_EQ(
+      none.text,
+      "the request is for batch, and no gateway is connected to a node with a replica; it would wait, and get a 503 "
+      "where none connects in time" +
+          advice);
+  ASSERT_EQ(none.candidates.size(), 2U);
+  for (const fleet::RequestCandidate& one : none.candidates)
+    EXPECT_EQ(one.verdict, fleet::CandidateVerdict::not_connected);
+  told.unconnected.clear();
+  reports_.take("edge", told, leader_.now());
+  const fleet::RouteAnswer by_other = ask({{}, "", "/batch", ""});
+  ASSERT_TRUE(by_other.replica) << "another gateway reaches them";
+  EXPECT_EQ(by_other.text, "the request is for batch and would go to " + *by_other.replica + advice);
+  told.unconnected = {node_};
+  lose_node();
+  reports_.take("head", told, leader_.now());
+  EXPECT_TRUE(unconnected_nodes(leader_, reports_).empty()) << "it is silent, which is said elsewhere";
+}
+
+TEST(UnconnectedText, NamesAnAddressThatTheNodesCanReach) {
+  EXPECT_EQ(text_of({"edge", "127.0.0.1:8081", {NodeId("a"), NodeId("b")}, true}, "it"),
+            "nodes a and b have no connection to it, so their replicas get no requests from this gateway; the gateway "
+            "listens on 127.0.0.1:8081, which other machines cannot reach: give it another address with berth serve "
+            "--gateway ADDRESS:PORT or berth gateway --listen ADDRESS:PORT");
+  const auto says = [](const Unconnected& found, const std::string& part) {
+    EXPECT_NE(text_of(found, "it").find(part), std::string::npos) << text_of(found, "it");
+  };
+  says({"edge", "127.0.0.1:8081", {NodeId("a")}, false}, "make sure that a can connect to 127.0.0.1:8081,");
+  says({"edge", ":8081", {NodeId("a")}, true}, "make sure that a can connect to port 8081 of the server's machine,");
+  std::vector<NodeId> many;
+  for (const char* const name : {"a", "b", "c", "d", "e"}) many.emplace_back(name);
+  says({"edge", "10.0.0.1:8081", many, true}, "nodes a, b, c and 2 more have no connection to it,");
 }
 
 TEST_F(RouteTest, WhereAKeyDecidesTheAnswerSaysHowToAskAboutIt) {

@@ -30,7 +30,7 @@ std::optional<EndpointState> state_of(const Leader& leader, const fleet::Assigne
     if (report.key != assigned.key()) continue;
     switch (report.state) {
       case ReplicaState::ready: return assigned.stopping ? EndpointState::draining : EndpointState::ready;
-      case ReplicaState::unready:
+      case ReplicaState::unready: return assigned.stopping ? EndpointState::draining : EndpointState::unready;
       case ReplicaState::stopping: return EndpointState::draining;
       case ReplicaState::backing_off:
       case ReplicaState::gone: return EndpointState::gone;
@@ -104,6 +104,10 @@ fleet::GatewayView gateway_view(const Leader& leader, const fleet::Credential& g
   fleet::GatewayView view;
   view.epoch = leader.epoch();
   view.deployments = served_deployments(leader, false);
+  // A gateway of an earlier version does not know the other word.
+  for (fleet::ServedDeployment& deployment : view.deployments)
+    for (fleet::Endpoint& endpoint : deployment.endpoints)
+      if (endpoint.state == EndpointState::unready) endpoint.state = EndpointState::draining;
   for (const auto& [id, credential] : leader.state().credentials) {
     if (credential.role == Role::call && credential.deployment)
       view.callers.push_back({id, credential.name.value_or(id), credential.sha256, *credential.deployment,

@@ -20,8 +20,8 @@ class GatewayViewTest : public LeaderTest {
     made.deployments.push_back(std::move(spec));
     return made;
   }
-  // The node reports from this address that its replicas are ready.
-  void report_from(const std::string& address) {
+  // The node reports from this address that its replicas are in this state.
+  void report_from(const std::string& address, fleet::ReplicaState state = fleet::ReplicaState::ready) {
     Heard heard;
     heard.address = address;
     heard.report.node.id = node_;
@@ -30,11 +30,11 @@ class GatewayViewTest : public LeaderTest {
     heard.report.number = ++number_;
     heard.report.epoch = 1;
     for (const fleet::ReplicaOrder& order : leader_.orders(node_).orders) {
-      fleet::ReplicaReport ready;
-      ready.key = order.assigned.key();
-      ready.state = fleet::ReplicaState::ready;
-      ready.port = 41001;
-      heard.report.replicas.push_back(std::move(ready));
+      fleet::ReplicaReport replica;
+      replica.key = order.assigned.key();
+      replica.state = state;
+      replica.port = 41001;
+      heard.report.replicas.push_back(std::move(replica));
     }
     EXPECT_TRUE(leader_.take_report(std::move(heard)));
   }
@@ -76,6 +76,17 @@ TEST_F(GatewayViewTest, AReplicaIsReachedAsTheRevisionThatItRunsSays) {
   const Addresses both = addresses();
   EXPECT_EQ(std::count(both.begin(), both.end(), std::nullopt), 1) << "the one that runs still has no open port";
   EXPECT_EQ(std::count(both.begin(), both.end(), "10.0.0.5:41001"), 1);
+}
+
+TEST_F(GatewayViewTest, AReplicaThatIsNotReadyDrainsForGatewaysAlone) {
+  apply(project(Reach::relay, "serve"));
+  report_from("10.0.0.5", fleet::ReplicaState::unready);
+  const auto state_in = [](const std::vector<fleet::ServedDeployment>& served) {
+    return served.at(0).endpoints.at(0).state;
+  };
+  EXPECT_EQ(state_in(served_deployments(leader_, false)), fleet::EndpointState::unready);
+  EXPECT_EQ(state_in(gateway_view(leader_, {}).deployments), fleet::EndpointState::draining)
+      << "one of an earlier version refuses another word";
 }
 
 TEST_F(GatewayViewTest, ALoopbackAddressIsForGatewaysOnTheServersMachine) {

@@ -9,7 +9,8 @@
 #include "fleet_format/report_json.hpp"
 #include "fleet_format/spec_json.hpp"
 #include "format/inventory_json.hpp"
-#include "server/history.hpp"
+#include "server/device_view.hpp"
+#include "world/duration.hpp"
 #include "world/wall_time.hpp"
 
 namespace berth::server {
@@ -65,6 +66,15 @@ std::string reason_of(const Leader& leader, const fleet::ReplicaReport* report, 
   return assigned.stopping ? "is stopping" : "waiting for the node to accept it";
 }
 
+// ", in 20 s": when it is restarted. Empty: this is not known, or is not planned.
+std::string restart_time(const Leader& leader, const fleet::ReplicaReport* report, const fleet::Assigned& assigned) {
+  const Heard* const heard = leader.heard(assigned.place.node);
+  if (!heard || !report || !report->next_start_ms) return {};
+  const double at_s = static_cast<double>(*report->next_start_ms) / 1000 - heard->clock_offset_s;
+  const double left_s = std::min(at_s - static_cast<double>(world::wall_time_ms()) / 1000, 86'400.0);
+  return left_s < 1 ? "" : ", in " + world::duration_text(std::chrono::seconds(static_cast<std::int64_t>(left_s)));
+}
+
 json::object incarnation_view(const Leader& leader, const fleet::Assigned& assigned, bool is_current) {
   const Assignment& place = assigned.place;
   const fleet::ReplicaReport* const report = report_of(leader, assigned);
@@ -92,6 +102,7 @@ json::object incarnation_view(const Leader& leader, const fleet::Assigned& assig
     if (!report->job.empty()) out["job"] = report->job;
     if (report->started_ms) out["started_at_ms"] = *report->started_ms;
     if (report->memory_bytes_peak) out["memory_bytes_peak"] = *report->memory_bytes_peak;
+    if (report->next_start_ms) out["next_start_at_ms"] = *report->next_start_ms;
   }
   if (const auto age = leader.report_age(place.node)) out["report_age_s"] = seconds(*age);
   return out;
@@ -113,102 +124,6 @@ std::vector<const fleet::Assigned*> sorted_assigned(const Leader& leader) {
 bool begins_replica(const std::vector<const fleet::Assigned*>& all, std::size_t i) {
   return i == 0 || all[i - 1]->place.deployment != all[i]->place.deployment ||
          all[i - 1]->place.replica != all[i]->place.replica;
-}
-
-}  // namespace
-
-const fleet::DeviceIntent* operators_intent(const fleet::ReportedDevice& device, const fleet::NodeRecord& record) {
-  const auto said = record.devices.find(device.info.id);
-  return said != record.devices.end() && device.intent < said->second.intent ? &said->second : nullptr;
-}
-
-bool takes_work(const fleet::ReportedDevice& device, const fleet::NodeRecord& record) {
-  return device.health == Health::healthy && device.error.empty() && device.intent == Intent::in_service &&
-         !operators_intent(device, record) && record.intent == Intent::in_service;
-}
-
-namespace {
-
-// What to do about a device that is lost; empty: nothing is known. The driver takes a PCI address as well as the UUID,
-// which displays shorten.
-std::string advice_for(const fleet::ReportedDevice& device) {
-  if (device.health != Health::lost) return {};
-  if (device.info.backend != "cuda") return "see the kernel log of its node: sudo dmesg | tail";
-  return "stop what uses it and run nvidia-smi --gpu-reset" +
-         (device.info.pci_address ? " -i " + *device.info.pci_address : std::string()) +
-         " on its node, or reboot the node; it is used again once it is healthy";
-}
-
-// Why a device is not in service: what its operator has set, or a user of its machine. Empty: it is in service.
-json::object intent_view(const fleet::ReportedDevice& device, const fleet::NodeRecord& record) {
-  const fleet::DeviceIntent* const said = operators_intent(device, record);
-  const Intent intent = said ? said->intent : device.intent;
-  if (intent == Intent::in_service) return {};
-  json::object out{{"intent", to_string(intent)}};
-  if (const std::string& by = said ? said->by : device.intent_by; !by.empty()) out["intent_by"] = by;
-  if (said && !said->reason.empty()) out["intent_reason"] = said->reason;
-  return out;
-}
-// The same of a node as a whole.
-json::object intent_view(const fleet::NodeRecord& record) {
-  json::object out{{"intent", to_string(record.intent)}};
-  if (!record.intent_by.empty()) out["intent_by"] = record.intent_by;
-  if (!record.intent_reason.empty()) out["intent_reason"] = record.intent_reason;
-  return out;
-}
-
-json::object device_view(const fleet::ReportedDevice& device, const fleet::NodeRecord& record) {
-  json::object out = format::to_json(device);
-  if (!is_measured(device)) {
-    for (const char* figure : {"memory_bytes_free", "memory_bytes_own", "memory_bytes_berth", "memory_bytes_foreign",
-                               "memory_bytes_unattributed", "utilization", "memory_utilization", "active_streams",
-                               "queue_depth", "power_watts", "temperature_celsius", "memory_temperature_celsius",
-                               "clock_mhz", "memory_clock_mhz", "throttle_reasons", "processes"})
-      out.erase(figure);
-  }
-  if (const std::string advice = advice_for(device); !advice.empty()) out["advice"] = advice;
-  if (operators_intent(device, record)) {
-    for (const auto& [key, value] : intent_view(device, record)) out[key] = value;
-    out.erase("intent_age_ms");
-  }
-  return out;
-}
-
-// Counts of GPUs, and of all devices. Memory that is free is that which new work could have: of GPUs that take new
-// work, without what is promised.
-struct DeviceCounts {
-  std::uint64_t total = 0, gpus = 0, free = 0, in_use = 0, unavailable = 0, bytes_total = 0, bytes_free = 0;
-  json::array unhealthy, cordoned;
-};
-DeviceCounts count_devices(const Leader& leader) {
-  DeviceCounts counts;
-  for (const auto& [id, record] : leader.state().nodes) {
-    const Heard* const known = leader.known(id);
-    if (!known || leader.health(id) == controller::NodeHealth::lost) continue;
-    for (const fleet::ReportedDevice& device : known->report.devices) {
-      const bool is_usable = takes_work(device, record);
-      ++counts.total;
-      if (device.is_accelerator()) {
-        ++(!is_usable ? counts.unavailable : !device.holders.empty() ? counts.in_use : counts.free);
-        const std::uint64_t total = device.info.memory_bytes_total.value_or(0);
-        const std::uint64_t free = std::min(device.memory_bytes_free.value_or(0), total);
-        ++counts.gpus;
-        counts.bytes_total += total;
-        if (is_usable) counts.bytes_free += free - std::min(free, device.memory_bytes_promised.value_or(0));
-      }
-      if (json::object intent = intent_view(device, record); !intent.empty()) {
-        intent["node"] = id.text();
-        intent["device"] = device.info.id.text();
-        counts.cordoned.push_back(std::move(intent));
-      }
-      if (device.health == Health::healthy) continue;
-      json::object unhealthy{
-          {"node", id.text()}, {"device", device.info.id.text()}, {"health", to_string(device.health)}};
-      if (const std::string advice = advice_for(device); !advice.empty()) unhealthy["advice"] = advice;
-      counts.unhealthy.push_back(std::move(unhealthy));
-    }
-  }
-  return counts;
 }
 
 }  // namespace
@@ -283,7 +198,9 @@ json::object node_view(const Leader& leader, const fleet::NodeRecord& record) {
   if (const std::string address = leader.address_of(record.id); !address.empty()) out["address"] = address;
   json::array devices, links;
   if (known) {
-    for (const fleet::ReportedDevice& device : known->report.devices) devices.push_back(device_view(device, record));
+    const bool is_known_now = leader.health(record.id) != controller::NodeHealth::lost;
+    for (const fleet::ReportedDevice& device : known->report.devices)
+      devices.push_back(device_view(device, record, is_known_now));
     const NodeView& node = known->report.node;
     if (!known->report.version.empty()) out["version"] = known->report.version;
     if (node.cpus) out["cpus"] = *node.cpus;
@@ -396,7 +313,8 @@ json::object replica_view(const Leader& leader, const DeploymentId& name, std::u
     incarnations.push_back(incarnation_view(leader, *all[i], begins_replica(all, i)));
     if (!text.empty()) continue;
     const fleet::ReplicaReport* const report = report_of(leader, *all[i]);
-    text = subject + " is " + std::string(to_string(state_of(report, *all[i]))) + " on " + all[i]->place.node.text();
+    text = subject + " is " + std::string(fleet::state_in_words(to_string(state_of(report, *all[i])))) + " on " +
+           all[i]->place.node.text() + restart_time(leader, report, *all[i]);
     if (const std::string reason = reason_of(leader, report, *all[i]); !reason.empty()) text += ": " + reason;
   }
   json::object why;

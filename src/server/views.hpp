@@ -30,9 +30,4 @@ boost::json::object applied_view(const Leader& leader, const Leader::Applied& ap
                                  const controller::Preview& preview, bool dry_run);
 boost::json::array credentials_view(const Leader& leader);
 
-// What the operator has set for a device; null: nothing, or the ledger of the machine has something as strict.
-const fleet::DeviceIntent* operators_intent(const fleet::ReportedDevice& device, const fleet::NodeRecord& record);
-// It is healthy and in service.
-bool takes_work(const fleet::ReportedDevice& device, const fleet::NodeRecord& record);
-
 }  // namespace berth::server

@@ -47,7 +47,7 @@ class Machine {
   // Leases are given, single jobs end by themselves, what was told to end ends.
   void tick();
   void crash_some_job();
-  // One of them answers no probe, until then or until it is started again.
+  // One of them answers no probe, until then or until it is restarted.
   void make_some_job_sick(TimePoint until);
   bool answers_probe(const std::string& id) const;
   // If no job holds it.

@@ -1,11 +1,14 @@
 #include "cli/text/answer_fields.hpp"
 
 #include <algorithm>
+#include <array>
 #include <boost/json.hpp>
 #include <cmath>
 #include <cstdio>
 
 #include "berth/bytes.hpp"
+#include "fleet/fleet.hpp"
+#include "format/json_text.hpp"
 #include "world/wall_time.hpp"
 
 namespace berth::cli {
@@ -44,6 +47,14 @@ std::string seconds_text(double seconds) {
 
 }  // namespace
 
+std::string value_text(const json::value& value) {
+  if (value.is_string()) return printable(std::string_view(value.get_string()));
+  if (!value.is_double()) return printable(format::json_text(value));
+  std::array<char, 32> text{};  // "2.5", where the library writes "2.5E0"
+  std::snprintf(text.data(), text.size(), "%g", value.get_double());
+  return text.data();
+}
+
 const json::value* Fields::find(std::string_view key) const {
   return object_ == nullptr ? nullptr : object_->if_contains(key);
 }
@@ -61,7 +72,8 @@ std::string Fields::text(std::string_view key) const {
   return text.empty() ? "-" : text;
 }
 std::string Fields::word(std::string_view key) const {
-  std::string word = text(key);
+  const std::string name = text(key);
+  std::string word(fleet::state_in_words(name));
   std::replace(word.begin(), word.end(), '_', ' ');
   return word;
 }

@@ -15,6 +15,9 @@
 
 namespace berth::cli {
 
+// Any value: a text without quotes, anything else as JSON.
+std::string value_text(const boost::json::value& value);
+
 // A view: the answer must outlive it.
 class Fields {
  public:
@@ -24,7 +27,7 @@ class Fields {
   // Empty where it is absent.
   std::string raw(std::string_view key) const;
   std::string text(std::string_view key) const;
-  // A name of the API for people: "in service" for "in_service".
+  // A name of the API for people: "in service" for "in_service", "not ready" for "unready".
   std::string word(std::string_view key) const;
   std::optional<double> number(std::string_view key) const;
   std::string count(std::string_view key) const;

@@ -48,7 +48,7 @@ Cell state_cell(std::string key, const Style& style) {
     const std::string word = row.word(key);
     for (const std::string_view good : {"healthy", "ready", "serving", "in service"})
       if (word == good) return paint(style, Colour::green, word);
-    for (const std::string_view bad : {"lost", "failed", "refused", "quarantined", "backing off", "unready"})
+    for (const std::string_view bad : {"lost", "failed", "refused", "quarantined", "waiting to restart", "not ready"})
       if (word == bad) return paint(style, Colour::red, word);
     return paint(style, word == "-" ? Colour::none : Colour::yellow, word);
   };

@@ -79,6 +79,8 @@ std::string endpoints_text(const json::object& answer, const Style& style) {
   }
   if (out.empty())
     out = "there is no gateway; start one with berth gateway, or see the log of berth serve for why it runs none\n";
+  for (const json::value& one : fields.list("warnings"))
+    out += paragraph("! ", Fields(one).text("subject") + ": " + Fields(one).text("text"), style);
   json::array rows;
   for (const json::value& one : fields.list("deployments")) {
     const Fields deployment(one);

@@ -1,20 +1,17 @@
 #include "cli/text/fleet_text.hpp"
 
 #include <algorithm>
-#include <array>
 #include <boost/json.hpp>
-#include <cstdio>
 #include <map>
 
 #include "berth/bytes.hpp"
 #include "cli/text/answer_table.hpp"
+#include "cli/text/spec_text.hpp"
 #include "deployment/replica_ranges.hpp"
-#include "format/json_text.hpp"
 #include "inventory/short_id.hpp"
 
 namespace berth::cli {
 
-using namespace format;
 using namespace inventory;
 using namespace world;
 namespace {
@@ -144,6 +141,7 @@ std::string device_table(const Fields& node, const Style& style) {
   const auto id = [&](const Fields& row) { return printable(short_id(DeviceId(row.raw("id")), all)); };
   // What keeps work off comes first.
   const auto device_state = [&](const Fields& row) {
+    if (!row.has("health")) return paint(style, Colour::yellow, "unknown");
     return state_cell(row.raw("intent") == "in_service" || row.raw("health") != "healthy" ? "health" : "intent",
                       style)(row);
   };
@@ -195,14 +193,6 @@ std::string unhealthy_text(const Fields& node, const Style& style) {
 
 std::string problem_text(const Fields& node, const Style& style) {
   return node.has("problem") ? paragraph("! " + node.text("name") + "  ", node.text("problem"), style) : std::string();
-}
-
-std::string value_text(const json::value& value) {
-  if (value.is_string()) return printable(std::string_view(value.get_string()));
-  if (!value.is_double()) return printable(json_text(value));
-  std::array<char, 32> text{};  // "2.5", where the library writes "2.5E0"
-  std::snprintf(text.data(), text.size(), "%g", value.get_double());
-  return text.data();
 }
 
 std::string pairs_text(const json::object& labels) {
@@ -335,6 +325,10 @@ std::string node_text(const json::object& answer, const Style& style) {
     text += "its clock is " + age_text(std::chrono::seconds(static_cast<std::int64_t>(std::abs(offset)))) +
             (offset > 0 ? " ahead of" : " behind") + " the server's\n";
   text += problem_text(node, style) + unhealthy_text(node, style);
+  if (node.raw("health") == "lost" && !node.list("devices").empty())
+    text += "its devices were last seen " +
+            (node.has("last_report_age_s") ? node.age("last_report_age_s") + " ago" : "before this server started") +
+            "\n";
   if (!node.list("devices").empty()) text += "\n" + device_table(node, style);
   if (!node.list("replicas").empty()) text += "\n" + replica_table(node.list("replicas"), style);
   return text;
@@ -363,27 +357,17 @@ std::string rollout_text(const json::object& answer, const Style& style) {
           counted(static_cast<std::size_t>(std::max(0.0, rollout.number("undo_revisions").value_or(0))), "undo step") +
           "\n";
   for (const json::value& value : rollout.list("earlier")) {
-    std::string fields;
-    for (const json::value& field : Fields(value).list("fields"))
-      fields += (fields.empty() ? "had another " : ", ") + value_text(field);
-    if (!fields.empty()) text += paragraph("  revision " + Fields(value).count("revision") + " ", fields, style);
+    const std::string fields = field_names_text(Fields(value).list("fields"));
+    text +=
+        paragraph("  revision " + Fields(value).count("revision") + " ",
+                  fields.empty() ? "is the same as " + deployment.count("revision") : "had another " + fields, style);
   }
   return text;
 }
 
 std::string deployment_text(const json::object& answer, const Style& style) {
-  std::string spec;
-  const Fields fields = Fields(answer).in("deployment").in("spec");
-  for (const auto& [member, value] : fields.object()) {
-    const std::string_view key(member.data(), member.size());
-    if (key == "name") continue;
-    // As the file of a project has it: memory = "256MiB".
-    const bool is_bytes = key.ends_with("_bytes");
-    const std::string name = printable(is_bytes ? key.substr(0, key.size() - 6) : key);
-    spec += paragraph("  " + name + std::string(name.size() < 16 ? 16 - name.size() : 1, ' '),
-                      is_bytes ? fields.bytes(key) : value_text(value), style);
-  }
-  return rollout_text(answer, style) + section("spec", spec, style);
+  const json::object& spec = Fields(answer).in("deployment").in("spec").object();
+  return rollout_text(answer, style) + section("spec", spec_text(spec, style), style);
 }
 
 std::string replicas_text(const json::object& answer, const Style& style) {

@@ -131,6 +131,16 @@ TEST(FleetText, ALostDeviceIsNamedAndShowsNoMeasurements) {
   EXPECT_NE(status_text(all, {}).find("\n! gpu-1  GPU-ea3b8f50 is lost\n"), std::string::npos);
 }
 
+TEST(FleetText, TheDevicesOfALostNodeAreUnknownSinceItWasLastSeen) {
+  const json::object answer =
+      read(R"({"schema":1,"node":{"name":"gpu-2","health":"lost","intent":"in_service","last_report_age_s":180,
+    "devices":[{"id":"GPU-5b1c0000-1111-2222-3333-444444444444","backend":"cuda","ordinal":0,"memory_bytes_total":150754820096,
+                "intent":"in_service","holders":[]}]}})");
+  const std::string text = node_text(answer, Style{200, false, false});
+  EXPECT_NE(text.find("\nits devices were last seen 3 min ago\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("cuda:0  GPU-5b1c0000  -     unknown            -     -     -  -\n"), std::string::npos) << text;
+}
+
 TEST(FleetText, AProblemOfANodeIsShownAsTheServerSaysIt) {
   json::object answer = read(R"({"schema":1,"node":)" + node + R"(,"nodes":[)" + node + "]}");
   answer["node"].get_object()["problem"] = "its last report was refused";
@@ -232,6 +242,20 @@ TEST(FleetText, ADeploymentShowsItsRolloutAndSpec) {
             "  model           llama\n"
             "  replicas        4\n"
             "  command         [\"serve\",\"{port}\"]\n");
+}
+
+TEST(FleetText, EveryEarlierRevisionIsListedAndItsFieldsAreNamedAsInTheFile) {
+  const json::object answer =
+      read(R"({"schema":1,"deployment":{"name":"chat","revision":4,"replicas":1,"ready":1,"updated":1,"state":"serving",
+ "rollout":{"revision":4,"surge":1,"unavailable":1,"undo_revisions":3,"earlier":[{"revision":3,"fields":["command","unready_within_s"]},
+   {"revision":2,"fields":[]},{"revision":1,"fields":["memory_bytes"]}]}}})");
+  EXPECT_EQ(rollout_text(answer, {}),
+            "chat: serving\n"
+            "revision 4: 1 of 1 ready, 1 updated\n"
+            "rollout: surge 1, unavailable 1; 3 undo steps\n"
+            "  revision 3 had another command, unready_within\n"
+            "  revision 2 is the same as 4\n"
+            "  revision 1 had another memory\n");
 }
 
 TEST(FleetText, TokensShowNoText) {

@@ -1,5 +1,6 @@
 #include "cli/text/request_text.hpp"
 
+#include <algorithm>
 #include <boost/json.hpp>
 
 #include "cli/text/answer_fields.hpp"
@@ -65,6 +66,17 @@ std::string candidates_part(const Fields& of, const Style& style) {
                  style);
 }
 
+std::string unconnected_part(const Fields& request, const Style& style) {
+  const json::array& candidates = request.list("candidates");
+  const bool is_any = std::any_of(candidates.begin(), candidates.end(),
+                                  [](const json::value& one) { return Fields(one).raw("verdict") == "not_connected"; });
+  if (!is_any) return {};
+  return "\n" + paragraph("",
+                          "not connected: the node of the replica had no connection to the gateway " +
+                              request.text("gateway") + "; berth status shows which nodes have none now and what to do",
+                          style);
+}
+
 std::string attempts_part(const Fields& request, const Style& style) {
   const json::array& attempts = request.list("attempts");
   // A single one that succeeded is in the first sentence.
@@ -91,7 +103,7 @@ std::string request_text(const json::object& answer, const Style& style) {
     const Fields request(one);
     out += (out.empty() ? "" : "\n") + paragraph("", "request " + request.text("id") + " " + ending_of(request), style);
     out += paragraph("", times_of(request), style) + paragraph("", origin_of(request), style);
-    out += attempts_part(request, style) + candidates_part(request, style);
+    out += attempts_part(request, style) + candidates_part(request, style) + unconnected_part(request, style);
   }
   return out;
 }

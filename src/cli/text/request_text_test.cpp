@@ -37,6 +37,18 @@ TEST(RequestText, SaysWhatHappenedInSentencesAndWhichReplicasWereTried) {
   expect_fits_narrow_terminals([&](const Style& style) { return request_text(answer, style); });
 }
 
+TEST(RequestText, SaysWhatItMeansThatAReplicaWasNotConnected) {
+  const auto answer = parsed(R"({"requests":[{"id":"3f2a","at_ms":1794873600000,"gateway":"edge","deployment":"chat",
+    "outcome":"rejected","status":503,"reason":"unavailable","waited_us":2000000,"total_us":2000100,"policy":"least_loaded",
+    "candidates":[{"replica":"chat/0#1","verdict":"not_connected","in_flight":0,"max_concurrent":8}],"tries":0}]})");
+  const std::string text = request_text(answer, Style{200, false, false});
+  EXPECT_TRUE(
+      text.ends_with("chat/0#1  not connected          0    8\n\n"
+                     "not connected: the node of the replica had no connection to the gateway edge; "
+                     "berth status shows which nodes have none now and what to do\n"))
+      << text;
+}
+
 TEST(RequestText, SaysWhyARequestWasRejectedOrFailed) {
   const auto first_line = [](const std::string& members) {
     return lines_of(request_text(
@@ -67,6 +79,17 @@ TEST(RequestText, ARouteSaysWhereARequestWouldGo) {
             "a/0#1    winner           0    8\n"
             "\n"
             "no gateway has reported within 5 s, so that the load of the replicas is not known\n");
+}
+
+TEST(EndpointsText, NodesWithoutAConnectionAndReplicasThatAreNotReadyAreSaidSo) {
+  const auto answer = parsed(R"({"gateways":[{"name":"edge","address":"10.0.0.1:8081","reports":true}],
+    "warnings":[{"subject":"gateway edge","text":"node b has no connection to it"}],"deployments":[{"name":"chat",
+     "endpoints":[{"name":"chat/0#1","node":"b","state":"unready","max_concurrent":8}]}]})");
+  EXPECT_EQ(endpoints_text(answer, {}),
+            "gateway edge at 10.0.0.1:8081\n"
+            "! gateway edge: node b has no connection to it\n"
+            "REPLICA   STATE      NODE  MAX  IN FLIGHT  REQ/S  FIRST P99\n"
+            "chat/0#1  not ready  b       8          -      -          -\n");
 }
 
 TEST(EndpointsText, ShowsTrafficInAlignedColumnsAndWhatIsNotKnownAsADash) {

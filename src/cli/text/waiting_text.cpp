@@ -13,8 +13,10 @@ std::string waiting_text(const WaitingJob& job, const Style& style) {
   std::string text =
       sentence(job.label + " is waiting at place " + std::to_string(job.place) + " in line: " + job.reason) +
       sentence(explanation.funnel_text()) + "\n" + candidates_text(explanation, job.ids, style);
+  if (!job.ahead.empty())
+    text += "\n" + sentence("in the way: " + job.ahead + " is ahead of it in line and is served first");
   if (const std::string held = occupants_text(job.holding, job.users, style); !held.empty())
-    text += "\nin the way:\n" + held;
+    text += std::string(job.ahead.empty() ? "\nin the way:\n" : "\nalso on these devices:\n") + held;
   if (!job.changes.empty()) {
     text += "\n" + sentence("each of these changes alone would let it start; a smaller one would not:") +
             changes_text(job.changes, job.ids, style);

@@ -18,6 +18,7 @@ struct WaitingJob {
   std::string reason;  // of the explanation, or the limit that the user has reached
   std::vector<Suggestion> changes;
   std::vector<DeviceId> ids;  // of all devices of the decision
+  std::string ahead;  // the request ahead that alone keeps it waiting: "j3 (train) at place 1"; empty: there is none
   std::vector<inventory::DeviceRow>
       holding;         // devices that it cannot have now; the user's own leases are named as such
   ProcessUsers users;  // of the processes on them

@@ -60,7 +60,7 @@ int follow_events(const EventsArguments& arguments, const std::string& target, c
     }
     const bool failed = !answer || !followed;
     const Error error = !answer ? answer.error() : failed ? followed.error() : Error{};
-    // A server that is started again is met again.
+    // A server that is restarted is met again.
     if (failed && (!last || exit_status(error) != environment_error)) return print_error(error);
     if (failed && !away) print_error(error);
     away = failed;

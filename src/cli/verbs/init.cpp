@@ -44,7 +44,7 @@ every = "2s"
 # exclusive = true               # each GPU for one replica alone; the default without memory
 # spread = "spread"              # or "pack", "one_per_node"
 # on_shortage = "all"            # or "best_effort"
-# unready_within = "5m"          # was ready and then is not for this long: started again; or "never"
+# unready_within = "5m"          # was ready and then is not for this long: restarted; or "never"
 #
 # [deployment.readiness]
 # http = "/health"

@@ -65,8 +65,8 @@ std::vector<DeviceId> devices_of(const Fleet& fleet) {
 }  // namespace
 
 std::string readable_plan(const Plan& plan, std::span<const DeviceId> others, const Style& style,
-                          std::span<const std::string> changes) {
-  const std::string whole = with_short_ids(plan_to_text(plan, others), others);
+                          std::span<const std::string> changes, std::span<const std::string> restarts) {
+  const std::string whole = with_short_ids(plan_to_text(plan, others, restarts), others);
   std::string text;
   std::size_t pending = 0;  // lines that begin with "! ", one for each entry
   for (std::size_t begin = 0; begin < whole.size();) {

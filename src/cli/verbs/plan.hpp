@@ -25,9 +25,10 @@ struct PlanArguments {
 };
 
 // With short ids that differ from each other and from `others`, and wrapped to the width of the terminal.
-// `changes`: what would let an entry of plan.pending fit, in their order; absent or empty: it is not known.
+// `changes`: what would let an entry of plan.pending fit, in their order; absent or empty: it is not known. `restarts`:
+// as in plan_to_text.
 std::string readable_plan(const Plan& plan, std::span<const DeviceId> others, const Style& style,
-                          std::span<const std::string> changes = {});
+                          std::span<const std::string> changes = {}, std::span<const std::string> restarts = {});
 
 // All return the exit status; does_not_fit when something is pending.
 int run_plan(const PlanArguments& arguments);

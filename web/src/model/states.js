@@ -65,7 +65,7 @@ export function intent_text(of) {
 export function device_state(device, node) {
   if (device.health !== undefined && device.health !== 'healthy') return device.health;
   if (is_out(node)) return intent_of({ intent: node.intent, holders: device.holders });
-  return is_out(device) ? intent_of(device) : device.health;
+  return is_out(device) ? intent_of(device) : (device.health ?? 'unknown');
 }
 
 // From here on a GPU is hot: most slow down a few degrees later.

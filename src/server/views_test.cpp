@@ -1,0 +1,77 @@
+#include "server/views.hpp"
+
+#include <boost/json.hpp>
+
+#include "server/test_leader.hpp"
+#include "world/wall_time.hpp"
+
+namespace berth::server {
+namespace {
+
+namespace json = boost::json;
+
+class ViewsTest : public LeaderTest {
+ protected:
+  // What the node reports next.
+  Heard next() {
+    Heard heard;
+    heard.report.node.id = node_;
+    heard.report.agent = "a-1";
+    heard.report.number = ++number_;
+    heard.report.epoch = 1;
+    heard.report.now_ms = world::wall_time_ms();
+    return heard;
+  }
+  json::object device() const {
+    const json::object node = node_view(leader_, leader_.state().nodes.at(node_));
+    return node.at("devices").as_array().at(0).as_object();
+  }
+
+ private:
+  std::uint64_t number_ = 10;
+};
+
+TEST_F(ViewsTest, OfTheDevicesOfALostNodeNeitherHealthNorMeasurementsAreSaid) {
+  Heard heard = next();
+  fleet::ReportedDevice& gpu = heard.report.devices.emplace_back();
+  gpu.info.id = DeviceId("GPU-1");
+  gpu.info.backend = "cuda";
+  gpu.info.memory_bytes_total = 80;
+  gpu.memory_bytes_free = 70;
+  gpu.memory_bytes_promised = 5;
+  gpu.sample_age_ms = 100;
+  gpu.utilization = 0.5;
+  gpu.temperature_celsius = 54;
+  const std::vector<const char*> known{"health",        "memory_bytes_free", "memory_bytes_promised",
+                                       "sample_age_ms", "utilization",       "temperature_celsius"};
+  ASSERT_TRUE(leader_.take_report(std::move(heard)));
+  for (const char* const key : known) EXPECT_TRUE(device().contains(key)) << key;
+  lose_node();
+  for (const char* const key : known) EXPECT_FALSE(device().contains(key)) << key;
+  EXPECT_EQ(device().at("memory_bytes_total"), 80) << "that does not change";
+}
+
+TEST_F(ViewsTest, AReplicaThatIsBackingOffSaysWhenItIsRestarted) {
+  deploy({});
+  Heard heard = next();
+  fleet::ReplicaReport& replica = heard.report.replicas.emplace_back();
+  replica.key = leader_.orders(node_).orders.at(0).assigned.key();
+  replica.state = fleet::ReplicaState::backing_off;
+  replica.reason = "exit status 1";
+  replica.failures = 5;
+  replica.next_start_ms = heard.report.now_ms + 100'000;
+  const auto text = [&] {
+    const json::object view = replica_view(leader_, DeploymentId("batch"), 0);
+    return std::string(view.at("why").at("text").as_string());
+  };
+  ASSERT_TRUE(leader_.take_report(heard));
+  EXPECT_TRUE(text().starts_with("batch/0 is waiting to restart on gpu-1, in ")) << text();
+  EXPECT_TRUE(text().ends_with(" s: exit status 1")) << text();
+  ++heard.report.number;
+  heard.report.replicas.at(0).next_start_ms.reset();
+  ASSERT_TRUE(leader_.take_report(heard));
+  EXPECT_EQ(text(), "batch/0 is waiting to restart on gpu-1: exit status 1") << "of an older agent";
+}
+
+}  // namespace
+}  // namespace berth::server
