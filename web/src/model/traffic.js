@@ -35,12 +35,3 @@ export function replica_of(endpoint) {
 export function endpoint_state(endpoint) {
   return endpoint.traffic?.ejected_by?.length ? 'ejected' : endpoint.state;
 }
-
-// The API calls a replica "draining" as soon as it gets no new requests. Where the replica is only not ready, that is its state here.
-/** @type {(deployments: ServedDeployment[], replicas: { name: string, generation: number, state: string }[]) => ServedDeployment[]} */
-export function with_unready(deployments, replicas) {
-  const unready = new Set(replicas.filter(({ state }) => state === 'unready').map(({ name, generation }) => `${name}#${generation}`));
-  if (unready.size === 0) return deployments;
-  const state_of = (/** @type {Endpoint} */ { name, state }) => (state === 'draining' && unready.has(name) ? 'unready' : state);
-  return deployments.map((one) => ({ ...one, endpoints: one.endpoints?.map((endpoint) => ({ ...endpoint, state: state_of(endpoint) })) }));
-}
