@@ -168,6 +168,7 @@ class Display(Machine):
             os.write(master, f"{BERTH_WORD} ps --watch\n".encode())
             text = read_until(text, b"COMMAND")
             self.assertFalse(termios.tcgetattr(master)[3] & (termios.ICANON | termios.ECHO), "keys are read as they are typed")
+            self.assertEqual(termios.tcgetattr(master)[6][termios.VMIN], 0, "a key that Ctrl-C discards is not waited for")
             os.write(master, b"x")
             os.write(master, how)
             text = read_until(text, b"\x1b[?1049l")

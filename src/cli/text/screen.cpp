@@ -67,7 +67,8 @@ Interruption Interruptions::wait_until(TimePoint when, int keys) {
     if (ppoll(sources, std::size(sources), &timeout, nullptr) == 0) return Interruption::none;
     char key = 0;
     if (sources[1].revents != 0) {
-      if (read(keys, &key, 1) != 1) keys = -1;  // the terminal is gone
+      const ssize_t count = read(keys, &key, 1);
+      if (count < 0 || (count == 0 && (sources[1].revents & POLLHUP) != 0)) keys = -1;  // the terminal is gone
       if (key == 'q' || key == 'Q') return Interruption::end;
     }
     const timespec at_once{};
@@ -90,6 +91,7 @@ void Screen::enter() {
   if (tcgetpgrp(STDIN_FILENO) != getpgrp() || tcgetattr(STDIN_FILENO, &now) != 0) return;
   typed_before_ = now;
   now.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
+  now.c_cc[VMIN] = 0;  // a read never waits: Ctrl-C discards keys, even those that poll() has already reported
   tcsetattr(STDIN_FILENO, TCSANOW, &now);
 }
 void Screen::leave() {
