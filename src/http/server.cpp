@@ -240,15 +240,15 @@ Result<std::vector<std::string>> Server::listen_only(const std::vector<ListenOn>
   std::vector<std::shared_ptr<Listener>> left;  // TCP listeners that are not named any more
   for (const auto& listener : state_->listeners)
     if (listener->asked.path.empty()) left.push_back(listener);
-  for (const ListenOn& one : wanted) {
-    const ListenAddress address = BERTH_TRY(parse_listen_address(one.address));
+  for (const ListenOn& listener : wanted) {
+    const ListenAddress address = BERTH_TRY(parse_listen_address(listener.address));
     Next next;
-    if (one.tls) next.tls = BERTH_TRY(state_->tls_of(*one.tls));
+    if (listener.tls) next.tls = BERTH_TRY(state_->tls_of(*listener.tls));
     const auto found = std::find_if(left.begin(), left.end(), [&](const auto& old) { return old->asked == address; });
     next.is_new = found == left.end();
     if (next.is_new) {
       Listening opened =
-          one.descriptor ? taken_listening(address, *one.descriptor) : BERTH_TRY(open_listening(address));
+          listener.descriptor ? taken_listening(address, *listener.descriptor) : BERTH_TRY(open_listening(address));
       next.listener = std::make_shared<Listener>(state_->context(), std::move(opened), address);
     } else {
       next.listener = *found;

@@ -174,7 +174,7 @@ bool FleetOperators::repair(const std::vector<NodeId>& machines) {
   }
   for (const auto& [id, node] : now.nodes) {
     if (node.intent != Intent::in_service) is_done = set_intent(id, Intent::in_service) && is_done;
-    for (const auto& [device, said] : node.devices)
+    for (const auto& [device, device_intent] : node.devices)
       is_done = set_device_intent(id, device, Intent::in_service) && is_done;
   }
   std::vector<DeploymentSpec> specs;
