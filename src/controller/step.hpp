@@ -42,7 +42,7 @@ std::string_view to_string(NodeHealth health) noexcept;
 
 struct NodeState {
   const fleet::NodeReport* report = nullptr;  // the last one; null: none so far
-  TimePoint heard{};                          // when it came; at the earliest when this server began to lead
+  TimePoint reported_at{};                    // when it came; at the earliest when this server began to lead
   Intent intent = Intent::in_service;         // the operator's
   std::string intent_reason = {};
   std::map<DeviceId, fleet::DeviceIntent> devices = {};  // the operator's, of single devices

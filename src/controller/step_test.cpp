@@ -42,8 +42,8 @@ TEST(ControllerStep, AServerThatIsStartedAgainTellsNothingTwice) {
   EXPECT_TRUE(first.events.empty());
   EXPECT_EQ(first.memory.awaited, std::set<NodeId>{NodeId("a")});
   world.memory = first.memory;
-  const Step heard = world.step();
-  EXPECT_TRUE(heard.events.empty()) << heard.events.front().text;
+  const Step second = world.step();
+  EXPECT_TRUE(second.events.empty()) << second.events.front().text;
   EXPECT_TRUE(world.memory.awaited.empty());
   EXPECT_TRUE(world.step().events.empty());
   // What happens from then on is told.
@@ -167,7 +167,7 @@ TEST(ControllerStep, AServerThatIsStartedAgainTellsNoEventASecondTime) {
   NodeView joining = gpu_node("c", 1);
   joining.devices[0].health = Health::lost;
   world.reports[joining.id].node = joining;
-  world.heard[joining.id] = world.now;
+  world.reported_at[joining.id] = world.now;
   EXPECT_EQ(events_of(world.step(), EventKind::device), Words{"node/c: device c/gpu0 is lost"});
 }
 
@@ -176,7 +176,7 @@ TEST(ControllerStep, TheReplicasOfALostNodeArePlacedAnewAfterReplaceAfterAndNoOt
   world.want(gpu_spec("d", 3));
   world.settle();
   world.silence("b");
-  const TimePoint last = world.heard.at(NodeId("b"));
+  const TimePoint last = world.reported_at.at(NodeId("b"));
   world.advance(last + 30s - world.now - 1ns);
   const Step before = world.step();
   EXPECT_FALSE(before.has_actions());
@@ -216,7 +216,7 @@ TEST(ControllerStep, ANodeThatWasRemovedHoldsNothing) {
   world.want(gpu_spec("d", 1));
   world.settle();
   world.reports.erase(NodeId("a"));
-  world.heard.erase(NodeId("a"));
+  world.reported_at.erase(NodeId("a"));
   const Step step = world.step();
   EXPECT_EQ(step.forget.size(), 1u);
   EXPECT_EQ(world.places(), Words{"d/0#2 b/gpu0"});
@@ -425,7 +425,7 @@ TEST_F(SingleTest, IsStoppedAndGoneBeforeItMoves) {
 
 TEST_F(SingleTest, OnALostNodeIsReplacedWhenItMustHaveEndedByItself) {
   world.silence("a");
-  world.advance(world.heard.at(NodeId("a")) + 35s - world.now - 1ns);
+  world.advance(world.reported_at.at(NodeId("a")) + 35s - world.now - 1ns);
   EXPECT_FALSE(world.step().has_actions()) << "20 s until it is told, 10 s of grace, 5 s to be safe";
   world.advance(1ns);
   world.step();
@@ -486,7 +486,7 @@ Words words_of(std::vector<Assignment> places) {
 
 Words places_in(const World& world) {
   std::vector<Assignment> places;
-  for (const fleet::Assigned& one : world.assigned) places.push_back(one.place);
+  for (const fleet::Assigned& replica : world.assigned) places.push_back(replica.place);
   return words_of(places);
 }
 
@@ -496,8 +496,8 @@ TEST(ControllerPreview, ShowsThePlacesThatReplicasGet) {
     for (DeploymentSpec& spec : first) world.want(spec);
     world.settle();
     for (const DeploymentSpec& spec : first) {
-      const bool stays =
-          std::any_of(second.begin(), second.end(), [&](const auto& one) { return one.name == spec.name; });
+      const bool stays = std::any_of(second.begin(), second.end(),
+                                     [&](const auto& deployment) { return deployment.name == spec.name; });
       if (!stays) world.desired.deployments.erase(spec.name);
     }
     World other = world;
