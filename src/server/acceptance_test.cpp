@@ -19,9 +19,9 @@ fleet::Wanted wanted_with(const std::string& name, std::size_t bytes, std::uint3
 }
 fleet::Desired desired_of(std::vector<fleet::Wanted> all) {
   fleet::Desired desired;
-  for (fleet::Wanted& one : all) {
-    const DeploymentId name = one.spec.name;
-    desired.deployments.emplace(name, std::move(one));
+  for (fleet::Wanted& deployment : all) {
+    const DeploymentId name = deployment.spec.name;
+    desired.deployments.emplace(name, std::move(deployment));
   }
   return desired;
 }

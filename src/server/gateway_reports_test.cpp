@@ -257,14 +257,14 @@ class RouteTest : public LeaderTest {
   }
   fleet::RouteAnswer ask(const RouteQuestion& question) { return route_view(leader_, reports_, question); }
   void reported(std::uint64_t in_flight_first, bool is_ejected = false) {
-    fleet::GatewayReport told;
-    told.started_ms = 1;
+    fleet::GatewayReport gateway_report;
+    gateway_report.started_ms = 1;
     fleet::RequestCounts row;
     row.name = names_[0];
     row.in_flight = in_flight_first;
     row.is_ejected = is_ejected;
-    told.replicas = {row};
-    reports_.take("head", told, leader_.now());
+    gateway_report.replicas = {row};
+    reports_.take("head", gateway_report, leader_.now());
   }
   GatewayReports reports_;
   std::vector<std::string> names_;

@@ -262,7 +262,7 @@ Result<void> Leader::set_intent(const NodeId& node, Intent intent, const std::st
 }
 
 std::optional<DeviceId> Leader::find_device(const NodeId& node, const DeviceId& name) const {
-  const Heard* const last = known(node);
+  const LastReport* const last = known(node);
   if (!last) return std::nullopt;
   for (const NodeDevice& device : last->report.node.devices) {
     if (device.info.is_called(name)) return device.info.id;
@@ -295,17 +295,17 @@ Result<void> Leader::set_device_intent(const NodeId& node, const DeviceId& name,
 Result<void> Leader::check_singles_ended(const NodeId& node) const {
   const auto list = state_.assignments.find(node);
   if (list == state_.assignments.end()) return {};
-  const Heard* const last = heard(node);
+  const LastReport* const last = last_report(node);
   const Duration silent = clock_->now() - (last ? std::max(last->at, began_) : began_);
-  for (const fleet::Assigned& one : list->second.assigned) {
-    const auto wanted = state_.desired.deployments.find(one.place.deployment);
+  for (const fleet::Assigned& replica : list->second.assigned) {
+    const auto wanted = state_.desired.deployments.find(replica.place.deployment);
     const DeploymentSpec* const spec =
-        wanted == state_.desired.deployments.end() ? nullptr : controller::spec_of(wanted->second, one.revision);
-    const std::chrono::seconds replaced_after(one.replace_s);
+        wanted == state_.desired.deployments.end() ? nullptr : controller::spec_of(wanted->second, replica.revision);
+    const std::chrono::seconds replaced_after(replica.replace_s);
     if ((spec && !spec->single) || silent >= replaced_after) continue;
     const auto left = std::chrono::ceil<std::chrono::seconds>(replaced_after - silent);
     return Error{ErrorCode::already_exists,
-                 to_string(one.key()) +
+                 to_string(replica.key()) +
                      (spec ? " is single" : " belongs to a removed deployment that may have been single,") +
                      " and may still run on " + node.text(),
                  "try again in " + std::to_string(left.count()) + " s"};
@@ -328,7 +328,7 @@ Result<void> Leader::forget_node(const NodeId& node, const std::string& actor) {
   }
   BERTH_TRY(
       commit(std::move(change), {event(EventKind::node, actor, "node/" + node.text(), node.text() + " was removed")}));
-  heard_.erase(node);
+  last_reports_.erase(node);
   refused_reports_.erase(node);
   stored_.erase(node);
   kept_.erase(node);

@@ -65,9 +65,9 @@ RouteAnswer route_view(const Leader& leader, const GatewayReports& reports, cons
   const TimePoint now = leader.now();
   RouteAnswer answer;
   for (const auto& [name, report] : reports.current(now)) answer.gateways.push_back(name);
-  fleet::GatewayView told;
-  told.deployments = served_deployments(leader, false);
-  const gateway::FleetView view = gateway::indexed(told);
+  fleet::GatewayView routes;
+  routes.deployments = served_deployments(leader, false);
+  const gateway::FleetView view = gateway::indexed(routes);
   match(view, question, answer);
   if (!answer.deployment) return answer;
   const ServedDeployment& deployment = view.deployments.at(*answer.deployment);
