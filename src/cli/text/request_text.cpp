@@ -87,8 +87,8 @@ std::string attempts_part(const Fields& request, const Style& style) {
 
 std::string request_text(const json::object& answer, const Style& style) {
   std::string out;
-  for (const json::value& one : Fields(answer).list("requests")) {
-    const Fields request(one);
+  for (const json::value& entry : Fields(answer).list("requests")) {
+    const Fields request(entry);
     out += (out.empty() ? "" : "\n") + paragraph("", "request " + request.text("id") + " " + ending_of(request), style);
     out += paragraph("", times_of(request), style) + paragraph("", origin_of(request), style);
     out += attempts_part(request, style) + candidates_part(request, style);

@@ -106,8 +106,8 @@ Result<void> check_gateway(const std::string& gateway, const server::ServerFile&
   };
   BERTH_TRY(http::parse_listen_address(gateway));
   const auto& listeners = settings.endpoints.listeners;
-  const bool has_tls = std::any_of(listeners.begin(), listeners.end(), [&](const http::ListenOn& one) {
-    return one.tls.has_value() || !is_local(one.address);
+  const bool has_tls = std::any_of(listeners.begin(), listeners.end(), [&](const http::ListenOn& listener) {
+    return listener.tls.has_value() || !is_local(listener.address);
   });
   if (is_local(gateway) || has_tls) return {};
   return Error{ErrorCode::invalid_argument,
