@@ -43,7 +43,7 @@ struct LargeFleet {
       reports[node.id].node = std::move(node);
     }
     for (int d = 0; d < deployments; ++d) {
-      fleet::Wanted wanted;
+      fleet::DesiredDeployment wanted;
       wanted.revision = 1;
       wanted.spec.name = DeploymentId("service-" + std::to_string(1000 + d));
       wanted.spec.model = "llama-3.1-8b";

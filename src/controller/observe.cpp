@@ -5,9 +5,9 @@
 
 namespace berth::controller {
 
+using fleet::DesiredDeployment;
 using fleet::EventKind;
 using fleet::ReplicaState;
-using fleet::Wanted;
 
 std::string_view to_string(DeploymentState state) noexcept {
   switch (state) {
@@ -129,14 +129,14 @@ class Observer {
   }
 
   // Why a rollout is paused, by this step or before it; null: it is not.
-  const std::string* pause_of(const DeploymentId& id, const Wanted& wanted) const {
+  const std::string* pause_of(const DeploymentId& id, const DesiredDeployment& wanted) const {
     for (const Step::Pause& pause : out_.pause) {
       if (pause.deployment == id) return &pause.reason;
     }
     return wanted.paused ? &*wanted.paused : nullptr;
   }
 
-  void tell_deployment(const DeploymentId& id, const Wanted& wanted) {
+  void tell_deployment(const DeploymentId& id, const DesiredDeployment& wanted) {
     Findings found{.replicas = wanted.spec.replicas, .paused = pause_of(id, wanted), .pending = pending_of(id)};
     for (std::uint32_t replica = 0; replica < wanted.spec.replicas; ++replica) {
       const ReplicaName name{id, replica};

@@ -43,7 +43,7 @@ TEST(Rollout, ReplacesReplicasOfTheSameSettingsWhereARestartIsWanted) {
   World world({gpu_node("a", 2), gpu_node("b", 2)});
   world.want(version(1));
   world.settle();
-  fleet::Wanted& wanted = world.desired.deployments.at(DeploymentId("d"));
+  fleet::DesiredDeployment& wanted = world.desired.deployments.at(DeploymentId("d"));
   wanted.earlier.insert(wanted.earlier.begin(), wanted.spec);
   wanted.restart_revision = ++wanted.revision;
   const Preview preview = controller::preview(world.input(), world.desired);
@@ -358,7 +358,7 @@ TEST(Rollout, AFirstStartThatFailsPausesNothing) {
 TEST(Rollout, TheSpecOfARevisionIsWantedOrOneOfTheEarlier) {
   World world({gpu_node("a", 1)});
   for (int i = 1; i <= 4; ++i) world.want(version(i));
-  const fleet::Wanted& wanted = world.desired.deployments.at(DeploymentId("d"));
+  const fleet::DesiredDeployment& wanted = world.desired.deployments.at(DeploymentId("d"));
   EXPECT_EQ(spec_of(wanted, 4)->command[1], "v4");
   EXPECT_EQ(spec_of(wanted, 3)->command[1], "v3");
   EXPECT_EQ(spec_of(wanted, 1)->command[1], "v1");

@@ -15,9 +15,9 @@
 namespace berth::controller {
 namespace {
 
+using fleet::DesiredDeployment;
 using fleet::EventKind;
 using fleet::ReplicaState;
-using fleet::Wanted;
 
 std::string text_of(const Assignment& place) {
   std::string text = place.node.text();
@@ -162,7 +162,7 @@ class Stepper {
   }
 
   // A rollout stops at the first replica that keeps failing with what is new.
-  std::optional<std::string> failure_of_rollout(const DeploymentId& id, const Wanted& wanted) {
+  std::optional<std::string> failure_of_rollout(const DeploymentId& id, const DesiredDeployment& wanted) {
     const bool is_rollout = out_.memory.rollouts.contains(id) && !wanted.earlier.empty();
     if (!is_rollout || wanted.paused) return std::nullopt;
     for (std::uint32_t replica = 0; replica < wanted.spec.replicas; ++replica) {
@@ -179,7 +179,7 @@ class Stepper {
     return std::nullopt;
   }
 
-  void follow_rollout(const DeploymentId& id, const Wanted& wanted) {
+  void follow_rollout(const DeploymentId& id, const DesiredDeployment& wanted) {
     bool is_done = true, is_outdated = false;
     for (std::uint32_t replica = 0; replica < wanted.spec.replicas; ++replica) {
       const Incarnation* current = survey_.current({id, replica});
@@ -210,7 +210,7 @@ class Stepper {
     }
   }
 
-  void pause_if_failing(const DeploymentId& id, const Wanted& wanted) {
+  void pause_if_failing(const DeploymentId& id, const DesiredDeployment& wanted) {
     std::optional<std::string> failure = failure_of_rollout(id, wanted);
     if (!failure) return;
     say(EventKind::rollout, id.text(), "paused: " + *failure);

@@ -55,7 +55,7 @@ NodeHealth health_of(const NodeState& node, TimePoint now) noexcept;
 Duration replace_time(const DeploymentSpec& spec) noexcept;
 
 // The spec that incarnations of this revision run: what is wanted, or one of the earlier ones; null: forgotten.
-const DeploymentSpec* spec_of(const fleet::Wanted& wanted, std::uint64_t revision) noexcept;
+const DeploymentSpec* spec_of(const fleet::DesiredDeployment& wanted, std::uint64_t revision) noexcept;
 // Whether a replica of one may go on as a replica of the other: they differ in nothing that a node sees.
 bool runs_the_same(const DeploymentSpec& a, const DeploymentSpec& b);
 

@@ -10,9 +10,9 @@
 namespace berth::controller {
 
 using fleet::Assigned;
+using fleet::DesiredDeployment;
 using fleet::ReplicaKey;
 using fleet::ReplicaReport;
-using fleet::Wanted;
 
 std::string_view to_string(NodeHealth health) noexcept {
   switch (health) {
@@ -33,7 +33,7 @@ Duration replace_time(const DeploymentSpec& spec) noexcept {
   return std::max({spec.replace_after, suspect_after, spec.stop_after + spec.stop_grace + std::chrono::seconds(5)});
 }
 
-const DeploymentSpec* spec_of(const Wanted& wanted, std::uint64_t revision) noexcept {
+const DeploymentSpec* spec_of(const DesiredDeployment& wanted, std::uint64_t revision) noexcept {
   if (revision == wanted.revision) return &wanted.spec;
   if (revision > wanted.revision || wanted.revision - revision > wanted.earlier.size()) return nullptr;
   return &wanted.earlier[wanted.revision - revision - 1];

@@ -51,7 +51,7 @@ struct World {
   // As a server does with an accepted project: the earlier spec is kept, the revision grows.
   void want(DeploymentSpec spec) {
     spec.command = spec.command.empty() ? std::vector<std::string>{"serve"} : spec.command;
-    fleet::Wanted& wanted = desired.deployments[spec.name];
+    fleet::DesiredDeployment& wanted = desired.deployments[spec.name];
     DeploymentSpec scaled = wanted.spec;
     scaled.replicas = spec.replicas;
     if (wanted.revision == 0 || scaled != spec) {

@@ -44,7 +44,7 @@ std::optional<EndpointState> state_of(const Leader& leader, const fleet::Assigne
 
 // Absent: gateways reach it through the relay of its node. By the revision that it runs: the deployment may want
 // another way by now.
-std::optional<std::string> direct_address_of(const Leader& leader, const fleet::Wanted& wanted,
+std::optional<std::string> direct_address_of(const Leader& leader, const fleet::DesiredDeployment& wanted,
                                              const fleet::Assigned& assigned) {
   const DeploymentSpec* const spec = controller::spec_of(wanted, assigned.revision);
   if (!spec || spec->serving.reach != Reach::direct) return std::nullopt;

@@ -375,7 +375,7 @@ store::Change Leader::change_of_step(const controller::Step& step, const Deploym
     change.generations = {state_.next_generation, step.next_generation};
   for (const controller::Step::Pause& pause : step.pause) {
     if (!is_meant(pause.deployment)) continue;
-    fleet::Wanted wanted = state_.desired.deployments.at(pause.deployment);
+    fleet::DesiredDeployment wanted = state_.desired.deployments.at(pause.deployment);
     wanted.paused = bounded_reason(pause.reason);
     change.deployments[pause.deployment] = std::move(wanted);
   }

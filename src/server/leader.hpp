@@ -165,7 +165,7 @@ class Leader {
 
  private:
   Leader() = default;
-  Proposal propose_change(fleet::Wanted wanted, fleet::EventKind kind, std::string text) const;
+  Proposal propose_change(fleet::DesiredDeployment wanted, fleet::EventKind kind, std::string text) const;
   Result<void> check_singles_ended(const NodeId& node) const;
   Result<void> commit(store::Change change, std::vector<fleet::Event> events);
   Result<std::optional<TimePoint>> take_steps();

@@ -16,7 +16,7 @@ namespace {
 
 using fleet::EventKind;
 
-fleet::Wanted next_revision(fleet::Wanted wanted, const DeploymentSpec& before) {
+fleet::DesiredDeployment next_revision(fleet::DesiredDeployment wanted, const DeploymentSpec& before) {
   ++wanted.revision;
   wanted.paused.reset();
   wanted.earlier.insert(wanted.earlier.begin(), before);
@@ -24,10 +24,11 @@ fleet::Wanted next_revision(fleet::Wanted wanted, const DeploymentSpec& before) 
 }
 
 // The next state of one deployment; the earlier spec is kept for an undo.
-fleet::Wanted next_wanted(const fleet::Wanted* before, const DeploymentSpec& spec, std::uint64_t version) {
+fleet::DesiredDeployment next_wanted(const fleet::DesiredDeployment* before, const DeploymentSpec& spec,
+                                     std::uint64_t version) {
   // A number that no deployment of this name has had before: of one that was removed, replicas may still run.
   if (!before) return with_shards({spec, version + 1, {}, std::nullopt});
-  fleet::Wanted next = *before;
+  fleet::DesiredDeployment next = *before;
   next.spec = spec;
   next = with_shards(std::move(next));
   if (same_but_replicas(before->spec, spec)) return next;
@@ -51,7 +52,7 @@ Error not_known(const char* noun, const Id& name, const std::map<Id, Value>& kno
 }
 
 // The settings that an undo goes back to.
-Result<DeploymentSpec> earlier_settings(const fleet::Wanted& wanted, std::optional<std::uint64_t> revision) {
+Result<DeploymentSpec> earlier_settings(const fleet::DesiredDeployment& wanted, std::optional<std::uint64_t> revision) {
   const std::string name = wanted.spec.name.text();
   if (revision) {
     const DeploymentSpec* const found = controller::spec_of(wanted, *revision);
@@ -95,8 +96,8 @@ Result<Leader::Proposal> Leader::propose(const Project& project, std::optional<s
   for (const DeploymentSpec& spec : project.deployments) {
     named.insert(spec.name);
     const auto found = before.deployments.find(spec.name);
-    const fleet::Wanted* const old = found == before.deployments.end() ? nullptr : &found->second;
-    fleet::Wanted wanted = next_wanted(old, spec, before.version);
+    const fleet::DesiredDeployment* const old = found == before.deployments.end() ? nullptr : &found->second;
+    fleet::DesiredDeployment wanted = next_wanted(old, spec, before.version);
     if (old && *old == wanted) continue;
     if (old) {
       applied.altered.emplace(spec.name, std::pair(old->spec, spec));
@@ -172,10 +173,10 @@ Result<void> Leader::remove(const DeploymentId& name, const std::string& actor) 
 }
 
 // One deployment that is there.
-Leader::Proposal Leader::propose_change(fleet::Wanted wanted, EventKind kind, std::string text) const {
+Leader::Proposal Leader::propose_change(fleet::DesiredDeployment wanted, EventKind kind, std::string text) const {
   const DeploymentId name = wanted.spec.name;
   Proposal out{{}, state_.desired, change_of(state_), kind, name.text(), std::move(text)};
-  fleet::Wanted& before = out.desired.deployments.at(name);
+  fleet::DesiredDeployment& before = out.desired.deployments.at(name);
   out.applied.version = state_.desired.version;
   out.applied.changed = before != wanted;
   if (!out.applied.changed) return out;
@@ -204,7 +205,7 @@ Result<Leader::Proposal> Leader::propose_rollout(const DeploymentId& name, const
                                                  const std::string& actor) const {
   const auto found = state_.desired.deployments.find(name);
   if (found == state_.desired.deployments.end()) return no_deployment(name);
-  fleet::Wanted wanted = found->second;
+  fleet::DesiredDeployment wanted = found->second;
   std::string text;
   switch (request.action) {
     case RolloutAction::pause:

@@ -54,7 +54,7 @@ TEST_F(LeaderTest, ADeploymentThatCannotBeWrittenBlocksOnlyItself) {
   first.command.push_back("before");
   ASSERT_TRUE(leader_.apply(project_of({first}), std::nullopt, "user:ann"));
   ASSERT_TRUE(leader_.step());
-  fleet::Wanted wanted = leader_.state().desired.deployments.at(DeploymentId("huge"));
+  fleet::DesiredDeployment wanted = leader_.state().desired.deployments.at(DeploymentId("huge"));
   wanted.earlier = {wanted.spec};
   wanted.spec = next;
   ++wanted.revision;
@@ -100,7 +100,7 @@ TEST_F(LeaderTest, ADeploymentThatCannotBeWrittenBlocksOnlyItself) {
   // Another one gets its place in the same steps. Its project leaves the other as it is.
   {
     const auto found = leader.state().desired;
-    fleet::Wanted other;
+    fleet::DesiredDeployment other;
     other.spec = cpu_spec("other");
     other.revision = 1;
     leader.end();
@@ -174,7 +174,7 @@ TEST_F(LeaderTest, AnUndoGoesBackToANamedRevisionOrTheNewestOneThatDiffers) {
     spec.command = {command};
     ASSERT_TRUE(leader_.apply(project_of({spec}), std::nullopt, "user:ann"));
   };
-  const auto wanted = [&]() -> const fleet::Wanted& { return leader_.state().desired.deployments.at(name); };
+  const auto wanted = [&]() -> const fleet::DesiredDeployment& { return leader_.state().desired.deployments.at(name); };
   const auto undo = [&](std::optional<std::uint64_t> to) {
     return leader_.rollout(name, {RolloutAction::undo, "", to}, "user:ann");
   };

@@ -316,7 +316,8 @@ json::array nodes_view(const Leader& leader) {
 json::object deployment_view(const Leader& leader, const controller::DeploymentStatus& status, bool whole_one) {
   json::object out{{"name", status.deployment.text()}};
   const auto found = leader.state().desired.deployments.find(status.deployment);
-  const fleet::Wanted* const wanted = found == leader.state().desired.deployments.end() ? nullptr : &found->second;
+  const fleet::DesiredDeployment* const wanted =
+      found == leader.state().desired.deployments.end() ? nullptr : &found->second;
   out["revision"] = wanted ? wanted->revision : 0;
   out["replicas"] = status.replicas;
   out["ready"] = status.ready;

@@ -61,7 +61,7 @@ const std::vector<const fleet::Assigned*>& FleetChecker::all_of(const ReplicaNam
 const DeploymentSpec* FleetChecker::spec_of(const fleet::Assigned& replica) const {
   const auto found = state_.desired.deployments.find(replica.place.deployment);
   if (found == state_.desired.deployments.end()) return nullptr;
-  const fleet::Wanted& wanted = found->second;
+  const fleet::DesiredDeployment& wanted = found->second;
   if (replica.revision == wanted.revision) return &wanted.spec;
   const std::uint64_t back = wanted.revision - replica.revision;
   return replica.revision < wanted.revision && back <= wanted.earlier.size() ? &wanted.earlier[back - 1] : nullptr;

@@ -105,7 +105,7 @@ class FleetChecker {
   bool is_silent(TimePoint now, const fleet::Assigned& replica, TimePoint led_since) const;
   bool is_in_need(TimePoint now, const ReplicaName& name, bool is_single) const;
   // Which of those in need would find a place: of an all-or-nothing deployment all of them or none.
-  std::vector<std::uint32_t> placeable(TimePoint now, const fleet::Wanted& wanted,
+  std::vector<std::uint32_t> placeable(TimePoint now, const fleet::DesiredDeployment& wanted,
                                        const std::vector<std::uint32_t>& in_need, Room room, bool counts_refusals);
   void exempt(const char* name, std::uint64_t percent_max, bool is_used);
 

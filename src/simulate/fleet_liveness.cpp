@@ -91,7 +91,7 @@ Room FleetChecker::room_of(TimePoint now, Duration age_max, std::uint64_t withou
   return room;
 }
 
-std::vector<std::uint32_t> FleetChecker::placeable(TimePoint now, const fleet::Wanted& wanted,
+std::vector<std::uint32_t> FleetChecker::placeable(TimePoint now, const fleet::DesiredDeployment& wanted,
                                                    const std::vector<std::uint32_t>& in_need, Room room,
                                                    bool counts_refusals) {
   // Where a rollout is paused, the others may run what was wanted before.

@@ -129,7 +129,7 @@ void FleetOperators::change_some_deployment() {
     apply({some_spec(number)});
     return;
   }
-  const fleet::Wanted& wanted = found->second;
+  const fleet::DesiredDeployment& wanted = found->second;
   DeploymentSpec spec = wanted.spec;
   switch (random_.below(6)) {
     case 0:

@@ -108,7 +108,7 @@ std::string text_of(const Counters& counters) { return format::document(format::
 std::string text_of(const Leader& leader) { return format::document(format::noun_to_json(leader)); }
 std::string text_of(const fleet::Assigned& assigned) { return format::document(format::to_json(assigned)); }
 std::string head_text() { return format::document({}); }
-std::string text_of(const fleet::Wanted& wanted) { return format::document(format::to_json(wanted)); }
+std::string text_of(const fleet::DesiredDeployment& wanted) { return format::document(format::to_json(wanted)); }
 std::string text_of(const fleet::NodeRecord& record) { return format::document(format::to_json(record)); }
 std::string text_of(const fleet::Credential& credential) { return format::document(format::to_json(credential)); }
 std::string text_of(const fleet::Event& event) { return format::document(format::to_json(event)); }
@@ -123,7 +123,7 @@ Result<fleet::Assigned> assigned_of(const Entry& entry) {
     return replica;
   });
 }
-Result<fleet::Wanted> wanted_of(const Entry& entry) { return read_entry(entry, format::wanted_of); }
+Result<fleet::DesiredDeployment> wanted_of(const Entry& entry) { return read_entry(entry, format::wanted_of); }
 Result<fleet::NodeRecord> node_record_of(const Entry& entry) { return read_entry(entry, format::node_record_of); }
 Result<fleet::Credential> credential_of(const Entry& entry) { return read_entry(entry, format::credential_of); }
 Result<fleet::Event> event_of(const Entry& entry) { return read_entry(entry, format::event_of); }

@@ -45,7 +45,7 @@ Result<State> StateReader::read(const Listing& listing) {
   State state;
   state.change_number = listing.change_number;
   ProjectRoot root;
-  Parsed<fleet::Wanted> wanted;
+  Parsed<fleet::DesiredDeployment> wanted;
   Parsed<fleet::Assigned> assigned;
   Parsed<fleet::NodeRecord> nodes;
   Parsed<fleet::Credential> credentials;
@@ -96,7 +96,7 @@ Result<State> StateReader::read(const Listing& listing) {
   for (const auto& [name, version] : root.deployments) {
     const std::string key = keys::deployment(name, version);
     const auto at = records.find(key);
-    std::optional<fleet::Wanted> record;
+    std::optional<fleet::DesiredDeployment> record;
     if (at == records.end())
       state.damaged.push_back("the store lacks " + key + ", which its project names");
     else
