@@ -33,7 +33,7 @@ std::vector<relay::Target> relay_targets(std::span<const FoundJob> jobs, std::sp
     if (!is_ready && !was_ready) continue;
     const auto order = std::find_if(orders.orders.begin(), orders.orders.end(),
                                     [&](const fleet::ReplicaOrder& entry) { return entry.assigned.key() == job.key; });
-    const Serving serving = order == orders.orders.end() ? Serving() : order->spec.serving;
+    const ServingOptions serving = order == orders.orders.end() ? ServingOptions() : order->spec.serving;
     targets.push_back(
         {to_string(job.key), address_of(job), serving.max_concurrent, !is_ready || job.is_stopping, folder_of(job.id)});
   }

@@ -37,7 +37,7 @@ TEST(ProjectFile, DefaultsAreThoseOfTheSpec) {
   EXPECT_TRUE(spec.exclusive);
   EXPECT_EQ(spec.on_shortage, OnShortage::all);
   EXPECT_FALSE(spec.idempotent);
-  EXPECT_EQ(spec.serving, Serving{});
+  EXPECT_EQ(spec.serving, ServingOptions{});
 }
 
 TEST(ProjectFile, EveryKeyArrives) {
@@ -90,7 +90,7 @@ nodes = ["x", "y"]
   EXPECT_EQ(spec.on_shortage, OnShortage::best_effort);
   EXPECT_TRUE(spec.idempotent);
   EXPECT_EQ(spec.key->text(), "file:/run/key");
-  EXPECT_EQ(spec.serving, (Serving{5, OnCapacityExhausted::fallback, DeploymentId("e")}));
+  EXPECT_EQ(spec.serving, (ServingOptions{5, OnCapacityExhausted::fallback, DeploymentId("e")}));
   EXPECT_TRUE(project->deployments.at(1).cpu);
   EXPECT_EQ(project->egress_preference.at({Provider::http, *KeyRef::parse("env:K")}),
             (std::vector{NodeId("x"), NodeId("y")}));

@@ -53,7 +53,7 @@ struct Listener {
 };
 
 struct Server::State {
-  Serving serving;
+  ServerContext serving;
   asio::executor_work_guard<asio::io_context::executor_type> work;
   asio::steady_timer drain_timer;
   TimePoint drain_until{};
@@ -63,7 +63,7 @@ struct Server::State {
   std::set<std::shared_ptr<Connection>> connections;
   ConnectionCount count;
 
-  explicit State(asio::io_context& context, Serving made)
+  explicit State(asio::io_context& context, ServerContext made)
       : serving(std::move(made)), work(context.get_executor()), drain_timer(context), count(serving.options.limits) {}
 
   Result<std::shared_ptr<asio::ssl::context>> tls_of(const TlsFiles& files) const {
@@ -193,7 +193,7 @@ Server::Server(ServerOptions options, Handler handler) : Server(std::move(option
 Server::Server(ServerOptions options, Proxy proxy) : Server(std::move(options), nullptr, std::move(proxy)) {}
 
 Server::Server(ServerOptions options, Handler handler, Proxy proxy) {
-  Serving serving;
+  ServerContext serving;
   serving.options = std::move(options);
   serving.handler = std::move(handler);
   serving.proxy = std::move(proxy);

@@ -227,7 +227,7 @@ TEST(GatewayReports, WithTwoRowsOfOneNameAreRefused) {
 class RouteTest : public LeaderTest {
  protected:
   // Two replicas of "batch", below /batch.
-  void serve_two(std::uint32_t max_concurrent, const Serving& serving = {}) {
+  void serve_two(std::uint32_t max_concurrent, const ServingOptions& serving = {}) {
     DeploymentSpec spec;
     spec.serving = serving;
     spec.replicas = 2;
@@ -302,7 +302,7 @@ TEST_F(RouteTest, WhatIsFullOrEjectedGetsNothing) {
 }
 
 TEST_F(RouteTest, WhereAKeyDecidesTheAnswerSaysHowToAskAboutIt) {
-  Serving serving;
+  ServingOptions serving;
   serving.key = "header:x-session";
   serve_two(4, serving);
   const fleet::RouteAnswer any = ask({{}, "", "/batch", ""});
@@ -312,7 +312,7 @@ TEST_F(RouteTest, WhereAKeyDecidesTheAnswerSaysHowToAskAboutIt) {
 }
 
 TEST_F(RouteTest, WithAStrictKeyNoReplicaIsNamed) {
-  Serving serving;
+  ServingOptions serving;
   serving.key = "header:x-session";
   serving.affinity = Affinity::strict;
   serve_two(4, serving);
