@@ -164,7 +164,7 @@ Handed hand_over(const Target& target, std::size_t producers, std::size_t& done)
   done += producers * batch;
   target.wait(done);
   double sum = 0;
-  for (const double one : pushing) sum += one;
+  for (const double rate : pushing) sum += rate;
   return {sum / static_cast<double>(producers), since_ns(start) / static_cast<double>(producers * batch)};
 }
 

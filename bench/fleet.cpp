@@ -19,7 +19,7 @@ constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 struct LargeFleet {
   fleet::Desired desired;
   std::map<NodeId, fleet::NodeReport> reports;
-  std::map<NodeId, TimePoint> heard;
+  std::map<NodeId, TimePoint> reported_at;
   std::vector<fleet::Assigned> assigned;
   controller::Memory memory;
   std::uint64_t next_generation = 1;
@@ -39,11 +39,11 @@ struct LargeFleet {
         device.info.memory_domain = device.info.id.text();
         node.devices.push_back(std::move(device));
       }
-      heard[node.id] = now;
+      reported_at[node.id] = now;
       reports[node.id].node = std::move(node);
     }
     for (int d = 0; d < deployments; ++d) {
-      fleet::Wanted wanted;
+      fleet::DesiredDeployment wanted;
       wanted.revision = 1;
       wanted.spec.name = DeploymentId("service-" + std::to_string(1000 + d));
       wanted.spec.model = "llama-3.1-8b";
@@ -63,7 +63,7 @@ struct LargeFleet {
     controller::Input input;
     input.desired = &desired;
     input.assigned = assigned;
-    for (const auto& [id, report] : reports) input.nodes[id] = {&report, heard.at(id), Intent::in_service};
+    for (const auto& [id, report] : reports) input.nodes[id] = {&report, reported_at.at(id), Intent::in_service};
     input.memory = memory;
     input.next_generation = next_generation;
     input.now = now;
@@ -73,11 +73,11 @@ struct LargeFleet {
     assigned.insert(assigned.end(), step.start.begin(), step.start.end());
     memory = step.memory;
     next_generation = step.next_generation;
-    for (const fleet::Assigned& one : step.start) {
+    for (const fleet::Assigned& replica : step.start) {
       fleet::ReplicaReport report;
-      report.key = one.key();
+      report.key = replica.key();
       report.state = fleet::ReplicaState::ready;
-      reports.at(one.place.node).replicas.push_back(std::move(report));
+      reports.at(replica.place.node).replicas.push_back(std::move(report));
     }
   }
 };
@@ -112,7 +112,7 @@ void run(bench::Report& report, int nodes) {
   add("empty", empty_s, 5, static_cast<double>(placed));
   std::size_t changes = 0;
   add("unchanged", seconds_of([&] { changes = fleet.step().start.size(); }), 0.2, static_cast<double>(changes));
-  for (auto& [id, heard] : fleet.heard) heard += id == fleet.heard.begin()->first ? 0s : 31s;
+  for (auto& [id, time] : fleet.reported_at) time += id == fleet.reported_at.begin()->first ? 0s : 31s;
   fleet.now += 31s;
   std::size_t moved = 0;
   const double lost_s = seconds_of([&] { moved = fleet.step().start.size(); });

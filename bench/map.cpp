@@ -89,7 +89,7 @@ int main(int argc, char** argv) {
   const std::vector<double> costs = mixed_costs();
   double work_ms = 0, speed = 0;
   for (const double cost : costs) work_ms += cost;
-  for (const double one : speeds) speed += one;
+  for (const double value : speeds) speed += value;
   const double bound_ms = work_ms / speed;
 
   const auto measure = [&](const std::string& name, bool sized, double goal) {

@@ -82,8 +82,8 @@ void churn(bench::Report& report, std::size_t n) {
     change(join);
     owners.erase(owners.begin() + static_cast<std::ptrdiff_t>(random.below(owners.size())));
     change(leave);
-    ShardOwner& one = owners[random.below(owners.size())];
-    one.weight_milli = 3000 - one.weight_milli;
+    ShardOwner& owner = owners[random.below(owners.size())];
+    owner.weight_milli = 3000 - owner.weight_milli;
     change(reweigh);
   }
   const auto add = [&](const std::string& name, const Count& count, std::optional<double> modulo) {

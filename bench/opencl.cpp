@@ -67,9 +67,10 @@ class Raw {
     kernel_ = api.clCreateKernel(program, "empty", nullptr);
   }
   void operator()(std::size_t times) {
-    const std::size_t one = 1;
+    const std::size_t work_items = 1;
     for (std::size_t i = 0; i < times; ++i) {
-      if (api_.clEnqueueNDRangeKernel(queue_, kernel_, 1, nullptr, &one, nullptr, 0, nullptr, nullptr) != CL_SUCCESS ||
+      if (api_.clEnqueueNDRangeKernel(queue_, kernel_, 1, nullptr, &work_items, nullptr, 0, nullptr, nullptr) !=
+              CL_SUCCESS ||
           api_.clFinish(queue_) != CL_SUCCESS) {
         give_up("a raw launch failed");
       }

@@ -273,7 +273,7 @@ void measure(Report& report, const std::shared_ptr<Ledger>& ledger, const std::s
   constexpr std::size_t iterations = 16 * batch, rounds = 9;
   const bool awake = std::thread::hardware_concurrency() > (two ? 2 : 1);
   Bell::spins = awake ? 100000 : 1000;
-  std::vector<double> a, b, released, told, alone;
+  std::vector<double> a, b, released, peer_release, alone;
   // Further rounds where two threads have not met yet.
   for (std::size_t round = 0; round <= rounds || (a.empty() && round < 5 * rounds); ++round) {
     const std::size_t more = two ? 4 * iterations : iterations;  // the two must find time to meet
@@ -287,7 +287,7 @@ void measure(Report& report, const std::shared_ptr<Ledger>& ledger, const std::s
     if (round == 0) continue;  // warms both
     if (theirs.take_ns != 0) {
       b.push_back(theirs.take_ns);
-      told.push_back(theirs.give_ns);
+      peer_release.push_back(theirs.give_ns);
     }
     if (mine.take_ns == 0 || without.take_ns == 0) continue;
     a.push_back(mine.take_ns);
@@ -298,13 +298,13 @@ void measure(Report& report, const std::shared_ptr<Ledger>& ledger, const std::s
   // Both sides with the release. The ask alone is what is quoted.
   const double quoted = two ? 550 : 402, measured = b.empty() ? quoted : median(b);
   const double asked = awake && std::abs(measured / quoted - 1) <= 0.3 ? measured : std::min(measured, quoted);
-  Case c{name, median(a) + median(released), asked + median(told), "ns", Better::higher, {}, {}};
+  Case c{name, median(a) + median(released), asked + median(peer_release), "ns", Better::higher, {}, {}};
   c.goal = two ? 1.5 : devices == 8 ? 3.0 : 1.5;
   c.fields = {{"take", median(a)},
               {"release", median(released)},
               {"without_ledger", median(alone)},
               {"peer_take_measured", measured},
-              {"peer_release", median(told)}};
+              {"peer_release", median(peer_release)}};
   std::printf("  without the ledger: %.2f ns; the peer as measured: %.0f ns, as quoted: %.0f ns\n", median(alone),
               measured, quoted);
   if (!awake || std::abs(measured / quoted - 1) > 0.3)

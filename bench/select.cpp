@@ -149,9 +149,9 @@ class Subject {
     pool_->wait_ready(Deadline::after(real_clock(), std::chrono::seconds(5))).value();
     const std::vector<std::shared_ptr<Device>> opened = pool_->devices();
     for (std::size_t i = 0; i < devices; ++i) {
-      Requirements one;
-      one.only = {opened[i]->id()};
-      const auto take = [&] { return pool_->acquire(one).value(); };
+      Requirements requirements;
+      requirements.only = {opened[i]->id()};
+      const auto take = [&] { return pool_->acquire(requirements).value(); };
       take().settle(done);
       for (int failures = 0; i == devices - 2 && failures < 3; ++failures) take().settle({ErrorCode::work_failed, {}});
       if (i % 3 == 0) busy_.push_back(take());

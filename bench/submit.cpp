@@ -102,7 +102,7 @@ Times hand_over(const std::function<void()>& push, std::atomic<std::size_t>& don
   for (std::thread& thread : threads) thread.join();
   while (done < before + producers * each) std::this_thread::yield();
   std::vector<double> all;
-  for (const auto& one : times) all.insert(all.end(), one.begin(), one.end());
+  for (const auto& samples : times) all.insert(all.end(), samples.begin(), samples.end());
   std::sort(all.begin(), all.end());
   return {all[all.size() / 2], all[all.size() * 99 / 100]};
 }

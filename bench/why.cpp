@@ -25,16 +25,16 @@ void join_memory(Situation& s) {
   const Requirements& r = s.requirements;
   if (s.count > 1 || r.whole || !r.only.empty()) return;
   std::uint64_t left = 0;
-  DeviceView* one = nullptr;
+  DeviceView* chosen = nullptr;
   s.each_target([&](DeviceView& view, DeviceInfo& info) {
     if (!view.memory_bytes_free || !info.memory_bytes_total) return;
     left += *view.memory_bytes_free - view.memory_bytes_promised;
     info.memory_bytes_total = left;
-    one = &view;
+    chosen = &view;
   });
-  if (one == nullptr) return;
-  one->memory_bytes_free = left;
-  one->memory_bytes_promised = 0;
+  if (chosen == nullptr) return;
+  chosen->memory_bytes_free = left;
+  chosen->memory_bytes_promised = 0;
 }
 
 // Takes this one cause away, on every device of the machine.

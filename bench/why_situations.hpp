@@ -193,9 +193,9 @@ constexpr auto hide_total = [](Situation& s, DeviceView&, DeviceInfo& info) {
 template <auto change>
 void pinned_to_one(Situation& s) {
   s.add_targets(s.between(2, 5));
-  const std::size_t one = s.targets[s.random.below(s.targets.size())];
-  s.requirements.only = {s.info(one).id};
-  change(s, s.view(one), s.info(one));
+  const std::size_t target = s.targets[s.random.below(s.targets.size())];
+  s.requirements.only = {s.info(target).id};
+  change(s, s.view(target), s.info(target));
 }
 
 inline const Kind kinds[] = {

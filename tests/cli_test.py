@@ -79,18 +79,18 @@ class Command(CommandCase):
 
     @unittest.skipUnless(HAS_OPENCL, "there is no driver of OpenCL here")
     def test_a_device_has_a_short_id_and_answers_to_its_former_one(self):
-        devices = [one for one in json.loads(berth("devices", "--backend", "opencl", "--json").stdout) if one["is_fallback"]]
-        self.assertEqual([one["id"] for one in devices], ["cpu-opencl-0", "cpu-opencl-1"], "whatever the processor is called")
+        devices = [row for row in json.loads(berth("devices", "--backend", "opencl", "--json").stdout) if row["is_fallback"]]
+        self.assertEqual([row["id"] for row in devices], ["cpu-opencl-0", "cpu-opencl-1"], "whatever the processor is called")
         former = devices[1]["former_id"]
         self.assertRegex(former, r"^opencl/pocl/(basic|cpu-minimal)-.*\.1$")
         here = {"BERTH_RUNTIME_DIR": tempfile.mkdtemp(dir=RUNTIME.name)}
         picked = json.loads(berth("pick", "--device", former, "--json", **here).stdout)
-        self.assertEqual([one["id"] for one in picked["devices"]], ["cpu-opencl-1"])
+        self.assertEqual([row["id"] for row in picked["devices"]], ["cpu-opencl-1"])
         shown = json.loads(berth("devices", "--json", BERTH_VISIBLE_DEVICES=former, **here).stdout)
-        self.assertEqual([one["id"] for one in shown], ["cpu-opencl-1"])
+        self.assertEqual([row["id"] for row in shown], ["cpu-opencl-1"])
         self.assertIn("opencl:1 cpu-opencl-1 is cordoned", berth("cordon", former, **here).stdout)
-        intents = lambda: {one["id"]: one.get("intent", "in_service") for one in json.loads(berth("devices", "--backend", "opencl", "--json", **here).stdout)
-                           if one["is_fallback"]}
+        intents = lambda: {row["id"]: row.get("intent", "in_service")
+                           for row in json.loads(berth("devices", "--backend", "opencl", "--json", **here).stdout) if row["is_fallback"]}
         self.assertEqual(intents(), {"cpu-opencl-0": "in_service", "cpu-opencl-1": "cordoned"})
         self.assertIn("is in service", berth("uncordon", former, **here).stdout)
         self.assertEqual(set(intents().values()), {"in_service"})
@@ -183,15 +183,15 @@ class Command(CommandCase):
         self.assertEqual(set(inventory) & {"node", "devices", "links"}, {"node", "devices", "links"})
         self.assertGreater(inventory["node"]["cpus"], 0)
         self.assertGreater(inventory["node"]["memory"], 0)
-        one = self.write("one.json", result.stdout)
-        self.assertIn("valid fleet of 1 node", berth("validate", one).stdout)
-        shown = json.loads(berth("fleet", "show", one, "--json").stdout)["nodes"][0]
+        fleet = self.write("one.json", result.stdout)
+        self.assertIn("valid fleet of 1 node", berth("validate", fleet).stdout)
+        shown = json.loads(berth("fleet", "show", fleet, "--json").stdout)["nodes"][0]
         self.assertEqual([d["id"] for d in shown["devices"]], [d["id"] for d in inventory["devices"]])
         self.assertEqual(shown["memory_bytes"], inventory["node"]["memory"])
         # A plan for the file is the plan for the machine it was taken of.
         project = self.write("p.toml", '[cluster]\nname = "c"\n[[deployment]]\nname = "a"\nmodel = "m"\ngpus = 2\nmemory = "20GiB"\n')
         here = berth("plan", project, "--simulated", str(ROOT / "examples/devices.toml"))
-        self.assertEqual((here.returncode, here.stdout), (0, berth("plan", project, "--fleet", one).stdout), here.stderr)
+        self.assertEqual((here.returncode, here.stdout), (0, berth("plan", project, "--fleet", fleet).stdout), here.stderr)
         inventory["node"]["name"] += "-2"  # with the same ids of devices, as two equal machines have
         two = self.write("two.json", json.dumps([json.loads(result.stdout), inventory], indent=1))
         self.assertIn("valid fleet of 2 nodes", berth("validate", two).stdout)

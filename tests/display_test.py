@@ -52,9 +52,9 @@ class Display(Machine):
     def test_a_long_id_hides_no_column_that_identifies_a_row(self):
         """Of 60 characters, on 80 columns."""
         ids = [f"a-device-whose-driver-gives-names-that-are-very-long-indeed-{number}"[:59] + str(number) for number in range(2)]
-        self.assertEqual({len(one) for one in ids}, {60})
+        self.assertEqual({len(long_id) for long_id in ids}, {60})
         file = self.folder / "long.toml"
-        file.write_text("".join(f'[[device]]\nid = "{one}"\nmemory_bytes = "16GiB"\n' for one in ids))
+        file.write_text("".join(f'[[device]]\nid = "{long_id}"\nmemory_bytes = "16GiB"\n' for long_id in ids))
         simulated = {"BERTH_SIMULATED": str(file)}
         self.hold("--backend", "simulated", "--mem", "1G", "-n", "2", **simulated)
         job = self.berth("run", "-d", "-q", "--backend", "simulated", "--mem", "1G", "--", "true", **simulated).stdout.strip()
@@ -123,9 +123,9 @@ class Display(Machine):
         refused = self.berth("run", "--mem", "60%", "--device", whole, "--", "true").stderr
         self.assertIn(whole[:12], refused)
         waiting = self.start("run", "--mem", "60%", "--device", whole, "--wait", "5m", "--", "true")
-        said = waiting.stderr.readline()
-        self.assertIn("place 1 in line", said)
-        self.assertNotIn(whole, granted + refused + said)
+        line = waiting.stderr.readline()
+        self.assertIn("place 1 in line", line)
+        self.assertNotIn(whole, granted + refused + line)
 
     def test_names_of_devices_cannot_steer_the_terminal(self):
         self.machine.write_text('gpu name="x\x1b[2J\x07y" memory=80GiB\n')
@@ -302,9 +302,9 @@ class Messages(Machine):
 
     def test_intents_as_json_are_the_device_as_devices_shows_it(self):
         def answer(*words):
-            said = self.berth(*words, "--json")
-            self.assertEqual((said.returncode, said.stderr), (0, ""), words)
-            document = json.loads(said.stdout)
+            result = self.berth(*words, "--json")
+            self.assertEqual((result.returncode, result.stderr), (0, ""), words)
+            document = json.loads(result.stdout)
             self.assertEqual(document["schema"], 1)
             return document["device"]
         keys = set(json.loads(self.berth("devices", "--json").stdout)[0]) - {"intent", "intent_by", "intent_age_ms"}

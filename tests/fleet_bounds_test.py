@@ -18,7 +18,7 @@ class BoundsAtAcceptance(Fleet):
     def assertOthersArePlaced(self, *others):
         self.apply(*others, self.web(text=str(time.monotonic())), wait=False, status=None)
         revision = self.get("deployments/web")["deployment"]["revision"]
-        self.until_ready("web", 1, lambda one: one["revision"] == revision)
+        self.until_ready("web", 1, lambda replica: replica["revision"] == revision)
         status = self.get("status")
         self.assertNotIn("problem", status)
         self.assertNotIn("warnings", status)
@@ -47,7 +47,7 @@ class BoundsAtAcceptance(Fleet):
                             ({"environment": {"TEXT": "x" * 300_000}}, ("large", "256 KiB", "file")),
                             ({"environment": {"TEXT": "x" * 100_000}, "replicas": 2000}, ("24576 KiB", "fewer replicas"))):
             self.assertRefused(self.command("apply", self.write_project({**sleep, **what})), 2, *words)
-        project = [{**sleep, "name": f"d{one}", "replicas": 10_000} for one in range(6)]
+        project = [{**sleep, "name": f"d{number}", "replicas": 10_000} for number in range(6)]
         self.assertRefused(self.command("apply", self.write_project(*project)), 2, "60000 replicas", "the maximum is 50000")
         status, _, text = self.ask("PUT", "/api/v1/project", {"project": {"cluster": {"name": "lab"}, "deployments": [
             {"name": "large", "cpu": True, "command": ["/bin/sleep", "1"], "replicas": 10_001}]}})
@@ -96,7 +96,7 @@ class DamagedStore(Fleet):
         self.damage(f"state/node/{node}")
         self.damage("state/assigned/%/third/0/%")
         self.serve()
-        warnings = {one["subject"]: one["text"] for one in self.get("status")["warnings"]}
+        warnings = {warning["subject"]: warning["text"] for warning in self.get("status")["warnings"]}
         self.assertIn("cannot be read", warnings["store"])
         self.assertIn("and 2 others", warnings["store"])
         self.assertIn("stay as they are", warnings["deployment/other"])
@@ -163,12 +163,12 @@ class Nodes(Fleet):
         read = self.token("read")
         self.assertEqual(self.ask("DELETE", f"/api/v1/nodes/{place}", token=read)[0], 403)
         self.assertEqual(self.command("drain", f"node/{place}").returncode, 0)
-        self.until_ready("web", 1, lambda one: one["node"] == other)
+        self.until_ready("web", 1, lambda replica: replica["node"] == other)
         self.assertEqual(self.command("delete", f"node/{place}").returncode, 0)
-        self.assertEqual([one["name"] for one in self.get("nodes")["nodes"]], [other])
+        self.assertEqual([node["name"] for node in self.get("nodes")["nodes"]], [other])
         self.assertEqual(self.get("nodes")["nodes"][0]["name"], other)
-        event = [one for one in self.get("events")["events"] if one["text"] == f"{place} was removed"]
-        self.assertEqual([one["kind"] for one in event], ["node"])
+        event = [event for event in self.get("events")["events"] if event["text"] == f"{place} was removed"]
+        self.assertEqual([row["kind"] for row in event], ["node"])
         # Its credential is gone with it, and stays so after a restart of the server.
         removed = self.nodes[place]
         self.until(lambda: "token" in removed.log.read_text(), lambda: removed.log.read_text())
@@ -176,7 +176,7 @@ class Nodes(Fleet):
         self.server.wait()
         self.serve()
         self.until_healthy(other)
-        self.assertEqual([one["name"] for one in self.get("nodes")["nodes"]], [other])
+        self.assertEqual([node["name"] for node in self.get("nodes")["nodes"]], [other])
         # With a new token it joins again, in service.
         removed.kill()
         shutil.rmtree(removed.runtime)
@@ -211,7 +211,7 @@ class Restored(Fleet):
         self.until_ready("stays", 1)
         self.assertEqual(self.pids("stays"), stays, "it never stopped")
         self.assertNotEqual(self.pids("removed"), removed)
-        self.assertEqual({one["name"] for one in self.get("deployments")["deployments"]}, {"stays", "removed"})
+        self.assertEqual({deployment["name"] for deployment in self.get("deployments")["deployments"]}, {"stays", "removed"})
         self.assertGreaterEqual(self.get("status")["epoch"], epoch + 1_000_000)
         self.assertGreaterEqual(self.get("project")["version"], version + 1_000_000)
         # The agent obeys, and nothing holds a device twice.

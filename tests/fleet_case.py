@@ -69,7 +69,7 @@ def free_port():
 
 def toml(value):
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {toml(one)}" for key, one in value.items()) + " }"
+        return "{ " + ", ".join(f"{key} = {toml(item)}" for key, item in value.items()) + " }"
     return "[" + ", ".join(map(toml, value)) + "]" if isinstance(value, list) else json.dumps(value)
 
 
@@ -152,7 +152,7 @@ class Node:
 
     def lose_gpu(self, device):
         """A GPU falls off the bus, for every process on this machine."""
-        ids = [one["id"] for one in json.loads(self.berth("devices", "--backend", "cuda", "--json").stdout)]
+        ids = [device["id"] for device in json.loads(self.berth("devices", "--backend", "cuda", "--json").stdout)]
         (self.folder / f"lost-{ids.index(device)}").touch()
 
     def kill(self):
@@ -287,8 +287,8 @@ class Fleet(Machine):
 
     def write_project(self, *deployments):
         text = '[cluster]\nname = "lab"\n'
-        for one in deployments:
-            text += "\n[[deployment]]\n" + "".join(f"{key} = {toml(value)}\n" for key, value in one.items())
+        for deployment in deployments:
+            text += "\n[[deployment]]\n" + "".join(f"{key} = {toml(value)}\n" for key, value in deployment.items())
         path = self.folder / "project.toml"
         path.write_text(text)
         return str(path)
@@ -307,17 +307,17 @@ class Fleet(Machine):
 
     def replicas(self, deployment="web"):
         """The current incarnations, by replica."""
-        return {one["replica"]: one for one in self.get(f"replicas?deployment={deployment}")["replicas"] if one["current"]}
+        return {replica["replica"]: replica for replica in self.get(f"replicas?deployment={deployment}")["replicas"] if replica["current"]}
 
     def generations(self, deployment="web"):
-        return {replica: one["generation"] for replica, one in self.replicas(deployment).items()}
+        return {replica: row["generation"] for replica, row in self.replicas(deployment).items()}
 
-    def until_ready(self, deployment, count, where=lambda one: True):
+    def until_ready(self, deployment, count, where=lambda row: True):
         """Until so many replicas are ready and nothing else of the deployment is left."""
         def found():
             all_of_it = self.get(f"replicas?deployment={deployment}")["replicas"]
-            if len(all_of_it) == count and all(one["state"] == "ready" and where(one) for one in all_of_it):
-                return {one["replica"]: one for one in all_of_it}
+            if len(all_of_it) == count and all(row["state"] == "ready" and where(row) for row in all_of_it):
+                return {row["replica"]: row for row in all_of_it}
             return None
         return self.until(found, self.situation)
 
@@ -329,7 +329,7 @@ class Fleet(Machine):
             if len(words) == 3:
                 replica, pid = file.name[len(deployment) + 1:].split(".")
                 found.append((int(replica), int(pid), float(words[0]), float(words[1]), int(words[2])))
-        return sorted(found, key=lambda one: one[2])
+        return sorted(found, key=lambda life: life[2])
 
     def seconds_until_running(self, deployment, replica, since):
         """From `since`, a time of the monotonic clock, until a process of this replica that was not there before ran."""
@@ -372,8 +372,8 @@ class Fleet(Machine):
     def situation(self):
         """For the message of a failure."""
         try:
-            lines = [json.dumps(one) for one in self.get("replicas")["replicas"] + self.get("status")["deployments"] + self.get("status")["pending"]]
-            lines += [f"{one['kind']} {one['subject']}: {one['text']}" for one in self.get("events?limit=40")["events"]]
+            lines = [json.dumps(row) for row in self.get("replicas")["replicas"] + self.get("status")["deployments"] + self.get("status")["pending"]]
+            lines += [f"{event['kind']} {event['subject']}: {event['text']}" for event in self.get("events?limit=40")["events"]]
             text = "\n".join(["", *lines])
         except OSError as error:
             text = f"the server: {error}"
@@ -399,11 +399,11 @@ class Fleet(Machine):
 
         def look(node):
             holders = {}
-            for lease in (one for one in node.leases() if one["state"] != "waiting"):
+            for lease in (entry for entry in node.leases() if entry["state"] != "waiting"):
                 for device in lease.get("devices", []):
                     holders.setdefault(device["id"], []).append((lease["exclusive"], device.get("memory_bytes_promised", total), lease["command"]))
             for device, held in holders.items():
-                if sum(one[1] for one in held) > total or (len(held) > 1 and any(one[0] for one in held)):
+                if sum(claim[1] for claim in held) > total or (len(held) > 1 and any(claim[0] for claim in held)):
                     wrong.append((node.name, device, held))
             looks[node.name] = looks.get(node.name, 0) + 1
 

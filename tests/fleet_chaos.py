@@ -204,7 +204,7 @@ class Chaos(Networked):
                     took = time.monotonic() - began
                     if self.server_disturbances != disturbances:
                         break
-                    if replicas and any(one["revision"] == revision for one in replicas):
+                    if replicas and any(replica["revision"] == revision for replica in replicas):
                         self.decisions.append(took)
                         if took > DECISION_SECONDS_MAX:
                             self.wrong.append(f"the decision on apply {self.attempted} took {took:.1f} s; before it, there was {seen or 'no other answer'}")
@@ -213,7 +213,7 @@ class Chaos(Networked):
                         self.wrong.append(f"no decision on apply {self.attempted} within 30 s:{self.situation()}")
                         break
                     if replicas:
-                        seen = [(one["name"], one["generation"], one["revision"], one["node"], one["state"]) for one in replicas]
+                        seen = [(row["name"], row["generation"], row["revision"], row["node"], row["state"]) for row in replicas]
                     time.sleep(0.05)
             ends.wait(dice.uniform(0.5, 4))
 

@@ -124,10 +124,10 @@ class Verbs(Fleet):
         a, = self.add_nodes("a")
         self.apply(self.web(replicas=1))
         device, = self.until_ready("web", 1)[0]["devices"]
-        here = {one["id"]: one for one in json.loads(a.berth("devices", "--backend", "cuda", "--json").stdout)}
+        here = {row["id"]: row for row in json.loads(a.berth("devices", "--backend", "cuda", "--json").stdout)}
 
         def shown():
-            return {one["id"]: one for one in self.get("nodes/a")["node"]["devices"]}[device]
+            return {row["id"]: row for row in self.get("nodes/a")["node"]["devices"]}[device]
         self.assertEqual(self.text("cordon", f"node/a/{device}", "--reason", "its fan is loud"),
                          f"a/{device} is cordoned; not interrupted: web/0\n")
         self.assertEqual((shown()["intent"], shown()["intent_reason"]), ("cordoned", "its fan is loud"))
@@ -140,7 +140,7 @@ class Verbs(Fleet):
         self.assertEqual(shown()["intent"], "cordoned", "a plan changes nothing")
         self.assertEqual(self.text("drain", f"node/a/{device[:10]}", "--wait", "30s"),
                          f"a/{device} is draining; to be moved: web/0\nno replica is left on a/{device}\n")
-        self.until_ready("web", 1, lambda one: one["devices"] != [device])
+        self.until_ready("web", 1, lambda replica: replica["devices"] != [device])
         # The server keeps it; the ledger of the machine knows nothing of it.
         self.server.kill()
         self.server.wait()
@@ -152,7 +152,7 @@ class Verbs(Fleet):
         self.assertEqual(self.text("uncordon", f"node/a/cuda:{here[device]['ordinal']}"), f"a/{device} is in service\n")
         self.assertNotIn("intent_by", shown())
         self.until_ready("web", 2)
-        texts = [(one["actor"].split(":")[0], one["text"]) for one in self.get("events?subject=node/a")["events"] if one["kind"] == "intent"]
+        texts = [(event["actor"].split(":")[0], event["text"]) for event in self.get("events?subject=node/a")["events"] if event["kind"] == "intent"]
         self.assertEqual(texts, [("user", f"a/{device} is cordoned: its fan is loud"), ("user", f"a/{device} is draining"),
                                  ("user", f"a/{device} is in service")])
         for words, sentence in [(["cordon", "node/a/none"], 'node a has no device "none"'), (["drain", "node/a/none", "--plan"], 'node a has no device "none"'), (["cordon", "node/none/x"], '"none"'),
@@ -208,7 +208,7 @@ class Verbs(Fleet):
         self.add_nodes("a", "b")
         self.apply(self.web(replicas=1))
         self.assertRegex(self.text("scale", "web", "3"), r"(?s)^~ web  replicas\n.*2 to start, .*\napplied as version 2\n$")
-        before = {one["generation"] for one in self.until_ready("web", 3).values()}
+        before = {replica["generation"] for replica in self.until_ready("web", 3).values()}
         self.assertEqual(self.text("scale", "web", "3").splitlines()[-1], "nothing has changed; version 2 remains active")
         self.assertIn("! web/3-8  pending: ", self.text("scale", "web", "9", "--wait", status=3))
         self.assertRegex(self.text("scale", "web", "3", "--wait"), r"\n3 of 3 replicas are ready\n$")
@@ -227,7 +227,8 @@ class Verbs(Fleet):
         self.until(lambda: self.get("deployments/web")["deployment"]["spec"]["command"][-1] == "v1", self.situation)
         self.assertIn("revision 1 already", self.text("rollout", "undo", "web", "--to", "1", status=1))
         self.until_ready("web", 3)
-        texts = [(one["actor"].split(":")[0], one["text"]) for one in self.get("events?subject=web")["events"] if one["actor"].startswith("user")]
+        texts = [(event["actor"].split(":")[0], event["text"]) for event in self.get("events?subject=web")["events"]
+                 if event["actor"].startswith("user")]
         self.assertEqual(texts, [("user", "it is scaled from 1 to 3 replicas"), ("user", "it is scaled from 3 to 9 replicas"), ("user", "it is scaled from 9 to 3 replicas"),
                                  ("user", "restarting its replicas as revision 2"), ("user", "reverting to the settings of revision 1 as revision 5")])
         # A token that operates may restart, and changes neither the number nor the settings.

@@ -13,7 +13,7 @@ class Environment(Fleet):
 
     def variables(self, name):
         """Of the replica and of its probe, each written down by itself."""
-        found = [self.journal / f"{name}.{one}" for one in ("replica", "probe")]
+        found = [self.journal / f"{name}.{source}" for source in ("replica", "probe")]
         self.until(lambda: all(file.exists() and file.read_text().endswith("end\n") for file in found), self.situation)
         return [dict(line.split("=", 1) for line in file.read_text().split("\n") if "=" in line) for file in found]
 
@@ -33,8 +33,9 @@ class Environment(Fleet):
         for name, secret in (("with", "leak"), ("without", None)):
             self.until_ready(name, 1)
             for found in self.variables(name):
-                self.assertEqual([found.get(one) for one in ("TWO", "PLANTED", "NVIDIA_API_KEY", "BERTH_TOKEN_FILE")], [secret, None, None, None])
-                self.assertEqual([found.get(one) for one in ("NAMED", "LC_ALL", "CUDA_MODULE_LOADING", "PATH")], ["yes", "C", "LAZY", os.environ["PATH"]])
+                self.assertEqual([found.get(key) for key in ("TWO", "PLANTED", "NVIDIA_API_KEY", "BERTH_TOKEN_FILE")], [secret, None, None, None])
+                self.assertEqual([found.get(key) for key in ("NAMED", "LC_ALL", "CUDA_MODULE_LOADING", "PATH")],
+                                 ["yes", "C", "LAZY", os.environ["PATH"]])
 
     def test_a_probe_gets_what_its_replica_got(self):
         self.add_nodes("a")
@@ -77,7 +78,7 @@ class Secrets(Fleet):
             status, _, texts[path] = self.ask("GET", f"/api/v1/{path}")
             self.assertEqual(status, 200, path)
         texts["metrics"] = self.ask("GET", "/metrics")[2]
-        newest = max(one["id"] for one in self.get("events")["events"])
+        newest = max(event["id"] for event in self.get("events")["events"])
         stream = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
         stream.request("GET", "/api/v1/stream", headers={"Authorization": f"Bearer {self.token('read')}", "Last-Event-ID": "0"})
         answer, texts["stream"] = stream.getresponse(), ""

@@ -147,8 +147,8 @@ class Faults(Networked):
         a, b, c = self.add_nodes("a", "b", "c")
         wrong, stop_watching = self.watch_ledgers(80 * GIB)
         self.apply(self.web(replicas=3, replace_after="6s"), self.web("one", **self.single))
-        web, one = self.until_ready("web", 3), self.until_ready("one", 1)[0]
-        cut = one["node"]
+        web, single = self.until_ready("web", 3), self.until_ready("one", 1)[0]
+        cut = single["node"]
         moving = [replica for replica, entry in web.items() if entry["node"] == cut]
         self.assertTrue(moving, "one of three is on each of three nodes")
         self.set_link(cut, "down")
@@ -167,7 +167,7 @@ class Faults(Networked):
             else:
                 self.assertEqual(now[replica]["generation"], web[replica]["generation"], "the others were not touched")
         new = self.until(lambda: (entry := self.replicas("one")[0])["node"] != cut and entry["state"] == "ready" and entry, self.situation)
-        self.assertGreater(new["generation"], one["generation"])
+        self.assertGreater(new["generation"], single["generation"])
         self.lives_one_after_another("one")
         self.set_link(cut, "up")
         after = self.until_ready("web", 3)
@@ -276,7 +276,7 @@ class Faults(Networked):
         before = self.until_ready("web", 3)
         hit = before[0]
         self.nodes[hit["node"]].lose_gpu(hit["devices"][0])
-        after = self.until_ready("web", 3, lambda one: one["devices"] != hit["devices"])
+        after = self.until_ready("web", 3, lambda replica: replica["devices"] != hit["devices"])
         self.assertEqual([k for k in range(3) if after[k]["generation"] != before[k]["generation"]], [0])
         stop_watching()
         self.assertEqual(wrong, [])
@@ -296,8 +296,9 @@ class FullDisks(Networked):
         filler = self.fill(self.disk)
         # The write-ahead log has room of its own for some commits; a large one finds its end.
         large = {f"VARIABLE_{number}": "x" * 2000 for number in range(100)}
-        answer = self.until(lambda: (one := self.command("apply", self.write_project(self.web(replicas=2, environment={**large, "N": str(time.time())}))))
-                            .returncode != 0 and one, "the disk is full", 30)
+        answer = self.until(lambda: (run := self.command(
+            "apply", self.write_project(self.web(replicas=2, environment={**large, "N": str(time.time())})))).returncode != 0 and run,
+                            "the disk is full", 30)
         self.assertRefused(answer, 1, "there is no room for the store")
         self.assertIsNone(self.server.poll(), "it stays up")
         self.assertEqual(self.get("nodes/a")["node"]["health"], "healthy")
@@ -395,7 +396,7 @@ class Storm(Networked):
                            status=None)
         self.until_healthy("a", "b", "c")
         count = self.get("deployments/web")["deployment"]["replicas"]
-        self.until(lambda: len(self.replicas()) == count and all(one["state"] == "ready" for one in self.replicas().values()),
+        self.until(lambda: len(self.replicas()) == count and all(replica["state"] == "ready" for replica in self.replicas().values()),
                    lambda: f"seed {seed}{self.situation()}", 120)
         self.until_ready("one", 1)
         lives = self.lives("one")

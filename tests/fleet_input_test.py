@@ -45,7 +45,7 @@ class BadInput(Fleet):
         before, pids = self.until_ready("web", 1), self.pids()
         # It ends at once: the rollout pauses, and the old one serves on.
         self.apply(self.web(command=["sh", "-c", "echo no model; exit 3", "{port}"]), wait=False)
-        paused = self.until(lambda: (one := self.get("deployments/web")["deployment"])["state"] == "paused" and one, self.situation)
+        paused = self.until(lambda: (deployment := self.get("deployments/web")["deployment"])["state"] == "paused" and deployment, self.situation)
         self.assertIn("failed 3 times in a row", paused["reason"])
         self.assertEqual((paused["ready"], self.pids()), (1, pids))
         self.assertIn("paused", self.command("rollout", "status", "web").stdout)
@@ -117,7 +117,7 @@ class BadInput(Fleet):
         long, short = (json.loads(self.ask("POST", "/api/v1/tokens", {"role": "read", "ttl_s": seconds})[2]) for seconds in (600, 1))
         self.until(lambda: self.ask("GET", "/api/v1/status", token=short["token"])[0] == 401, "it expires")
         self.assertEqual(self.ask("GET", "/api/v1/status", token=long["token"])[0], 200)
-        listed = {one.get("node"): one["id"] for one in self.get("tokens")["tokens"]}
+        listed = {token.get("node"): token["id"] for token in self.get("tokens")["tokens"]}
         self.assertEqual(self.command("token", "remove", listed["a"]).returncode, 0)
         self.until(lambda: self.get("nodes/a")["node"]["health"] != "healthy", self.situation)
         self.assertIn("it does not know the credential of this node; join again", a.log.read_text())
@@ -183,7 +183,7 @@ class HostileNode(Fleet):
             self.report(replicas=[{"deployment": "zz", "replica": 0, "generation": generation, "state": "ready"}])
             self.apply(self.web(text=f"v{generation}"), wait=False)
             revision = self.get("deployments/web")["deployment"]["revision"]
-            self.until_ready("web", 1, lambda one: one["revision"] == revision)
+            self.until_ready("web", 1, lambda replica: replica["revision"] == revision)
             self.assertLess(max(self.generations().values()), 1000)
 
     def test_long_texts_stop_nobody(self):
@@ -199,7 +199,7 @@ class HostileNode(Fleet):
         self.report([{"id": "D" * 1_100_000, "backend": "cuda", "health": "lost"}], node=evil, status=400)
         self.apply(own, self.web(), wait=False)
         self.until_ready("web", 1)
-        failed, = (one for one in self.get("events")["events"] if one["kind"] == "failed")
+        failed, = (event for event in self.get("events")["events"] if event["kind"] == "failed")
         self.assertLess(len(failed["text"]), 700)
         self.assertIn("R" * 400, failed["text"])
         self.assertLess(len((self.folder / "server.log").read_text()), 100_000)
@@ -214,14 +214,14 @@ class HostileNode(Fleet):
         self.until(lambda: len(self.get(f"nodes/good/history?device={device}")["t_ms"]) > samples, "a sample every ten seconds", 30)
 
     def test_it_takes_no_devices_from_others(self):
-        gpus = [one for one in self.get("nodes/good")["node"]["devices"] if one["backend"] == "cuda"]
-        self.report([{"id": one["id"], "backend": "cuda", "memory_bytes_total": one["memory_bytes_total"], "health": "lost"} for one in gpus])
+        gpus = [gpu for gpu in self.get("nodes/good")["node"]["devices"] if gpu["backend"] == "cuda"]
+        self.report([{"id": gpu["id"], "backend": "cuda", "memory_bytes_total": gpu["memory_bytes_total"], "health": "lost"} for gpu in gpus])
         self.apply(self.web(replicas=len(gpus)), wait=False)
-        self.until_ready("web", len(gpus), lambda one: one["node"] == "good")
+        self.until_ready("web", len(gpus), lambda replica: replica["node"] == "good")
         # An id that it has twice counts once, and the rest of its report counts.
         twice = [{"id": "GPU-e", "backend": "cuda", "name": name, "memory_bytes_total": 1 << 36} for name in ("first", "second")]
         self.report([*twice, {**twice[0], "id": "GPU-f"}], devices=[*twice, {**twice[0], "id": "GPU-f"}])
-        self.assertEqual([(one["id"], one["name"]) for one in self.get("nodes/evil")["node"]["devices"]], [("GPU-e", "first"), ("GPU-f", "first")])
+        self.assertEqual([(gpu["id"], gpu["name"]) for gpu in self.get("nodes/evil")["node"]["devices"]], [("GPU-e", "first"), ("GPU-f", "first")])
 
     def test_a_long_id_of_a_device_hides_no_column(self):
         device = {"id": "a-device-whose-driver-gives-names-that-are-very-long-indeed0", "backend": "cuda", "name": "Some GPU", "ordinal": 0, "health": "healthy",
@@ -253,16 +253,16 @@ class EqualMachines(Fleet):
             node.script.write_text(node.script.read_text().replace(f"series {len(self.nodes)}\n", "series 7\n"))
             node.start(self.token("join"))
         self.until_healthy("a", "b")
-        ids = {name: {one["id"] for one in self.get(f"nodes/{name}")["node"]["devices"]} for name in ("a", "b")}
+        ids = {name: {device["id"] for device in self.get(f"nodes/{name}")["node"]["devices"]} for name in ("a", "b")}
         self.assertEqual(ids["a"], ids["b"])
         self.apply(self.web(replicas=4))
         replicas = self.until_ready("web", 4).values()
-        places = {(one["node"], *one["devices"]) for one in replicas}
-        self.assertEqual((len(places), {one["node"] for one in replicas}), (4, {"a", "b"}))
+        places = {(replica["node"], *replica["devices"]) for replica in replicas}
+        self.assertEqual((len(places), {replica["node"] for replica in replicas}), (4, {"a", "b"}))
         # A device is meant on its node alone.
-        device = next(one["devices"][0] for one in replicas if one["node"] == "a")
+        device = next(replica["devices"][0] for replica in replicas if replica["node"] == "a")
         self.assertEqual(self.command("cordon", f"node/a/{device}").returncode, 0)
-        intents = {name: [one["intent"] for one in self.get(f"nodes/{name}")["node"]["devices"] if one["id"] == device] for name in ("a", "b")}
+        intents = {name: [row["intent"] for row in self.get(f"nodes/{name}")["node"]["devices"] if row["id"] == device] for name in ("a", "b")}
         self.assertEqual(intents, {"a": ["cordoned"], "b": ["in_service"]})
 
     def test_devices_without_a_uuid(self):
@@ -276,9 +276,9 @@ class EqualMachines(Fleet):
             self.add_node(name, options=["--agent-file", str(rules)])
         self.until_healthy("a", "b")
         self.apply(self.web(replicas=2))
-        self.assertEqual({(one["node"], *one["devices"]) for one in self.until_ready("web", 2).values()}, {("a", now), ("b", now)})
+        self.assertEqual({(replica["node"], *replica["devices"]) for replica in self.until_ready("web", 2).values()}, {("a", now), ("b", now)})
         self.assertEqual(self.command("drain", f"node/a/{former}").returncode, 0)
-        intents = {one["id"]: one["intent"] for one in self.get("nodes/a")["node"]["devices"]}
+        intents = {device["id"]: device["intent"] for device in self.get("nodes/a")["node"]["devices"]}
         self.assertEqual((intents[now], now), ("draining", "cpu-opencl-1"))
 
 
@@ -324,8 +324,8 @@ class HostileUser(Fleet):
 
     def test_a_crowd_on_the_port_locks_out_nobody_on_the_socket(self):
         crowd = [socket.create_connection(("127.0.0.1", self.port)) for _ in range(800)]
-        for one in crowd:
-            self.addCleanup(one.close)
+        for connection in crowd:
+            self.addCleanup(connection.close)
         for _ in range(5):
             answer = self.command("status")
             self.assertEqual(answer.returncode, 0, answer.stderr)
@@ -334,14 +334,15 @@ class HostileUser(Fleet):
     def test_strangers_are_not_listened_to_for_long(self):
         for path, token, size, expected in (("login", "", 5_000, 413), ("agent/join", "", 5_000, 413), ("agent/report", "", 100_000, 413),
                                             ("agent/report", "", 10_000, 401), ("project", self.token("read"), 100_000, None)):
-            with socket.create_connection(("127.0.0.1", self.port), timeout=30) as one:
-                one.sendall(f"{'PUT' if path == 'project' else 'POST'} /api/v1/{path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
-                            f"Content-Type: application/json\r\nContent-Length: {size}\r\n\r\n".encode())
+            with socket.create_connection(("127.0.0.1", self.port), timeout=30) as connection:
+                connection.sendall(f"{'PUT' if path == 'project' else 'POST'} /api/v1/{path} HTTP/1.1\r\nHost: localhost\r\n"
+                                   f"Authorization: Bearer {token}\r\n"
+                                   f"Content-Type: application/json\r\nContent-Length: {size}\r\n\r\n".encode())
                 if expected == 413:  # before a byte of the body
-                    self.assertIn(b" 413 ", one.recv(4096), path)
+                    self.assertIn(b" 413 ", connection.recv(4096), path)
                 else:
-                    one.sendall(b" " * size)
-                    self.assertIn(b" 401 " if expected else b" 403 ", one.recv(4096), path)
+                    connection.sendall(b" " * size)
+                    self.assertIn(b" 401 " if expected else b" 403 ", connection.recv(4096), path)
 
 
 @needs_sqlite

@@ -52,8 +52,8 @@ class Logs(Fleet):
         follower, output = self.follow()
         self.until(lambda: "start 2\n" in output.read_text(), lambda: output.read_text() + self.situation())
         self.assertEqual(self.command("delete", "w").returncode, 0)
-        _, told = follower.communicate(timeout=60)
-        self.assertRegex(told, r"^berth: the output has ended: w/0 is (gone|stopping on a)\n$")
+        _, message = follower.communicate(timeout=60)
+        self.assertRegex(message, r"^berth: the output has ended: w/0 is (gone|stopping on a)\n$")
         self.assertEqual(follower.returncode, 0)
         self.assertRegex(self.own(output.read_text()), r"^start 1\nbye\nstart 2\n")
         named = re.findall(r'"the agent is (starting|stopping) a replica" replica=(\S+)', a.log.read_text())
@@ -114,8 +114,8 @@ class Logs(Fleet):
         follower, output = self.follow()
         self.until(lambda: self.own(output.read_text()) == "one\n", self.situation)
         self.run_script("echo two; exec sleep 600")
-        _, told = follower.communicate(timeout=60)
-        self.assertRegex(told, r"^berth: the output has ended: w/0 is \w+ on a; to wait for more output, run berth logs -f w/0\n$")
+        _, message = follower.communicate(timeout=60)
+        self.assertRegex(message, r"^berth: the output has ended: w/0 is \w+ on a; to wait for more output, run berth logs -f w/0\n$")
 
     def test_following_ends_where_the_agent_ends(self):
         a, = self.add_nodes("a")
@@ -124,8 +124,8 @@ class Logs(Fleet):
         self.until(lambda: self.own(output.read_text()) == "one\n", self.situation)
         a.agent.terminate()
         self.assertEqual(a.agent.wait(timeout=30), 0)
-        _, told = follower.communicate(timeout=30)
-        self.assertRegex(told, r"^berth: the output has ended: w/0 is ready on a; to wait for more output, run berth logs -f w/0\n$")
+        _, message = follower.communicate(timeout=30)
+        self.assertRegex(message, r"^berth: the output has ended: w/0 is ready on a; to wait for more output, run berth logs -f w/0\n$")
 
     def test_readers_have_a_bound_and_ended_ones_do_not_count(self):
         self.add_nodes("a")
@@ -137,13 +137,13 @@ class Logs(Fleet):
         count = len(output.read_text())
         self.until(lambda: len(output.read_text()) > count + 100, "the first goes on")
         more = [self.start("logs", "-f", "w/0", BERTH_RUNTIME_DIR=str(self.folder / "server")) for _ in range(15)]
-        for one in more:
-            self.assertTrue(one.stdout.readline())
+        for reader in more:
+            self.assertTrue(reader.stdout.readline())
         answer = self.command("logs", "w/0")
         self.assertEqual((answer.returncode, answer.stdout), (1, ""), answer.stderr)
         self.assertRegex(answer.stderr, "^berth: node a sends output to 16 readers already; .*\n$")
-        for one in more:
-            one.kill()
+        for reader in more:
+            reader.kill()
         self.until(lambda: self.command("logs", "w/0").returncode == 0, "those that are gone are noticed", seconds=10)
         self.assertIsNone(first.poll())
 
@@ -166,9 +166,9 @@ class Logs(Fleet):
         self.until(lambda: self.own(output.read_text()) == "one\n", self.situation)
         self.server.kill()
         self.server.wait()
-        _, told = follower.communicate(timeout=60)
-        self.assertIn("closed the connection before its answer was complete", told)
-        self.assertNotIn("no berth server", told)
+        _, message = follower.communicate(timeout=60)
+        self.assertIn("closed the connection before its answer was complete", message)
+        self.assertNotIn("no berth server", message)
         self.assertEqual(follower.returncode, 1)
 
     def test_output_does_not_control_the_terminal_of_its_reader(self):

@@ -23,7 +23,7 @@ class LyingNode(Fleet):
         """They roll out, are shown with all of their devices, and what is shown is what the API promises."""
         self.apply(self.web(text=text, replicas=2), wait=False)
         revision = self.get("deployments/web")["deployment"]["revision"]
-        self.until_ready("web", 2, lambda one: one["revision"] == revision and one["node"] in "mn")
+        self.until_ready("web", 2, lambda replica: replica["revision"] == revision and replica["node"] in "mn")
         self.assertEqual({answer.split()[1] for answer in self.answering().values()}, {text})
         shown = [device["id"] for name in "mn" for device in self.get(f"nodes/{name}")["node"]["devices"]]
         self.assertEqual(shown, self.ids)
@@ -45,7 +45,7 @@ class LyingNode(Fleet):
     def test_a_thousand_flipping_devices(self):
         before = self.get("events?limit=1000")["events"]
         people = self.get("events?people=1&limit=1000")["events"]
-        self.assertIn("applied", {one["kind"] for one in people})
+        self.assertIn("applied", {event["kind"] for event in people})
         for turn in range(30):
             health = "lost" if turn % 2 else "healthy"
             self.evil.report([self.device(f"GPU-{number}", health=health) for number in range(1024)])
@@ -54,10 +54,10 @@ class LyingNode(Fleet):
         after = []
         while page := self.get(f"events?limit=1000&after={after[-1]['id'] if after else 0}")["events"]:
             after += page
-        self.assertEqual([one for one in after if one["id"] <= before[-1]["id"]], before, "nothing was pushed out")
-        of_evil = [one for one in after if one["subject"] == "node/evil" and one["kind"] == "device"]
+        self.assertEqual([event for event in after if event["id"] <= before[-1]["id"]], before, "nothing was pushed out")
+        of_evil = [event for event in after if event["subject"] == "node/evil" and event["kind"] == "device"]
         self.assertLessEqual(len(of_evil), 1000)
-        self.assertTrue(any("further ones are left out" in one["text"] for one in after))
+        self.assertTrue(any("further ones are left out" in event["text"] for event in after))
         self.assertEqual(self.get("events?people=1&limit=1000")["events"][:len(people)], people)
         self.assertIn("version 1 of the project", self.command("events", "--people").stdout)
 
@@ -70,7 +70,7 @@ class LyingNode(Fleet):
         self.assertEqual([device["id"] for device in node["devices"]], ["GPU-g"])
         self.assertIn("7 of its devices are not valid", node["problem"])
         self.assertEqual([job["node"] for job in self.get("jobs")["jobs"]], ["evil"], "a row is about its reporter")
-        warnings = {one["subject"]: one["text"] for one in self.get("status")["warnings"]}
+        warnings = {warning["subject"]: warning["text"] for warning in self.get("status")["warnings"]}
         self.assertEqual(list(warnings), ["node/evil"])
         self.assertIn("node/evil: 7 of its devices are not valid", " ".join(self.command("status").stdout.split()))
         log = self.folder / "server.log"

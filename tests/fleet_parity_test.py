@@ -8,7 +8,7 @@ from berth_case import needs_sqlite
 class Placement(Fleet):
     def pending(self, deployment):
         """The reason why something of it has no place."""
-        found = self.until(lambda: [one for one in self.get("status")["pending"] if one["deployment"] == deployment], self.situation)
+        found = self.until(lambda: [entry for entry in self.get("status")["pending"] if entry["deployment"] == deployment], self.situation)
         return found[0]["reason"]
 
     def agent_file(self, name, text):
@@ -20,20 +20,20 @@ class Placement(Fleet):
         """A process that would call a provider; it has no GPU."""
         return {**self.web(name), "model": "gpt-4o", "key": "env:KEY", **more}
 
-    def gpus_of_one(self, one):
+    def gpus_of_one(self, replica):
         """The GPUs of a replica: as the server says, as the replica sees them, and as the ledger of its machine has them."""
-        seen = self.until(lambda: self.answer_of(one["port"]), "it answers").split()
-        self.assertEqual(set(seen[2].split(",") if len(seen) > 2 else []), set(one["devices"]))
-        leased = {device["id"] for lease in self.nodes[one["node"]].leases() for device in lease["devices"]}
-        self.assertLessEqual(set(one["devices"]), leased)
-        return set(one["devices"])
+        seen = self.until(lambda: self.answer_of(replica["port"]), "it answers").split()
+        self.assertEqual(set(seen[2].split(",") if len(seen) > 2 else []), set(replica["devices"]))
+        leased = {device["id"] for lease in self.nodes[replica["node"]].leases() for device in lease["devices"]}
+        self.assertLessEqual(set(replica["devices"]), leased)
+        return set(replica["devices"])
 
     def test_S1_8_five_replicas_take_two_nodes_in_turn_with_a_gpu_each(self):
         self.add_nodes("a", "b", gpus=3)
         self.apply(self.web(replicas=5))
         ready = self.until_ready("web", 5)
         self.assertEqual([ready[i]["node"] for i in range(5)], ["a", "b", "a", "b", "a"])
-        used = [gpu for one in ready.values() for gpu in self.gpus_of_one(one)]
+        used = [gpu for replica in ready.values() for gpu in self.gpus_of_one(replica)]
         self.assertEqual((len(used), len(set(used))), (5, 5))
 
     def test_S1_9_remote_replicas_run_on_egress_nodes_without_gpus(self):
@@ -44,8 +44,8 @@ class Placement(Fleet):
         self.apply(self.remote(replicas=4, gpus=2))
         ready = self.until_ready("ask", 4)
         self.assertEqual([ready[i]["node"] for i in range(4)], ["b", "c", "b", "c"])
-        for one in ready.values():
-            self.assertEqual(self.gpus_of_one(one), set())
+        for replica in ready.values():
+            self.assertEqual(self.gpus_of_one(replica), set())
         # All GPUs are free for others.
         self.apply(self.remote(replicas=4, gpus=2), self.web(replicas=4))
         self.until_ready("web", 4)
@@ -60,7 +60,7 @@ class Placement(Fleet):
         answer = self.command("apply", file, "--wait")
         self.assertEqual(answer.returncode, 0, answer.stderr)
         self.assertEqual(self.until_ready("ask", 1)[0]["node"], "c")
-        self.assertEqual({one["node"] for one in self.until_ready("more", 3).values()}, {"a", "b", "c"}, "the spread is kept")
+        self.assertEqual({replica["node"] for replica in self.until_ready("more", 3).values()}, {"a", "b", "c"}, "the spread is kept")
 
     def test_S1_4_the_four_refusals_reach_the_user_and_what_fits_runs(self):
         self.add_node("a", options=self.agent_file("a", 'egress = false\ndevices = ["host"]\n'))
@@ -74,7 +74,7 @@ class Placement(Fleet):
         # A node that has GPUs, and not as many.
         self.add_nodes("b", gpus=2)
         self.apply(self.web(gpus=4), {**self.web("plain", cpu=True), "gpus": 0}, wait=False, status=3)
-        reason = self.until(lambda: (one := self.pending("web"))["kind"] == "not_enough_gpus" and one, self.situation)
+        reason = self.until(lambda: (pending := self.pending("web"))["kind"] == "not_enough_gpus" and pending, self.situation)
         self.assertEqual((reason["gpus_requested"], reason["best_node"], reason["gpus_best"]), (4, "b", 2))
         self.assertIn("no node has 4 GPUs", self.command("why", "replica", "web/0").stdout)
 
@@ -114,8 +114,8 @@ class Placement(Fleet):
         node.start(self.token("join"))
         self.until_healthy("a")
         self.apply(self.web(gpus=2, replicas=2))
-        groups = [self.gpus_of_one(one) for one in self.until_ready("web", 2).values()]
-        ids = [one["id"] for one in self.get("nodes/a")["node"]["devices"] if one["backend"] == "cuda"]
+        groups = [self.gpus_of_one(replica) for replica in self.until_ready("web", 2).values()]
+        ids = [device["id"] for device in self.get("nodes/a")["node"]["devices"] if device["backend"] == "cuda"]
         self.assertEqual(sorted(sorted(ids.index(gpu) for gpu in group) for group in groups), [[0, 3], [1, 2]], "pairs that NVLink joins")
         self.assertIn(chosen, groups)
 
@@ -173,7 +173,7 @@ class Placement(Fleet):
         self.add_nodes("a")
         self.apply(self.web(replicas=3))
         after = self.until_ready("web", 3)
-        self.assertEqual({i: after[i]["generation"] for i in before}, {i: one["generation"] for i, one in before.items()})
+        self.assertEqual({i: after[i]["generation"] for i in before}, {i: replica["generation"] for i, replica in before.items()})
         self.assertEqual({i: self.pids()[i] for i in before}, pids)
         self.assertEqual(after[2]["node"], "a")
 

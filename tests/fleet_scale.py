@@ -31,8 +31,8 @@ class FakeNode:
         self.orders = []
 
     def report(self, ask):
-        replicas = [{"deployment": one["deployment"], "replica": one["replica"], "generation": one["generation"],
-                     "state": "gone" if one.get("stopping") else "ready", "port": 9000} for one in self.orders]
+        replicas = [{"deployment": order["deployment"], "replica": order["replica"], "generation": order["generation"],
+                     "state": "gone" if order.get("stopping") else "ready", "port": 9000} for order in self.orders]
         self.number += 1
         answer = ask("POST", "/api/v1/agent/report", self.token, {
             "schema": 1, "agent": self.name, "boot": "1", "version": "test", "number": self.number, "now_at_ms": int(time.time() * 1000),
@@ -101,7 +101,7 @@ class Scale(Fleet):
         self.assertEqual(answer.returncode, 0, answer.stdout[-3000:] + answer.stderr)
         applied_s = time.monotonic() - begin
         total = 4 * deployments
-        ready_s, waits = self.until_so(lambda status: sum(one["ready"] for one in status["deployments"]) == total, 120)
+        ready_s, waits = self.until_so(lambda status: sum(deployment["ready"] for deployment in status["deployments"]) == total, 120)
         empty_s = self.cpu_s() - before
         print(f"{NODES} nodes, {NODES * GPUS} GPUs, {total} replicas: apply answers after {applied_s:.2f} s, all ready after {applied_s + ready_s:.2f} s, "
               f"{empty_s:.2f} s of processor time of the server; longest wait for an answer {max(waits):.3f} s")
@@ -111,7 +111,8 @@ class Scale(Fleet):
         lost = self.fakes[0]
         held = len(lost.orders)
         self.lost.add(lost.name)
-        silent_s, waits = self.until_so(lambda status: status["nodes"]["lost"] == 1 and sum(one["ready"] for one in status["deployments"]) == total, 90)
+        silent_s, waits = self.until_so(
+            lambda status: status["nodes"]["lost"] == 1 and sum(deployment["ready"] for deployment in status["deployments"]) == total, 90)
         print(f"a node with {held} replicas is silent: all ready again {silent_s:.2f} s after its last report, of which the server waits 30 s; "
               f"longest wait for an answer {max(waits):.3f} s")
         self.assertLess(empty_s, 5 * NODES / 200, "the bar: five seconds of one core for 200 nodes")

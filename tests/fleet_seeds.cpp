@@ -43,11 +43,11 @@ int main(int argc, char** argv) {
   }
   // Of a few fleets the shares say nothing.
   const bool counts_shares = argc - first >= 20;
-  for (const berth::simulate::Exemption& one : exemptions) {
-    const bool is_within = !counts_shares || one.is_within_share();
-    std::printf("fleet_seeds: exempt in %llu of %llu cases%s: %s\n", static_cast<unsigned long long>(one.uses),
-                static_cast<unsigned long long>(one.chances), is_within ? "" : ", WHICH IS TOO OFTEN",
-                one.name.c_str());
+  for (const berth::simulate::Exemption& exemption : exemptions) {
+    const bool is_within = !counts_shares || exemption.is_within_share();
+    std::printf("fleet_seeds: exempt in %llu of %llu cases%s: %s\n", static_cast<unsigned long long>(exemption.uses),
+                static_cast<unsigned long long>(exemption.chances), is_within ? "" : ", WHICH IS TOO OFTEN",
+                exemption.name.c_str());
     is_broken = is_broken || !is_within;
   }
   if (!broken.empty()) std::printf("fleet_seeds: laws were broken with seed%s\n", broken.c_str());

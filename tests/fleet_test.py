@@ -140,16 +140,16 @@ class Killed(Fleet):
             pid = self.pids()[0][0]
             killed.append(time.monotonic())
             os.kill(pid, signal.SIGKILL)
-            found = self.until(lambda: (one := self.replicas()[0])["failures"] == failures and one, self.situation)
+            found = self.until(lambda: (replica := self.replicas()[0])["failures"] == failures and replica, self.situation)
             self.until(lambda: self.pids().get(0, [pid]) != [pid], self.situation)
         after = self.until_ready("web", 2)
         self.assertEqual(after[0]["failures"], 2)
         self.assertEqual(after[0]["generation"], before[0]["generation"], "it is the same incarnation, restarted")
         self.assertEqual(after[1], {**before[1], "report_age_s": after[1]["report_age_s"]}, "the other was not touched")
-        began = [one[2] for one in self.lives() if one[0] == 0]
+        began = [life[2] for life in self.lives() if life[0] == 0]
         self.assertGreaterEqual(began[1] - killed[0], 0.9, "a back-off of a second")
         self.assertGreaterEqual(began[2] - killed[1], 1.9, "which doubles")
-        self.assertTrue(any("2 times in a row: " in one["text"] for one in self.get("events?subject=web/0")["events"]))
+        self.assertTrue(any("2 times in a row: " in event["text"] for event in self.get("events?subject=web/0")["events"]))
 
     @needs_sqlite
     def test_everything(self):
@@ -166,7 +166,7 @@ class Killed(Fleet):
         b.start()
         after = self.until_ready("web", 2)
         self.assertEqual({k: v["node"] for k, v in after.items()}, {k: v["node"] for k, v in before.items()})
-        self.assertEqual({len(one) for one in self.pids().values()}, {1})
+        self.assertEqual({len(pids) for pids in self.pids().values()}, {1})
         for node in (a, b):
             self.assertEqual(len(node.leases()), 1)
 
@@ -224,14 +224,14 @@ class CutOff(Fleet):
         old_pid = self.pids()[0][0]
         self.add_nodes("b")
         a.forwarder.is_cut, cut = True, time.monotonic()
-        new = self.until(lambda: (one := self.replicas()[0])["node"] == "b" and one["state"] == "ready" and one, self.situation)
+        new = self.until(lambda: (replica := self.replicas()[0])["node"] == "b" and replica["state"] == "ready" and replica, self.situation)
         # It runs elsewhere after replace_after, which may begin 2 s before the cut.
         took = self.seconds_until_running("web", 0, cut)
         self.assertGreater(took, 3, "not before replace_after")
         self.assertQuick(took, 8, "replace_after and 2 s")
         self.assertTrue(is_alive(old_pid), "it serves on where it is")
-        self.assertEqual({one["node"] for one in self.get("replicas?deployment=web")["replicas"]}, {"a", "b"})
-        self.until(lambda: (one := self.replicas("one")[0])["node"] == "b" and one["state"] == "ready", self.situation)
+        self.assertEqual({replica["node"] for replica in self.get("replicas?deployment=web")["replicas"]}, {"a", "b"})
+        self.until(lambda: (replica := self.replicas("one")[0])["node"] == "b" and replica["state"] == "ready", self.situation)
         self.assertQuick(self.never_two("one")[-2][3] - cut, 6, "its own agent ended it")
         self.assertEqual(self.get("nodes/a")["node"]["health"], "suspect")
         # It returns: the newer stays.
@@ -277,12 +277,12 @@ class CutOff(Fleet):
         b, = self.add_nodes("b")
         a.agent.send_signal(signal.SIGSTOP)
         frozen = time.monotonic()
-        self.until(lambda: (one := self.replicas()[0])["node"] == "b" and one["state"] == "ready", self.situation)
+        self.until(lambda: (replica := self.replicas()[0])["node"] == "b" and replica["state"] == "ready", self.situation)
         self.assertQuick(self.never_two("web")[-2][3] - frozen, 6, "its supervisor ended it")
         kept = self.pids()
         a.agent.send_signal(signal.SIGCONT)
         self.until_healthy("a")
-        self.until_ready("web", 1, lambda one: one["node"] == "b")
+        self.until_ready("web", 1, lambda replica: replica["node"] == "b")
         time.sleep(1)  # nothing may happen
         self.assertEqual(self.pids(), kept)
         self.never_two("web")
@@ -315,7 +315,7 @@ class SharedLedger(Fleet):
         self.until(lambda: not self.get("replicas")["replicas"], self.situation)
         person = self.hold_on(a, "--mem", "30G")
         self.apply(self.web("small", memory="20GiB", replicas=8, on_shortage="best_effort"), wait=False, status=None)
-        self.until(lambda: (one := self.get("deployments/small")["deployment"])["ready"] == 6 and one["state"] == "degraded", self.situation)
+        self.until(lambda: (small := self.get("deployments/small")["deployment"])["ready"] == 6 and small["state"] == "degraded", self.situation)
         person.communicate("")
         self.until(lambda: self.get("deployments/small")["deployment"]["ready"] == 8, self.situation)
         stop()
@@ -328,13 +328,13 @@ class SharedLedger(Fleet):
         self.addCleanup(a.berth, "stop", "later", "train")
 
         def jobs():
-            return {one["name"]: one for one in self.get("jobs")["jobs"]}
+            return {job["name"]: job for job in self.get("jobs")["jobs"]}
         shown = self.until(lambda: (now := jobs()).keys() == {"train", "later"} and now, self.situation)
         state, device = lambda name: [shown[name].get(key) for key in ("kind", "id", "state", "place", "memory_bytes")], shown["train"]["devices"]
         self.assertEqual(state("train"), ["job", "j1", "running", None, 60 * GIB])
         self.assertEqual(state("later"), ["job", "j2", "waiting", 1, 60 * GIB])
         self.assertEqual((shown["later"]["devices"], shown["later"]["devices_wanted"], len(device)), ([], 1, 1))
-        self.assertEqual([(one["kind"], one["name"]) for one in self.get("nodes/a")["node"]["devices"][0]["holders"]], [("job", "train")])
+        self.assertEqual([(holder["kind"], holder["name"]) for holder in self.get("nodes/a")["node"]["devices"][0]["holders"]], [("job", "train")])
         # What is promised is not free, though nothing has taken it up; nor is the memory of a device that is lost.
         free = lambda: self.get("status")["devices"]["memory_bytes_free"]
         self.assertEqual(free(), 20 * GIB)
@@ -347,11 +347,12 @@ class SharedLedger(Fleet):
     def test_while_the_ledger_is_locked_nothing_on_the_node_counts_as_free(self):
         a, = self.add_nodes("a")
         person = self.hold_on(a, "--mem", "60G", "--exclusive")
-        free, = {one["id"] for one in self.get("nodes/a")["node"]["devices"] if one["backend"] == "cuda"} - set(person.devices)
+        free, = {device["id"] for device in self.get("nodes/a")["node"]["devices"] if device["backend"] == "cuda"} - set(person.devices)
         self.assertEqual(a.berth("cordon", free).returncode, 0)
 
         def shown():
-            return {one["id"]: (one.get("intent", "in_service"), len(one["holders"])) for one in self.get("nodes/a")["node"]["devices"] if one["backend"] == "cuda"}
+            devices = self.get("nodes/a")["node"]["devices"]
+            return {device["id"]: (device.get("intent", "in_service"), len(device["holders"])) for device in devices if device["backend"] == "cuda"}
         expected = {person.devices[0]: ("in_service", 1), free: ("cordoned", 0)}
         self.until(lambda: shown() == expected, self.situation)
         folder = os.open(a.runtime, os.O_RDONLY)
@@ -425,12 +426,12 @@ class Api(Fleet):
         check("GET", "/api/v1/nodes/a")
         check("PUT", "/api/v1/nodes/a/intent", {"intent": "draining", "dry_run": True})
         more = self.get("project")["project"]
-        web = next(one for one in more["deployments"] if one["name"] == "web")
+        web = next(deployment for deployment in more["deployments"] if deployment["name"] == "web")
         web["replicas"] = 2
         check("PUT", "/api/v1/project", {"project": more})
         web["stop_grace_s"] = 3
         check("PUT", "/api/v1/project", {"project": more, "dry_run": True})
-        self.until(lambda: any(one["deployment"] == "web" for one in self.get("status")["pending"]), self.situation)
+        self.until(lambda: any(entry["deployment"] == "web" for entry in self.get("status")["pending"]), self.situation)
         check("GET", "/api/v1/status")
         check("PUT", "/api/v1/nodes/a/intent", {"intent": "in_service"})
         check("PUT", f"/api/v1/nodes/a/devices/{device}/intent", {"intent": "draining", "reason": "its fan is loud"})

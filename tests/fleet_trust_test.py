@@ -55,9 +55,9 @@ class Trusting(Fleet):
 
     def refused(self, node, *words, status=1):
         self.assertEqual(node.agent.wait(timeout=60), status, node.log.read_text())
-        said = " ".join(node.log.read_text().split())
+        log = " ".join(node.log.read_text().split())
         for word in words:
-            self.assertIn(word, said)
+            self.assertIn(word, log)
         node.log.unlink()
 
     @staticmethod
@@ -161,7 +161,7 @@ class Nodes(Trusting):
         self.assertEqual(self.ask_with(stolen, "POST", "/api/v1/agent/join", {"node": "c"})[0], 403)
         self.assertEqual(self.ask_with(None, "GET", "/api/v1/agent/assignments")[0], 401)
         # A revoked one is worthless at once, also on a connection that is open.
-        listed = {one.get("node"): one["id"] for one in self.get("tokens")["tokens"]}
+        listed = {token.get("node"): token["id"] for token in self.get("tokens")["tokens"]}
         self.assertEqual(self.command("token", "remove", listed["a"]).returncode, 0)
         self.assertEqual(self.ask_with(stolen, "GET", "/api/v1/agent/assignments")[0], 401)
         self.until(lambda: "it does not know the credential of this node; join again" in a.log.read_text(), lambda: a.log.read_text())
@@ -243,7 +243,7 @@ class OldStore(Trusting):
         self.assertIn("run berth store advance", status)
         self.assertNotIn("1 healthy", status)
         self.assertIn("it ignores this server", " ".join(self.command("nodes").stdout.split()))
-        self.assertEqual([one["subject"] for one in self.get("status")["warnings"]], ["store"])
+        self.assertEqual([warning["subject"] for warning in self.get("status")["warnings"]], ["store"])
         self.assertIn("a ignores this server of epoch", self.command("events").stdout)
         self.until(lambda: "is lower than one that this node has obeyed" in " ".join(a.berth("doctor").stdout.split()), lambda: a.berth("doctor").stdout)
         self.assertRefused(self.command("store", "advance"), 1, "server")

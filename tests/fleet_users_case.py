@@ -13,7 +13,7 @@ UID, GID, EXTRA, STRANGER = 5077, 5077, 5078, 5079
 
 def is_open(path):
     """Whether every user can execute it."""
-    return path.exists() and all(one.stat().st_mode & 1 for place in (path, path.resolve()) for one in (place, *place.parents))
+    return path.exists() and all(parent.stat().st_mode & 1 for place in (path, path.resolve()) for parent in (place, *place.parents))
 
 
 # That of the test may be in root's own folder.
@@ -64,19 +64,20 @@ class UsersCase(Fleet):
         return {"name": name, "gpus": 1, "memory": "1GiB", "command": [f"{self.tools}/serve", name], **({"user": user} if user else {}),
                 **more}
 
-    def said(self, name):
+    def reason_text(self, name):
         """What `why replica` tells, without its line breaks."""
         return " ".join(self.command("why", "replica", f"{name}/0").stdout.split())
 
     def until_said(self, name, *words):
-        return self.until(lambda: (text := self.said(name)) and all(word in text for word in words) and text, lambda: self.said(name) + self.situation())
+        return self.until(lambda: (text := self.reason_text(name)) and all(word in text for word in words) and text,
+                          lambda: self.reason_text(name) + self.situation())
 
     def folder_of(self, name):
         """The folder of the one job of a deployment."""
         found = []
-        for one in (self.folder / "shared").glob("agent-0/a/jobs/j*/job.json"):
-            if json.loads(one.read_text())["name"].startswith(f"{name}."):
-                found.append(one.parent)
+        for file in (self.folder / "shared").glob("agent-0/a/jobs/j*/job.json"):
+            if json.loads(file.read_text())["name"].startswith(f"{name}."):
+                found.append(file.parent)
         self.assertEqual(len(found), 1, found)
         return found[0]
 

@@ -20,7 +20,8 @@ class Users(UsersCase):
         lines = self.until(lambda: (self.journal / "mine").exists() and (text := (self.journal / "mine").read_text().split("\n"))[3:] and text, "it runs")
         self.assertEqual((lines[0], set(lines[1].split()), lines[2], lines[3]), (str(UID), {str(GID), str(EXTRA)}, str(self.home), str(self.home)))
         self.assertEqual((self.journal / "root").read_text().split("\n")[0], "0")
-        folder, = (one.parent for one in (self.folder / "shared").glob("agent-0/a/jobs/j*/job.json") if json.loads(one.read_text())["name"].startswith("mine."))
+        folder, = (file.parent for file in (self.folder / "shared").glob("agent-0/a/jobs/j*/job.json")
+                   if json.loads(file.read_text())["name"].startswith("mine."))
         modes = {name: ((folder / name).stat().st_uid, (folder / name).stat().st_mode & 0o777) for name in (".", "job.json", "state.json", "output")}
         self.assertEqual(modes, {".": (0, 0o711), "job.json": (0, 0o600), "state.json": (UID, 0o600), "output": (UID, 0o600)})
         self.assertEqual((folder.parent.parent / "credential").stat().st_mode & 0o777, 0o600)
@@ -98,7 +99,7 @@ class Users(UsersCase):
         own = subprocess.Popen([BERTH, "run", "-q", "-n", "1", "--", "sleep", "600"], env=node.environment())
         self.started.append(own)
         lease, = self.until(node.leases, "it runs")
-        device, = (one["id"] for one in lease["devices"])
+        device, = (row["id"] for row in lease["devices"])
         self.apply(self.serve_as("mine", "svc"), wait=False)
         self.until_ready("mine", 1)
         folder = self.folder_of("mine")
@@ -107,7 +108,7 @@ class Users(UsersCase):
 
         def holders():
             devices = self.get("nodes/a")["node"]["devices"]
-            return [(one["kind"], one["user"]) for one in next(one for one in devices if one["id"] == device)["holders"]]
+            return [(holder["kind"], holder["user"]) for holder in next(row for row in devices if row["id"] == device)["holders"]]
         self.until(lambda: holders(), self.situation)
         self.stays(lambda: holders() == [("lease", "root")])
 
@@ -146,7 +147,7 @@ class Users(UsersCase):
         self.until_ready("mine", 1)
         self.until_said("mine", "host_memory or cpus is not enforced: no systemd of its user runs here")
         self.until_ready("free", 1)
-        self.assertNotIn("limits", self.said("free"))
+        self.assertNotIn("limits", self.reason_text("free"))
 
     def test_folders_that_users_cannot_reach_are_named(self):
         closed = self.folder / "closed"

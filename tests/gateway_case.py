@@ -103,7 +103,7 @@ class Gateway(Fleet):
         """By that many replicas."""
         def answering():
             answers = [self.ask_for(path, **how) for _ in range(2 * count)]
-            return all(one[0] == 200 for one in answers) and len({json.loads(one[1])["replica"] for one in answers}) == count
+            return all(answer[0] == 200 for answer in answers) and len({json.loads(answer[1])["replica"] for answer in answers}) == count
         self.until(answering, lambda: f"{self.ask_for(path, **how)} {self.situation()}")
 
     def gateway_words(self):

@@ -27,8 +27,8 @@ class Direct(Gateway):
 
     def endpoints(self, name="app"):
         """Of the deployment, by name."""
-        deployment, = (one for one in self.get("endpoints")["deployments"] if one["name"] == name)
-        return {one["name"]: one for one in deployment["endpoints"]}
+        deployment, = (row for row in self.get("endpoints")["deployments"] if row["name"] == name)
+        return {endpoint["name"]: endpoint for endpoint in deployment["endpoints"]}
 
     def test_replicas_answer_and_stream_while_the_relay_stands_still(self):
         self.add_nodes("a")
@@ -46,8 +46,8 @@ class Direct(Gateway):
         self.assertWhole(stream(), 20)
         with contextlib.suppress(ProcessLookupError):  # the agent kills a relay that stands still for ten seconds
             os.kill(relay, signal.SIGCONT)
-        for one in self.endpoints().values():
-            self.assertRegex(one["address"], r"^127\.0\.0\.1:\d+$")
+        for endpoint in self.endpoints().values():
+            self.assertRegex(endpoint["address"], r"^127\.0\.0\.1:\d+$")
         self.assertNotIn("address", next(iter(self.endpoints("other").values())))
         self.assertRegex(self.command("endpoints").stdout, r"app/0#\d+ +ready +a +127\.0\.0\.1:\d+")
 
@@ -60,7 +60,7 @@ class Direct(Gateway):
         for text in "v1", "v2":  # from the relay to direct connections, and then another program
             self.apply(self.direct(text=text, spread="one_per_node"))
             self.until(lambda text=text: json.loads(self.ask_for("/app/x")[1])["text"] == text, "the update")
-            self.until(lambda: len(self.endpoints()) == 2 and all(one["state"] == "ready" and one.get("address") for one in self.endpoints().values())
+            self.until(lambda: len(self.endpoints()) == 2 and all(row["state"] == "ready" and row.get("address") for row in self.endpoints().values())
                        and not before & set(self.endpoints()), self.situation)
             before = set(self.endpoints())
         for stop in stops:
@@ -123,7 +123,7 @@ class Addresses(Gateway):
             liar.report(address="203.0.113.9")
             status, _, text = self.ask("GET", "/api/v1/agent/assignments", token=liar.credential)
             self.assertEqual(status, 200, text)
-            return [one["assigned"] for one in json.loads(text)["orders"]]
+            return [order["assigned"] for order in json.loads(text)["orders"]]
         self.until(orders, self.situation)
         assigned, = orders()
         key = {name: assigned[name] for name in ("deployment", "replica", "generation")}

@@ -34,7 +34,7 @@ class Events(Gateway):
         self.add_nodes("a")
 
     def events(self, subject, words=""):
-        return [one for one in self.get(f"events?limit=1000&subject={subject.replace('/', '%2F')}")["events"] if words in one["text"]]
+        return [event for event in self.get(f"events?limit=1000&subject={subject.replace('/', '%2F')}")["events"] if words in event["text"]]
 
     def until_event(self, subject, words):
         self.until(lambda: self.events(subject, words), lambda: f"{words}: {self.get('events?limit=20')['events']} {self.situation()}")
@@ -128,7 +128,7 @@ class Events(Gateway):
         same = [self.loaded(name, replicas=1, serving={"path": "/same"}) for name in ("one", "two")]
         self.assertRefused(self.command("apply", self.write_project(*same)), 2, "have the same host and path")
         self.apply(*[self.loaded(name, replicas=1, model="llama") for name in ("one", "two")], wait=False)
-        project = next(one["subject"] for one in self.get("events?limit=1000")["events"] if one["kind"] == "applied")
+        project = next(event["subject"] for event in self.get("events?limit=1000")["events"] if event["kind"] == "applied")
         event, = self.until_event(project, "llama")
         self.assertIn("the model llama is served by one and two", event["text"])
         self.until(lambda: self.ask_for("/v1/chat/completions", '{"model":"llama"}')[0] == 400, self.situation)

@@ -21,11 +21,11 @@ class FarNode(Gateway):
         self.add_nodes("a")
         self.apply(self.app(where="{address}:{port}", serving={"reach": "direct"}, replicas=1), self.app("near", where="{address}:{port}", replicas=1))
         self.until_answered("/app/x")
-        endpoint, = next(one for one in self.get("endpoints")["deployments"] if one["name"] == "app")["endpoints"]
+        endpoint, = next(deployment for deployment in self.get("endpoints")["deployments"] if deployment["name"] == "app")["endpoints"]
         self.assertRegex(endpoint["address"], rf"^{ADDRESS}:\d+$")
         listening = {line.split()[1] for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:] if line.split()[3] == "0A"}
         self.assertIn(f"00000000:{int(endpoint['address'].rsplit(':')[1]):04X}", listening, "on every address")
-        near, = (one["port"] for one in self.get("replicas?deployment=near")["replicas"] if one["current"])
+        near, = (replica["port"] for replica in self.get("replicas?deployment=near")["replicas"] if replica["current"])
         self.assertIn(f"0100007F:{near:04X}", listening, "what is reached through the relay listens on the loopback address")
 
 

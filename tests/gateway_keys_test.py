@@ -42,7 +42,7 @@ class Keys(Gateway):
     def until_serving(self, count):
         def all_ready():
             shards = json.loads(self.command("shards", "--json").stdout)["deployments"]
-            return shards and [one.get("state") for one in shards[0]["owners"]] == ["ready"] * count
+            return shards and [owner.get("state") for owner in shards[0]["owners"]] == ["ready"] * count
         self.until(all_ready, lambda: self.command("shards").stdout + self.situation())
         # The gateway hears of it a moment later.
         self.until(lambda: len(set(self.owners().values())) == count, "all replicas answer")

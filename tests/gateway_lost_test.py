@@ -66,8 +66,8 @@ class Lost(Networked, Gateway):
 
     def in_flight(self, deployment):
         """Requests at each replica, by its gateway."""
-        endpoints = next(one["endpoints"] for one in self.get("endpoints")["deployments"] if one["name"] == deployment)
-        return [one.get("traffic", {}).get("in_flight", 0) for one in endpoints]
+        endpoints = next(row["endpoints"] for row in self.get("endpoints")["deployments"] if row["name"] == deployment)
+        return [endpoint.get("traffic", {}).get("in_flight", 0) for endpoint in endpoints]
 
     def connections_to(self, node, port):
         """Of the relay of a node to a replica there."""
@@ -83,7 +83,7 @@ class Lost(Networked, Gateway):
         for path, count in (("/app/echo", 1), ("/direct/echo", 1), ("/twice/echo", 2)):
             self.until_answered(path, count)
         port = self.until_ready("app", 1)[0]["port"]
-        on_b, = (f"twice/{index}" for index, one in self.until_ready("twice", 2).items() if one["node"] == "b")
+        on_b, = (f"twice/{index}" for index, replica in self.until_ready("twice", 2).items() if replica["node"] == "b")
         again = [self.in_thread(lambda: self.ask_for("/twice/after/10000")) for _ in range(4)]
         quiet = [self.in_thread(lambda path=path: self.ask_for(path)) for path in ("/app/after/90000", "/direct/after/90000")]
         stream = self.in_thread(lambda: self.ask_for("/app/stream/100000/20"))

@@ -27,7 +27,7 @@ class Observed(Gateway):
         return sum(values) if values else None
 
     def deployment(self, name="app"):
-        return next(one for one in self.get("endpoints")["deployments"] if one["name"] == name)
+        return next(row for row in self.get("endpoints")["deployments"] if row["name"] == name)
 
     def test_a_request_is_found_in_metrics_rates_the_log_and_by_its_id(self):
         document = Document.read(ROOT / "docs/reference/openapi.json")
@@ -57,7 +57,7 @@ class Observed(Gateway):
         listed = self.command("endpoints").stdout
         self.assertRegex(listed, r"(?m)^app +[\d.]+ ")
         self.assertRegex(listed, rf"(?m)^{caller} +me +app +[\d.]+ +0 ")
-        shown, = [one for one in self.get("endpoints")["callers"] if one["id"] == caller]
+        shown, = [row for row in self.get("endpoints")["callers"] if row["id"] == caller]
         self.assertEqual((shown["name"], shown["deployment"]), ("me", "app"))
         self.assertGreater(shown["traffic"]["total_s_p99"], 0)
         for name in ("berth_caller_first_byte_seconds", "berth_caller_request_seconds"):

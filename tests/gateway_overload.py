@@ -57,17 +57,17 @@ class Bounded(Overload):
             finally:
                 client.close()
         outcomes = asyncio.run(run())
-        statuses = collections.Counter(one.problem or one.answer.status for one in outcomes)
-        answered = [one for one in outcomes if not one.problem and one.answer.status == 200]
+        statuses = collections.Counter(outcome.problem or outcome.answer.status for outcome in outcomes)
+        answered = [outcome for outcome in outcomes if not outcome.problem and outcome.answer.status == 200]
         self.assertEqual(set(statuses) - {200, 429}, set(), statuses)
-        for one in answered:
-            self.assertEqual(json.loads(one.answer.body)["body"], str(one.number))
-        self.assertTrue(all("retry-after" in one.answer.headers for one in outcomes if one.answer.status == 429))
+        for outcome in answered:
+            self.assertEqual(json.loads(outcome.answer.body)["body"], str(outcome.number))
+        self.assertTrue(all("retry-after" in outcome.answer.headers for outcome in outcomes if outcome.answer.status == 429))
         # The requests that wait at the end are answered after it.
-        time_s = max(one.due + one.took for one in outcomes) - outcomes[0].due
+        time_s = max(outcome.due + outcome.took for outcome in outcomes) - outcomes[0].due
         share = len(answered) / (CAPACITY * time_s)
-        waits_ms = [int(one.answer.headers["x-berth-wait-ms"]) for one in answered]
-        refused_s = [one.took for one in outcomes if one.answer.status == 429]
+        waits_ms = [int(outcome.answer.headers["x-berth-wait-ms"]) for outcome in answered]
+        refused_s = [outcome.took for outcome in outcomes if outcome.answer.status == 429]
         print(f"three times the capacity for {seconds} s: {dict(statuses)}, {100 * share:.1f} % of what the replicas can do, "
               f"longest wait {max(waits_ms)} ms, slowest refusal {1000 * max(refused_s):.0f} ms, memory grew by {self.grown_mib():.1f} MiB", flush=True)
         self.assertGreater(share, SHARE_MIN)
@@ -145,8 +145,8 @@ class Slow(Overload):
         client = Client(self.gateway)
         outcomes = await at_rate(50, for_seconds(seconds), lambda number: client.ask("/app/echo", b"%d" % number))
         client.close()
-        self.assertEqual([one for one in outcomes if one.problem or one.answer.status != 200], [])
-        return percentile([1000 * one.took for one in outcomes], 0.99)
+        self.assertEqual([outcome for outcome in outcomes if outcome.problem or outcome.answer.status != 200], [])
+        return percentile([1000 * outcome.took for outcome in outcomes], 0.99)
 
     def beside(self, what, text, go_on):
         """Opens them, and calls `go_on(connection)` for each of them once a second."""

@@ -84,7 +84,7 @@ class Storm(Gateway):
         """All outcomes, and those that are not right."""
         outcomes = self.load.stop()
         self.assertGreater(len(outcomes), 0)
-        return outcomes, [(one, why) for one in outcomes if (why := wrong(one))]
+        return outcomes, [(outcome, why) for outcome in outcomes if (why := wrong(outcome))]
 
     def times_begun(self):
         """How often a replica took each request."""
@@ -101,7 +101,8 @@ class Storm(Gateway):
         self.until(answering, lambda: f"{seen} {self.situation()}")
 
     def print_counts(self, what, outcomes, failed):
-        kinds = collections.Counter(("stream " if is_stream(one.number) else "request ") + re.sub(r" after \d+ bytes|:.*", "", why, flags=re.S) for one, why in failed)
+        kinds = collections.Counter(("stream " if is_stream(outcome.number) else "request ") + re.sub(r" after \d+ bytes|:.*", "", why, flags=re.S)
+                                    for outcome, why in failed)
         short = sorted((outcome for outcome in outcomes if not is_stream(outcome.number)), key=lambda outcome: outcome.took)
         print(f"{what}: {len(outcomes)} requests, {len(failed)} not answered in full {dict(kinds) if kinds else ''}, "
               f"median {1000 * short[len(short) // 2].took:.0f} ms, longest {1000 * short[-1].took:.0f} ms", flush=True)
@@ -114,7 +115,7 @@ class Storm(Gateway):
 class Planned(Storm):
     def drain_a_node(self):
         self.assertEqual(self.command("drain", "node/b").returncode, 0)
-        self.until_ready("app", 4, lambda one: one["node"] == "a")
+        self.until_ready("app", 4, lambda replica: replica["node"] == "a")
         self.assertEqual(self.command("uncordon", "node/b").returncode, 0)
 
     def update_all(self):
@@ -151,7 +152,7 @@ class Planned(Storm):
                 time.sleep(1)
         outcomes, failed = self.end()
         self.print_counts(str(dict(done)), outcomes, failed)
-        self.assertEqual([(one.number, why) for one, why in failed], [])
+        self.assertEqual([(outcome.number, why) for outcome, why in failed], [])
         begun = self.times_begun()
         self.assertEqual({number: times for number, times in begun.items() if times != 1}, {}, "a request reached two replicas")
         self.assertEqual(len(begun), len(outcomes))
@@ -167,19 +168,19 @@ class Killed(Storm):
 
     def assertOnlyThere(self, failed, at, until, is_from_there):
         """What failed was under way when it happened, and nothing hung."""
-        for one, why in failed:
+        for outcome, why in failed:
             self.assertNotIn("no complete answer", why, "a request hung")
-            self.assertLess(one.due, until, f"a later request failed too: {why}")
-            self.assertLess(one.due + one.took, until + HANGS_S, why)
-            self.assertGreater(one.due + one.took, at - 0.5, f"failed before: {why}")
-            self.assertTrue(is_from_there(one, why), (one, why))
+            self.assertLess(outcome.due, until, f"a later request failed too: {why}")
+            self.assertLess(outcome.due + outcome.took, until + HANGS_S, why)
+            self.assertGreater(outcome.due + outcome.took, at - 0.5, f"failed before: {why}")
+            self.assertTrue(is_from_there(outcome, why), (outcome, why))
 
     def from_replicas(self, names):
         """A stream of one of them that was cut, or a 502 that names it."""
-        def is_from_there(one, why):
-            replica = one.answer.headers.get("x-berth-replica", "") if one.answer else ""
+        def is_from_there(outcome, why):
+            replica = outcome.answer.headers.get("x-berth-replica", "") if outcome.answer else ""
             if why.startswith("cut"):
-                return is_stream(one.number) and replica.split("#")[0] in names
+                return is_stream(outcome.number) and replica.split("#")[0] in names
             return why.startswith("status 502") and any(name + "#" in why for name in names)
         return is_from_there
 
@@ -192,7 +193,7 @@ class Killed(Storm):
         outcomes, failed = self.end()
         self.print_counts(f"a replica was killed{', idempotent' if idempotent else ''}", outcomes, failed)
         self.assertOnlyThere(failed, at, at + NOTICED_S, self.from_replicas([name]))
-        self.assertTrue([one for one, why in failed if why.startswith("cut")], "no stream was cut: the replica had none")
+        self.assertTrue([outcome for outcome, why in failed if why.startswith("cut")], "no stream was cut: the replica had none")
         return outcomes, failed
 
     def test_a_replica(self):
@@ -201,13 +202,13 @@ class Killed(Storm):
 
     def test_a_replica_of_an_idempotent_deployment(self):
         _, failed = self.kill_a_replica(idempotent=True)
-        self.assertEqual([why for one, why in failed if not why.startswith("cut")], [], "what had not been answered was not sent again")
+        self.assertEqual([why for outcome, why in failed if not why.startswith("cut")], [], "what had not been answered was not sent again")
         self.assertLessEqual(max(self.times_begun().values()), 2)
 
     def test_a_relay(self):
         self.begin()
         relay = self.process_of("berth relay ", "/a/")
-        names = [f"app/{number}" for number, one in self.replicas("app").items() if one["node"] == "a"]
+        names = [f"app/{number}" for number, replica in self.replicas("app").items() if replica["node"] == "a"]
         at = self.strike(relay)
         self.until(lambda: any("relay" in line and "/a/" in line for line in self.processes().values()), self.situation)
         self.until_all_answer()
@@ -226,7 +227,7 @@ class Killed(Storm):
         time.sleep(3)
         outcomes, failed = self.end()
         self.print_counts(f"the gateway was killed and was back after {back - at:.1f} s", outcomes, failed)
-        self.assertOnlyThere(failed, at, back, lambda one, why: not why.startswith("status") or "has no contact with its server yet" in why)
+        self.assertOnlyThere(failed, at, back, lambda outcome, why: not why.startswith("status") or "has no contact with its server yet" in why)
 
 
 if __name__ == "__main__":

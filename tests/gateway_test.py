@@ -133,7 +133,8 @@ class Credentials(Gateway):
                 self.assertEqual(self.ask(method, path, {} if method != "GET" else None, token=edge)[0], 403, f"{method} {path}")
         # Keys of relays are of one pair: those of the server's own gateway are others.
         own = next(pathlib.Path(self.folder).rglob("gateway-*/*/credential")).read_text().strip()
-        keys = [{one["key"] for one in json.loads(self.ask("GET", "/api/v1/gateway/endpoints", token=token)[2])["relays"]} for token in (edge, own)]
+        keys = [{relay["key"] for relay in json.loads(self.ask("GET", "/api/v1/gateway/endpoints", token=token)[2])["relays"]}
+                for token in (edge, own)]
         self.assertEqual(len(keys[0]), 1)
         self.assertFalse(keys[0] & keys[1])
 
@@ -329,7 +330,7 @@ class Failing(Gateway):
             self.until(lambda: self.is_taken_text(self.gateway) in self.log(), self.situation)
             self.until(lambda: "it does not report and may not be running" in self.command("status").stdout, self.situation)
             self.assertRegex(self.command("endpoints").stdout, "there is no gateway|does not report")
-            event, = [one for one in self.get("events?limit=1000")["events"] if self.is_taken_text(self.gateway) in one["text"]]
+            event, = [row for row in self.get("events?limit=1000")["events"] if self.is_taken_text(self.gateway) in row["text"]]
             self.assertEqual((event["kind"], event["subject"].split("/")[0]), ("failed", "gateway"))
         self.until(lambda: "takes requests at" in self.log()[begin:], self.situation)
         self.until(lambda: "does not report" not in self.command("status").stdout + self.command("endpoints").stdout, self.situation)

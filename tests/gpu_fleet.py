@@ -35,7 +35,7 @@ def berth(*words, status=0):
 
 
 def replicas():
-    return [one for one in json.loads(berth("replicas", "--json"))["replicas"] if one["state"] != "gone"]
+    return [replica for replica in json.loads(berth("replicas", "--json"))["replicas"] if replica["state"] != "gone"]
 
 
 def wait_for(what, found, seconds=120):
@@ -79,20 +79,20 @@ def main():
     try:
         wait_for("the server answers", lambda: subprocess.run([BERTH, "status"], env=ENV, capture_output=True).returncode == 0)
         berth("apply", project(python, "one"))
-        wait_for("two PyTorch servers are ready", lambda: [one["state"] for one in replicas()] == ["ready"] * 2)
-        for one in replicas():
-            print("gpu_fleet:", one["name"], ask(one["port"]), flush=True)
+        wait_for("two PyTorch servers are ready", lambda: [replica["state"] for replica in replicas()] == ["ready"] * 2)
+        for replica in replicas():
+            print("gpu_fleet:", replica["name"], ask(replica["port"]), flush=True)
         leases = json.loads(berth("ps", "--json"))
         print("gpu_fleet: leases", json.dumps(leases)[:400], flush=True)
-        before = {one["name"]: one for one in replicas()}
+        before = {replica["name"]: replica for replica in replicas()}
         victims = subprocess.run(["pgrep", "-f", str(SERVER)], capture_output=True, text=True).stdout.split()
         os.kill(int(victims[0]), signal.SIGKILL)
-        wait_for("a killed replica is noticed", lambda: any(one["failures"] for one in replicas()))
-        wait_for("and serves again", lambda: [one["state"] for one in replicas()] == ["ready"] * 2)
-        assert {one["name"]: one["generation"] for one in replicas()} == {k: v["generation"] for k, v in before.items()}
+        wait_for("a killed replica is noticed", lambda: any(replica["failures"] for replica in replicas()))
+        wait_for("and serves again", lambda: [replica["state"] for replica in replicas()] == ["ready"] * 2)
+        assert {replica["name"]: replica["generation"] for replica in replicas()} == {k: v["generation"] for k, v in before.items()}
         berth("apply", project(python, "two"), "--wait")
-        wait_for("both are replaced", lambda: sorted(one["revision"] for one in replicas()) == [2, 2]
-                 and all(one["state"] == "ready" for one in replicas()))
+        wait_for("both are replaced", lambda: sorted(replica["revision"] for replica in replicas()) == [2, 2]
+                 and all(replica["state"] == "ready" for replica in replicas()))
         print(berth("nodes"), berth("events"), flush=True)
         berth("delete", "torch")
         wait_for("all are gone", lambda: not replicas())

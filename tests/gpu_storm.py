@@ -55,7 +55,7 @@ class Ran:
     status: int
     began: float
     ended: float
-    said: str
+    message: str
 
 
 def berth(*arguments, timeout=60):
@@ -165,7 +165,7 @@ class Storm:
         ran, threads, gate = [], [], threading.Event()
         programs = self.programs(number)
 
-        def one(program):
+        def run_program(program):
             gate.wait()
             time.sleep(program.arrives_s)
             deadline = time.time() + WAIT_S
@@ -183,7 +183,7 @@ class Storm:
                 break
         watch.cancel()
         for program in programs[1:]:
-            threads.append(threading.Thread(target=one, args=(program,)))
+            threads.append(threading.Thread(target=run_program, args=(program,)))
             threads[-1].start()
         storm_began = time.time()
         gate.set()
@@ -237,7 +237,7 @@ def storms(storm, under_berth):
             elif r.status != 0 or (greedy and under_berth):
                 result["failed"] += 1
             if r.status not in (0, STOPPED):
-                print(f"storm: {result['way']}, round {number}: {r.program} ended with {r.status}: {r.said}", flush=True)
+                print(f"storm: {result['way']}, round {number}: {r.program} ended with {r.status}: {r.message}", flush=True)
         result["makespan_s"] += max(r.ended for r in ran) - began
         if under_berth:
             result["ideal_s"] += ideal_makespan(ran, began, free_gib)

@@ -112,7 +112,8 @@ class HostileReplica(UsersCase):
     def delete(self, name):
         """It is gone within the grace period, and ten seconds for a supervisor that does not obey; on a busy machine a while later."""
         self.assertEqual(self.command("delete", name).returncode, 0)
-        self.until(lambda: not any(one["deployment"] == name for one in self.get("replicas")["replicas"]), self.situation, seconds=self.stop_grace_s + 10 + 30)
+        self.until(lambda: not any(replica["deployment"] == name for replica in self.get("replicas")["replicas"]), self.situation,
+                   seconds=self.stop_grace_s + 10 + 30)
         self.until(lambda: not any(job.startswith(f"{name}.") for job in self.nodes["a"].jobs()), self.situation)
 
     def assertSteps(self, name):
@@ -133,11 +134,11 @@ class HostileReplica(UsersCase):
         self.until((self.home / "spins").exists, "the attack runs")
         self.kept = tuple(self.replica(f"mine{number}", "svc") for number in range(10))
         self.apply(*self.kept, wait=False)
-        for one in self.kept:
-            self.until_ready(one["name"], 1)
+        for deployment in self.kept:
+            self.until_ready(deployment["name"], 1)
         self.assertSteps("after")
-        for one in self.kept:
-            self.delete(one["name"])
+        for deployment in self.kept:
+            self.delete(deployment["name"])
         self.assertEqual(secret.read_text(), "planted", "root wrote into a file that the user put there")
 
     def test_a_user_can_change_no_name_in_the_folder_of_its_job(self):
@@ -205,7 +206,7 @@ class HostileReplica(UsersCase):
         self.assertEqual(answer.returncode, 0, answer.stderr)
 
         def shown():
-            return next(one for one in self.get("nodes/a")["node"]["devices"] if one["id"] == device)
+            return next(row for row in self.get("nodes/a")["node"]["devices"] if row["id"] == device)
         self.until(lambda: shown().get("intent_by") == "other", self.situation)
         self.assertEqual(shown()["intent"], "cordoned")
         self.stays(lambda: self.until_ready("root", 1)[0]["generation"] == before["generation"])

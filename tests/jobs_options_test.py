@@ -185,21 +185,22 @@ class Options(JobsCase):
         self.assertEqual(self.jobs(), {}, "nothing is left of those")
 
     def test_a_notification_names_the_job_and_its_end(self):
-        told = self.folder / "told"
-        command = f'echo "$BERTH_JOB|$BERTH_JOB_NAME|$BERTH_JOB_STATE|$BERTH_JOB_STATUS|$BERTH_JOB_REASON|$BERTH_JOB_FOLDER" > {told}.part; mv {told}.part {told}'
+        notice = self.folder / "told"
+        command = f'echo "$BERTH_JOB|$BERTH_JOB_NAME|$BERTH_JOB_STATE|$BERTH_JOB_STATUS|$BERTH_JOB_REASON|$BERTH_JOB_FOLDER" ' \
+                  f'> {notice}.part; mv {notice}.part {notice}'
         for options, script, words in (((), "exit 7", ("failed", "7", "failed after .*: ended with status 7")),
                                        (("--mem", "81G"), "true", ("refused", "3", "was refused: .*")),
                                        (("--time", "200ms"), "sleep 600", ("timed_out", "143", "timed out after 200 ms"))):
             job = self.job("-q", "--name", "train", *options, "--notify", command, "--", "sh", "-c", script)
-            self.until(told.exists)
-            self.assertRegex(told.read_text(), "^" + r"\|".join((job, "train", *words)) + r"\|\n$")
-            told.unlink()
-        slow = self.job("-q", "--notify", f"echo wrong >&2; {self.gate()[1]}; touch {told}", "--", "true")
+            self.until(notice.exists)
+            self.assertRegex(notice.read_text(), "^" + r"\|".join((job, "train", *words)) + r"\|\n$")
+            notice.unlink()
+        slow = self.job("-q", "--notify", f"echo wrong >&2; {self.gate()[1]}; touch {notice}", "--", "true")
         self.assertEqual(self.berth("wait", slow).returncode, 0, "nothing waits for the notification")
         self.until(lambda: (self.folder_of(slow) / "notify").read_text() == "wrong\n", "what it prints is kept")
         self.assertEqual(self.berth("logs", slow).stdout, "", "and is not output of the job")
         self.gate()[0].touch()
-        self.until(told.exists)
+        self.until(notice.exists)
 
     def test_a_job_is_run_again_as_it_was(self):
         flag, output = self.folder / "flag", self.folder / "log"

@@ -79,8 +79,8 @@ class Live(Gateway):
         self.last_report()
 
     def report_replica(self, failures):
-        one = self.replicas("odd")[0]
-        self.report([{"deployment": "odd", "replica": 0, "generation": one["generation"], "state": "ready", "reason": "", "failures": failures,
+        replica = self.replicas("odd")[0]
+        self.report([{"deployment": "odd", "replica": 0, "generation": replica["generation"], "state": "ready", "reason": "", "failures": failures,
                       "started_at_ms": 1000, "memory_bytes_peak": 5 << 30}])
 
     def fill(self):

@@ -62,14 +62,14 @@ class Document:
         if "$ref" in schema:
             return self.check(value, self.resolve(schema), at)
         if "oneOf" in schema:
-            fits = [one for one in schema["oneOf"] if not self.check(value, one, at)]
+            fits = [option for option in schema["oneOf"] if not self.check(value, option, at)]
             if len(fits) != 1:
                 return [f"{at}: {shown(value)} fits {len(fits)} of {len(schema['oneOf'])} alternatives, not one"]
         types = schema.get("type", [])
         types = [types] if isinstance(types, str) else types
-        if types and not any(TYPES[one](value) for one in types):
+        if types and not any(TYPES[kind](value) for kind in types):
             return [f"{at}: {shown(value)} is not of type {' or '.join(types)}"]
-        if "enum" in schema and not any(value == one and type(value) is type(one) for one in schema["enum"]):
+        if "enum" in schema and not any(value == allowed and type(value) is type(allowed) for allowed in schema["enum"]):
             return [f"{at}: {shown(value)} is none of {', '.join(map(str, schema['enum']))}"]
         if "minimum" in schema and value < schema["minimum"] or "maximum" in schema and value > schema["maximum"]:
             return [f"{at}: {shown(value)} is out of bounds"]
@@ -176,9 +176,9 @@ class Document:
                 except ValueError as error:
                     problems.append(f"{at}: {error}")
             types = schema.get("type", [])
-            for one in [types] if isinstance(types, str) else types:
-                if one not in TYPES:
-                    problems.append(f"{at}: there is no type {one}")
+            for kind in [types] if isinstance(types, str) else types:
+                if kind not in TYPES:
+                    problems.append(f"{at}: there is no type {kind}")
             for name in schema.get("required", []):
                 if name not in schema.get("properties", {}):
                     problems.append(f"{at}: {name} is required and not described")
@@ -187,19 +187,19 @@ class Document:
             for key in ("items", "additionalProperties"):
                 if isinstance(schema.get(key), dict):
                     visit_schema(schema[key], f"{at}.{key}")
-            for one in schema.get("oneOf", []):
-                visit_schema(one, at)
+            for option in schema.get("oneOf", []):
+                visit_schema(option, at)
 
         def visit_content(node, at):
             for kind, content in self.resolve(node).get("content", {}).items():
                 visit_schema(content["schema"], f"{at} {kind}")
                 if "example" in content and not problems:
-                    problems.extend(f"{at}: the example: {one}" for one in self.check(content["example"], content["schema"]))
+                    problems.extend(f"{at}: the example: {problem}" for problem in self.check(content["example"], content["schema"]))
 
         for name, schema in schemas.items():
             visit_schema(schema, name)
         for path, item in self.document["paths"].items():
-            words = [one["name"] for one in item.get("parameters", [])]
+            words = [parameter["name"] for parameter in item.get("parameters", [])]
             if sorted(words) != sorted(re.findall(r"\{(\w+)\}", path)):
                 problems.append(f"{path}: its parameters are not those of the path")
             for method, operation in item.items():
@@ -208,8 +208,8 @@ class Document:
                 ids.append(operation["operationId"])
                 for described in [*operation["responses"].values(), *filter(None, [operation.get("requestBody")])]:
                     visit_content(described, f"{method.upper()} {path}")
-        problems += [f"the operationId {one} is used twice" for one in sorted(set(ids)) if ids.count(one) > 1]
-        problems += [f"the schema {one} is used by nothing" for one in sorted(set(schemas) - used)]
+        problems += [f"the operationId {operation} is used twice" for operation in sorted(set(ids)) if ids.count(operation) > 1]
+        problems += [f"the schema {name} is used by nothing" for name in sorted(set(schemas) - used)]
         return problems
 
 

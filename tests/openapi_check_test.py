@@ -51,11 +51,11 @@ class Values(unittest.TestCase):
         document = Document({"components": {"schemas": {
             "One": {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "object", "properties": {"c": {"type": "string"}}}}},
             "Other": {"type": "object", "properties": {"d": {"type": "string"}}}}}})
-        one = {"$ref": "#/components/schemas/One"}
+        schema = {"$ref": "#/components/schemas/One"}
         self.assertEqual(document.never_sent(), set(), "no answer had any of these schemas")
-        document.check({}, one)
+        document.check({}, schema)
         self.assertEqual(document.never_sent(), {"One.a", "One.b"})
-        document.check({"b": {}}, one)
+        document.check({"b": {}}, schema)
         self.assertEqual(document.never_sent(), {"One.a", "One.b.c"})
 
     def test_members_beyond_the_list(self):

@@ -82,14 +82,14 @@ class InPlace(Machine):
 
     def test_a_pipeline_with_a_command_below_berth_shares_the_terminal(self):
         run = f"{BERTH_WORD} run -q --mem 1G --on-fault restart -- sh -c"
-        for line, said in ((f"{run} 'echo out; sleep 2' | (read out; sleep 0.2; read word < /dev/tty; echo pag''er-$word; cat)", b"pager-word"),
+        for line, shown in ((f"{run} 'echo out; sleep 2' | (read out; sleep 0.2; read word < /dev/tty; echo pag''er-$word; cat)", b"pager-word"),
                            (f"{run} 'read word; echo g''ot-$word' | cat", b"got-word")):
             pid, master, read_until = self.terminal("bash", "--norc", "-i")
             text = read_until(b"", b"prompt> ")
             os.write(master, line.encode() + b"\n")
             time.sleep(1)
             os.write(master, b"word\n")
-            self.assertIn(said, read_until(text, said))
+            self.assertIn(shown, read_until(text, shown))
             os.write(master, b"exit\n")
             os.waitpid(pid, 0)
 
@@ -235,8 +235,8 @@ class Limits(Machine):
 
     def test_the_command_is_told_how_much_memory_it_was_promised(self):
         gpu = self.gpus()[0]
-        told = self.variables("--mem", "20G", "--device", "0")
-        self.assertEqual(told, {"BERTH_MEMORY_BYTES": str(20 * GIB), "BERTH_MEMORY_FRACTION": "0.2500", "CUDA_VISIBLE_DEVICES": gpu,
+        variables = self.variables("--mem", "20G", "--device", "0")
+        self.assertEqual(variables, {"BERTH_MEMORY_BYTES": str(20 * GIB), "BERTH_MEMORY_FRACTION": "0.2500", "CUDA_VISIBLE_DEVICES": gpu,
                                 "NVIDIA_VISIBLE_DEVICES": gpu, "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.2500",
                                 "CUPY_GPU_MEMORY_LIMIT": str(20 * GIB)})
         whole = self.variables("--device", "0", "--limit", "framework")
@@ -249,11 +249,11 @@ class Limits(Machine):
     def test_frameworks_are_told_as_the_limit_says(self):
         none = self.variables("--mem", "20G", "--limit", "none")
         self.assertEqual(set(none), {"BERTH_MEMORY_BYTES", "BERTH_MEMORY_FRACTION", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"})
-        told = self.variables("--mem", "20G", "--limit", "framework", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True",
+        variables = self.variables("--mem", "20G", "--limit", "framework", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True",
                               XLA_PYTHON_CLIENT_MEM_FRACTION=".1")
-        self.assertEqual(told["PYTORCH_CUDA_ALLOC_CONF"], "expandable_segments:True,per_process_memory_fraction:0.2500")
-        self.assertEqual(told["PYTORCH_ALLOC_CONF"], told["PYTORCH_CUDA_ALLOC_CONF"])
-        self.assertEqual(told["XLA_PYTHON_CLIENT_MEM_FRACTION"], ".1")
+        self.assertEqual(variables["PYTORCH_CUDA_ALLOC_CONF"], "expandable_segments:True,per_process_memory_fraction:0.2500")
+        self.assertEqual(variables["PYTORCH_ALLOC_CONF"], variables["PYTORCH_CUDA_ALLOC_CONF"])
+        self.assertEqual(variables["XLA_PYTHON_CLIENT_MEM_FRACTION"], ".1")
         answer = self.berth("run", "--mem", "20G", "--limit", "framework", "--", "true")
         self.assertIn("; PyTorch, JAX and CuPy enforce it for each process; other programs can use more\n", answer.stderr)
         self.assertRefused(self.berth("run", "--mem", "1G", "--limit", "wach", "--", "true"), 2, "wach", "none, watch, framework or mps")
@@ -269,10 +269,10 @@ class Limits(Machine):
 
     def test_mps_limits_count_gpus_as_cuda_does_and_are_never_zero(self):
         pipes = self.mps_daemon()
-        told = self.variables("--mem", "1000B", "-n", "2", "--partition", "cuda:0=64,64", "--device", "cuda:0,cuda:1",
+        variables = self.variables("--mem", "1000B", "-n", "2", "--partition", "cuda:0=64,64", "--device", "cuda:0,cuda:1",
                               CUDA_MPS_PIPE_DIRECTORY=pipes)
-        self.assertEqual(told["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"], "0=1M")
-        self.assertEqual(told["CUDA_VISIBLE_DEVICES"], self.gpus()[0])
+        self.assertEqual(variables["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"], "0=1M")
+        self.assertEqual(variables["CUDA_VISIBLE_DEVICES"], self.gpus()[0])
         answer = self.berth("run", "--mem", "20G", "--limit", "mps", "--", "true", CUDA_MPS_PIPE_DIRECTORY=pipes)
         self.assertIn("the driver enforces it for each process (MPS)", answer.stderr)
         none = self.variables("--mem", "20G", "--limit", "none", CUDA_MPS_PIPE_DIRECTORY=pipes)

@@ -127,7 +127,7 @@ class Soak {
   // Whether one was out of service lately: work that was waiting for it may end a moment later.
   bool note_service() {
     const auto all = workers_.status();
-    const bool is_out = std::any_of(all.begin(), all.end(), [](const auto& one) { return one.out_of_service; });
+    const bool is_out = std::any_of(all.begin(), all.end(), [](const auto& status) { return status.out_of_service; });
     if (is_out) last_out_ = real_clock().now().time_since_epoch().count();
     return is_out;
   }
@@ -137,7 +137,7 @@ class Soak {
   using Deaths = std::map<DeviceId, std::uint64_t>;
   Deaths deaths() const {
     Deaths out;
-    for (const WorkerStatus& one : workers_.status()) out[one.device] = one.deaths;
+    for (const WorkerStatus& status : workers_.status()) out[status.device] = status.deaths;
     return out;
   }
   // A worker of the device, or of any where it is not named, has died since then. It is counted a moment later.
@@ -381,8 +381,8 @@ Result<int> soak(int duration, std::uint64_t seed) {
     threads.emplace_back([&] { all.watch(until); });
     for (std::thread& thread : threads) thread.join();
     // Every worker is there again, or its device is out of service.
-    for (const WorkerStatus& one : all.workers().status())
-      while (!one.out_of_service && !all.workers().status().empty()) {
+    for (const WorkerStatus& status : all.workers().status())
+      while (!status.out_of_service && !all.workers().status().empty()) {
         const auto now = all.workers().status();
         if (std::all_of(now.begin(), now.end(), [](const auto& w) { return w.pid || w.out_of_service; })) break;
         std::this_thread::yield();
@@ -406,7 +406,7 @@ Result<int> soak(int duration, std::uint64_t seed) {
   }
   // Devices out of service come back.
   const TimePoint back_by = real_clock().now() + seconds(70);
-  const auto is_out = [](const WorkerStatus& one) { return one.out_of_service || !one.pid; };
+  const auto is_out = [](const WorkerStatus& status) { return status.out_of_service || !status.pid; };
   for (auto now = all.workers().status(); std::any_of(now.begin(), now.end(), is_out); now = all.workers().status()) {
     if (real_clock().now() > back_by) {
       ++counts.mistakes;
@@ -416,9 +416,9 @@ Result<int> soak(int duration, std::uint64_t seed) {
     real_clock().sleep_for(milliseconds(20));
   }
   std::size_t out = 0, deaths = 0;
-  for (const WorkerStatus& one : all.workers().status()) {
-    out += one.out_of_service.has_value();
-    deaths += one.deaths;
+  for (const WorkerStatus& status : all.workers().status()) {
+    out += status.out_of_service.has_value();
+    deaths += status.deaths;
   }
   const DeviceStatistics total = all.scheduler().statistics().total();
   // A device that is out of service has no descriptors of a worker.

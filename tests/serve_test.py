@@ -45,9 +45,9 @@ class Service(Fleet):
         begin = len(self.log.read_text())
         self.server.send_signal(signal.SIGHUP)
         self.until(lambda: "configuration" in self.log.read_text()[begin:], "it says what it did", 10)
-        said = self.log.read_text()[begin:]
-        self.assertIn(sentence, said)
-        return said.replace('\\"', '"')
+        log = self.log.read_text()[begin:]
+        self.assertIn(sentence, log)
+        return log.replace('\\"', '"')
 
     def answers(self, port, host="127.0.0.1"):
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
@@ -87,8 +87,8 @@ class Reload(Service):
         self.assertFalse(self.answers(first, "head"), "not a name of this server")
         # One more, and a name; then the first one goes.
         self.write(listen=[f"127.0.0.1:{first}", f"127.0.0.1:{second}"], host_names=["head"])
-        said = self.reload("has read its configuration again")
-        self.until(lambda: f"serves http://127.0.0.1:{second}" in self.log.read_text(), said)
+        log = self.reload("has read its configuration again")
+        self.until(lambda: f"serves http://127.0.0.1:{second}" in self.log.read_text(), log)
         self.assertTrue(self.answers(first) and self.answers(second) and self.answers(second, "head"))
         self.write(listen=[f"127.0.0.1:{second}"])
         self.reload("has read its configuration again")
@@ -103,9 +103,9 @@ class Reload(Service):
                 (good + 'store = "memory"\n', "the store cannot change while the server runs"),
                 (good + 'tls_certificate = "/none.pem"\ntls_key = "/none.key"\n', "/none.pem")]:
             self.file.write_text(wrong)
-            said = self.reload('cannot use its new configuration and keeps the old one')
-            self.assertIn(sentence, said)
-            self.assertEqual(said.count("\n"), 1, "one sentence")
+            log = self.reload('cannot use its new configuration and keeps the old one')
+            self.assertIn(sentence, log)
+            self.assertEqual(log.count("\n"), 1, "one sentence")
             self.assertTrue(self.answers(second, "head") and not self.answers(first), wrong)
         self.file.unlink()
         self.assertIn("server.toml", self.reload('cannot use its new configuration and keeps the old one'))
@@ -185,11 +185,11 @@ def read_logfmt(line):
 class Logs(Fleet):
     def lines(self, path, read):
         found = [read(line) for line in pathlib.Path(path).read_text().splitlines()]
-        for one in found:
-            self.assertRegex(one["time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
-            self.assertIn(one["level"], ("info", "warning", "error"))
-            self.assertTrue(one["msg"])
-            self.assertIn(one["component"], ("server", "agent"))
+        for record in found:
+            self.assertRegex(record["time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
+            self.assertIn(record["level"], ("info", "warning", "error"))
+            self.assertTrue(record["msg"])
+            self.assertIn(record["component"], ("server", "agent"))
         return found
 
     def tell(self, read, *options):
@@ -212,26 +212,27 @@ class Logs(Fleet):
         secrets += [file.read_text().strip() for file in self.folder.rglob("*") if file.name in ("credential", "token")]
         self.assertGreaterEqual(len(set(secrets)), 5)
         for log in (node.log, self.folder / "server.log"):
-            for one in secrets:
-                self.assertNotIn(one, log.read_text())
+            for value in secrets:
+                self.assertNotIn(value, log.read_text())
         return self.lines(self.folder / "server.log", read), self.lines(node.log, read), node
 
     def check(self, server, agent, node):
-        user = {one["actor"] for one in server if one["msg"] == "a is cordoned"}
+        user = {record["actor"] for record in server if record["msg"] == "a is cordoned"}
         self.assertEqual(len(user), 1)
         self.assertRegex(user.pop(), "^user:.")
         # All that an event tells, with the one who did it.
-        told = {(one["kind"], one["subject"], one["actor"], one["msg"]) for one in server if "kind" in one}
-        kept = {(one["kind"], one["subject"], one["actor"], one["text"]) for one in self.get("events")["events"]}
-        self.assertEqual(told, kept)
-        self.assertTrue(any(kind == "applied" and actor.startswith("user:") for kind, _, actor, _ in told))
+        logged = {(record["kind"], record["subject"], record["actor"], record["msg"]) for record in server if "kind" in record}
+        kept = {(event["kind"], event["subject"], event["actor"], event["text"]) for event in self.get("events")["events"]}
+        self.assertEqual(logged, kept)
+        self.assertTrue(any(kind == "applied" and actor.startswith("user:") for kind, _, actor, _ in logged))
         # The agent says who it is, then what it does.
         first = agent[0]
-        devices = [one["id"] for one in json.loads(node.berth("devices", "--backend", "cuda", "--json").stdout)]
+        devices = [device["id"] for device in json.loads(node.berth("devices", "--backend", "cuda", "--json").stdout)]
         self.assertEqual((first["msg"], first["node"], first["server"]), ("the agent is starting", "a", f"http://127.0.0.1:{self.port}"))
         self.assertEqual(first["devices"].split(","), devices)
-        self.assertEqual([one["msg"] for one in agent[1:] if "replica" in one], ["the agent is starting a replica", "the agent is stopping a replica"])
-        self.assertEqual({one["actor"] for one in agent}, {"node:a"})
+        self.assertEqual([record["msg"] for record in agent[1:] if "replica" in record],
+                         ["the agent is starting a replica", "the agent is stopping a replica"])
+        self.assertEqual({record["actor"] for record in agent}, {"node:a"})
 
     def test_every_line_is_logfmt_and_names_who_did_it(self):
         self.check(*self.tell(read_logfmt))
@@ -285,13 +286,14 @@ class Units(Fleet):
             process = subprocess.Popen([BERTH, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                        env=self.environment(NOTIFY_SOCKET=str(path), **environment))
             self.started.append(process)
-            said = listener.recv(1000)
+            notice = listener.recv(1000)
         path.unlink()
-        return process, said
+        return process, notice
 
     def test_server_and_agent_say_that_they_are_ready(self):
-        server, said = self.notified("serve", "--no-agent", "--gateway", "none", "--listen", "127.0.0.1:0", BERTH_RUNTIME_DIR=str(self.folder / "other"))
-        self.assertEqual(said, b"READY=1")
+        server, notice = self.notified("serve", "--no-agent", "--gateway", "none", "--listen", "127.0.0.1:0",
+                                       BERTH_RUNTIME_DIR=str(self.folder / "other"))
+        self.assertEqual(notice, b"READY=1")
         server.terminate()
         self.assertEqual(server.wait(30), 0)
         # An agent with a token of its unit: it joins once, and starts again with the same file, or without it.
@@ -303,12 +305,12 @@ class Units(Fleet):
         for with_file in (True, True, False):
             if not with_file:
                 token.unlink()
-            agent, said = self.notified(*words, BERTH_RUNTIME_DIR=runtime)
-            self.assertEqual(said, b"READY=1")
+            agent, notice = self.notified(*words, BERTH_RUNTIME_DIR=runtime)
+            self.assertEqual(notice, b"READY=1")
             self.until(lambda: self.get("nodes/a")["node"]["devices"], self.situation)
             agent.terminate()
             self.assertEqual(agent.wait(30), 0)
-        self.assertEqual(len([one for one in self.get("events")["events"] if one["text"] == "a joined"]), 1)
+        self.assertEqual(len([event for event in self.get("events")["events"] if event["text"] == "a joined"]), 1)
 
 
 class Restart(Fleet):
@@ -316,7 +318,7 @@ class Restart(Fleet):
     def test_nodes_are_known_before_they_report(self):
         node, = self.add_nodes("a", options=["--agent-file", str(self.rules())])
         before = self.get("nodes/a")["node"]
-        ids = [one["id"] for one in before["devices"]]
+        ids = [device["id"] for device in before["devices"]]
         self.assertEqual(before["labels"], {"zone": "b"})
         # It is written once, not at every report.
         store = self.folder / "server" / f"server-{os.geteuid()}" / "store.db"
@@ -329,10 +331,10 @@ class Restart(Fleet):
         self.server.wait()
         self.serve()
         after = self.get("nodes/a")["node"]
-        self.assertEqual([one["id"] for one in after["devices"]], ids)
+        self.assertEqual([device["id"] for device in after["devices"]], ids)
         self.assertEqual((after["labels"], after["cpus"]), (before["labels"], before["cpus"]))
         self.assertNotIn("last_report_age_s", after, "it has not reported to this server")
-        self.assertEqual({(one["intent"], tuple(one["holders"])) for one in after["devices"]}, {("in_service", ())})
+        self.assertEqual({(device["intent"], tuple(device["holders"])) for device in after["devices"]}, {("in_service", ())})
         self.assertIn("a ", self.command("nodes").stdout)
         # Nothing is placed there on hearsay.
         self.apply(self.web(replicas=1), wait=False, status=3)
@@ -374,7 +376,7 @@ class Neighbours(Fleet):
             devices = [{"id": device, "backend": "cuda", "health": "healthy", "utilization": 0.25}]
             return self.ask("POST", "/api/v1/agent/report", self.report(agent=agent, boot=agent, devices=devices), token)[0]
         self.assertEqual((send("x", "GPU-1"), send("y", "GPU-2")), (200, 503))
-        self.assertEqual([len(self.get(f"nodes/a/history?device={one}")["t_ms"]) for one in ("GPU-1", "GPU-2")], [1, 0])
+        self.assertEqual([len(self.get(f"nodes/a/history?device={device}")["t_ms"]) for device in ("GPU-1", "GPU-2")], [1, 0])
 
     def test_unknown_fields_of_an_agent_are_ignored_and_those_of_a_request_named(self):
         status, _, text = self.ask("POST", "/api/v1/agent/join", {"node": "a", "version": "9.9.9", "later": {"x": 1}}, self.token("join"))
@@ -391,7 +393,7 @@ class Neighbours(Fleet):
         newer["inventory"]["devices"][0] |= {"later": "x", "features": ["one-that-is-new"]}
         status, _, text = send(newer)
         self.assertEqual(status, 200, text)
-        self.assertEqual([one["id"] for one in self.get("nodes/a")["node"]["devices"]], ["GPU-1"])
+        self.assertEqual([device["id"] for device in self.get("nodes/a")["node"]["devices"]], ["GPU-1"])
         # An older one: what is optional is absent.
         older = self.report()
         for key in ("schema", "version", "boot", "number"):
@@ -447,12 +449,12 @@ class Alone(Fleet):
         other = self.add_node("b")
         self.until_healthy("b")
         log = self.folder / "server.log"
-        said = len(log.read_text())
+        begin = len(log.read_text())
         began = time.monotonic()
         self.server.terminate()
         self.assertEqual(self.server.wait(timeout=30), 0)
         self.assertQuick(time.monotonic() - began, 2, "an agent's question may stay open for longer")
-        self.assertNotIn("level=warning", log.read_text()[said:])
+        self.assertNotIn("level=warning", log.read_text()[begin:])
         self.assertIsNone(other.agent.poll())
 
 

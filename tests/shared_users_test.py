@@ -82,10 +82,10 @@ class SeveralUsers(SharedFolder):
         run = lambda name: ("-q", "--mem", "60G", "--wait", "5m", "--", "sh", "-c", f"echo {name} >> {log}; exec sleep 2")
         many = [self.start("run", *run("many"), prefix=user(MALLORY)) for _ in range(20)]
         self.until(lambda: self.waiting() == 20, "they stand in line")
-        one = self.wait_in_line(*run("one"), prefix=user(ALICE))
+        waiting = self.wait_in_line(*run("one"), prefix=user(ALICE))
         held.communicate("")
-        one.communicate()
-        self.assertEqual(one.returncode, 0)
+        waiting.communicate()
+        self.assertEqual(waiting.returncode, 0)
         self.assertLessEqual(log.read_text().split().index("one"), 3, log.read_text())
         for process in many:
             process.kill()

@@ -106,8 +106,8 @@ class Story(Fleet):
     def until_settled(self):
         def settled():
             replicas = self.get("replicas?deployment=hello")["replicas"]
-            if all(one["state"] == "ready" and one["current"] for one in replicas):
-                return {one["name"]: (one["generation"], one["job"], one["started_at_ms"]) for one in replicas}
+            if all(replica["state"] == "ready" and replica["current"] for replica in replicas):
+                return {replica["name"]: (replica["generation"], replica["job"], replica["started_at_ms"]) for replica in replicas}
             return None
         return self.until(settled, self.situation)
 
@@ -119,7 +119,7 @@ class Story(Fleet):
 
     def replaced_since(self, name, *replicas):
         now = self.until_settled()
-        self.assertEqual(sorted(one for one in now if now[one] != self.kept[name].get(one)), sorted(replicas))
+        self.assertEqual(sorted(replica for replica in now if now[replica] != self.kept[name].get(replica)), sorted(replicas))
 
     def watch(self):
         """From now on asks every replica over and over, for `never_fewer_than`."""
@@ -128,7 +128,7 @@ class Story(Fleet):
         def ask():
             while self.watching:
                 replicas = self.get("replicas?deployment=hello")["replicas"]
-                answering = [one["replica"] for one in replicas if "port" in one and self.answer_of(one["port"])]
+                answering = [replica["replica"] for replica in replicas if "port" in replica and self.answer_of(replica["port"])]
                 self.fewest, self.most = min(self.fewest, len(set(answering))), max(self.most, len(replicas))
                 self.looks += 1
         self.watcher = threading.Thread(target=ask)
@@ -145,22 +145,22 @@ class Story(Fleet):
 
     def lose_gpu_of(self, replica):
         """It falls off the bus, for every process of its machine."""
-        hit = next(one for one in self.get("replicas")["replicas"] if one["name"] == replica)
+        hit = next(row for row in self.get("replicas")["replicas"] if row["name"] == replica)
         self.nodes[hit["node"]].lose_gpu(hit["devices"][0])
 
     def each_has_its_own_gpu(self):
         replicas = self.get("replicas?deployment=hello")["replicas"]
-        devices = [(one["node"], device) for one in replicas for device in one["devices"]]
+        devices = [(replica["node"], device) for replica in replicas for device in replica["devices"]]
         self.assertEqual(len(devices), len(set(devices)))
-        for one in replicas:
-            leases = [device["id"] for lease in self.nodes[one["node"]].leases() for device in lease["devices"]]
-            self.assertIn(one["devices"][0], leases, "the ledger of its machine has it")
+        for replica in replicas:
+            leases = [device["id"] for lease in self.nodes[replica["node"]].leases() for device in lease["devices"]]
+            self.assertIn(replica["devices"][0], leases, "the ledger of its machine has it")
 
     def answers_name(self, text):
         """Every replica answers, and its answer has this word: it is the version that is wanted."""
         self.until_settled()
-        for one in self.get("replicas?deployment=hello")["replicas"]:
-            self.assertIn(text, self.answer_of(one["port"]), one["name"])
+        for replica in self.get("replicas?deployment=hello")["replicas"]:
+            self.assertIn(text, self.answer_of(replica["port"]), replica["name"])
 
     def holds_nothing(self, node):
         self.until(lambda: self.nodes[node].leases() == [], self.situation)

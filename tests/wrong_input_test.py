@@ -105,7 +105,8 @@ class WrongInput(Machine):
                 self.assertNotRegex(answer.stderr, r"what\(\)|terminate|std::|0x[0-9a-f]{6}|\.cpp|: *\n", shown)
                 self.assertLess(len(answer.stderr.splitlines()[-1]), 600, shown)
                 for word in mentioned:
-                    self.assertTrue(any(one in answer.stderr for one in ([word] if isinstance(word, str) else word)), f"it does not name {word}: {shown}")
+                    self.assertTrue(any(part in answer.stderr for part in ([word] if isinstance(word, str) else word)),
+                                    f"it does not name {word}: {shown}")
         super().tearDown()
 
 

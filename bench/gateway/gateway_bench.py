@@ -65,7 +65,7 @@ class Bench(Gateway):
         requests = {**self.loaded("requests", serving=serving), "command": ["/bin/sh", "-c", start]}
         self.apply(requests, self.loaded("streams", serving=serving))
         self.keys = {name: self.command("token", "add", "call", "--deployment", name).stdout.strip() for name in ("requests", "streams")}
-        ports = {one["deployment"]: one["port"] for one in self.get("replicas")["replicas"]}
+        ports = {replica["deployment"]: replica["port"] for replica in self.get("replicas")["replicas"]}
         self.tls = self.make_certificate()
         process, port = self.start_edge()
         self.ours = Proxy(port, process.pid)
@@ -166,13 +166,13 @@ class Bench(Gateway):
             client.close()
             return outcomes
         outcomes = asyncio.run(run())
-        wrong = [one for one in outcomes if one.problem or one.answer.status != 200]
+        wrong = [outcome for outcome in outcomes if outcome.problem or outcome.answer.status != 200]
         self.assertEqual(wrong, [], f"{len(wrong)} of {len(outcomes)}")
         return outcomes
 
     def p99_200_per_second(self):
         def measure(proxy):
-            took = [1000 * one.took for one in self.load(proxy, for_seconds(OPTIONS.seconds), lambda client, _: self.request(client))]
+            took = [1000 * outcome.took for outcome in self.load(proxy, for_seconds(OPTIONS.seconds), lambda client, _: self.request(client))]
             return percentile(took, 0.99), percentile(took, 0.5)
         ours, peer = self.in_turns(measure)
         self.add("p99_200_per_second", ours[0], peer[0], "ms", p50=ours[1], peer_p50=peer[1])
@@ -189,7 +189,7 @@ class Bench(Gateway):
                     self.assertEqual((await connection.receive()).status, 200)
             await asyncio.gather(*(open_one() for _ in range(IDLE)))
             await asyncio.sleep(1)
-            self.assertEqual([one for one in opened if one.reader.at_eof()], [], "an idle connection was closed")
+            self.assertEqual([connection for connection in opened if connection.reader.at_eof()], [], "an idle connection was closed")
             held = proxy.rss_bytes() / MIB
             for connection in opened:
                 connection.close()

@@ -127,7 +127,7 @@ std::string_view to_string(Reach reach) noexcept;
 // version writes the record again, and have no other use.
 using UnknownFields = std::map<std::string, std::string>;
 
-struct Serving {
+struct ServingOptions {
   std::uint32_t max_concurrent = 32;  // per replica; what one engine keeps in flight by default
   OnCapacityExhausted on_capacity_exhausted = OnCapacityExhausted::queue;
   std::optional<DeploymentId> fallback;               // the deployment that takes over; present exactly for `fallback`
@@ -146,7 +146,7 @@ struct Serving {
   Affinity affinity = Affinity::bounded_load;
   UnknownFields unknown = {};
   Reach reach = Reach::relay;
-  friend bool operator==(const Serving&, const Serving&) = default;
+  friend bool operator==(const ServingOptions&, const ServingOptions&) = default;
 };
 
 // How a running replica is asked whether it serves (readiness), or whether it must be restarted (liveness).
@@ -194,7 +194,7 @@ struct DeploymentSpec {
   OnShortage on_shortage = OnShortage::all;
   bool idempotent = false;    // a request may run twice
   std::optional<KeyRef> key;  // remote runtimes only
-  Serving serving;
+  ServingOptions serving;
 
   // What a node starts for a replica; {port}, {gpus}, {memory_bytes}, {memory_fraction}, {name} and {replica} in it
   // are replaced (deployment/command.hpp), also in the command of a probe. Empty: nothing is started; a remote runtime

@@ -78,7 +78,7 @@ class Agent {
     const ServerLink::Received received = link.received();
     Input input;
     input.orders = received.orders ? &*received.orders : nullptr;
-    input.heard = received.heard;
+    input.report_sent_at = received.report_sent_at;
     input.newest = received.newest;
     input.jobs = here.found;
     input.probed = prober.answers();
@@ -89,8 +89,8 @@ class Agent {
     Step next = step(input);
     memory_ = std::move(next.memory);
     for (const Renewal& renewal : next.renew)
-      static_cast<void>(machine::renew_job(here.by_id.at(renewal.job), now - renewal.heard));
-    for (const Stop& one : next.stop) stop(one, here, now);
+      static_cast<void>(machine::renew_job(here.by_id.at(renewal.job), now - renewal.report_sent_at));
+    for (const Stop& order : next.stop) stop(order, here, now);
     if (received.orders) {
       tell_relay(relay, here, next.reports, *received.orders, now);
       stop_drained(relay, here, now);
@@ -98,7 +98,7 @@ class Agent {
     for (const FoundJob& job : here.found)
       if (job.is_live()) kill_when_late(here.by_id.at(job.id), now);
     for (const std::string& id : next.remove) remove(here, id);
-    for (const Start& one : next.start) start(one, here.found, received.address);
+    for (const Start& order : next.start) start(order, here.found, received.address);
     watch_probes(prober, here, received.orders);
     link.share(std::move(next.reports), std::move(here.leases), received.orders, relay.seen().problem);
     return next.look_again.value_or(now + longest_sleep);
@@ -122,30 +122,30 @@ class Agent {
     FoundJobs here;
     machine::JobProcesses processes;
     for (machine::Job& job : machine::list_jobs(jobs_)) {
-      std::optional<FoundJob> one = found_job(job, now);
-      if (!one) continue;
-      one->is_draining = draining_.contains(job.id);
-      one->is_stopping = one->is_draining || stopping_.contains(job.id);
-      if (one->port && one->is_live()) ports_.note(*one->port, now);
+      std::optional<FoundJob> found = found_job(job, now);
+      if (!found) continue;
+      found->is_draining = draining_.contains(job.id);
+      found->is_stopping = found->is_draining || stopping_.contains(job.id);
+      if (found->port && found->is_live()) ports_.note(*found->port, now);
       // An end is believed when no process is left; looked for once, since what has ended does not come back.
-      if (!one->is_live() && !ended_.contains(job.id)) {
-        one->is_leftover = !processes.of(job).empty();
-        if (one->is_leftover)
-          one->state = FoundState::running;
+      if (!found->is_live() && !ended_.contains(job.id)) {
+        found->is_leftover = !processes.of(job).empty();
+        if (found->is_leftover)
+          found->state = FoundState::running;
         else
           ended_.insert(job.id);
       }
       // Jobs are dated by the wall clock. What was seen once keeps its date when that is stepped.
-      FirstSeen& seen = seen_.try_emplace(job.id, FirstSeen{one->state, one->since}).first->second;
-      if (seen.state != one->state) seen = {one->state, one->since};
-      one->since = seen.since;
-      if (one->is_live()) {
+      FirstSeen& seen = seen_.try_emplace(job.id, FirstSeen{found->state, found->since}).first->second;
+      if (seen.state != found->state) seen = {found->state, found->since};
+      found->since = seen.since;
+      if (found->is_live()) {
         const auto lease = parse_lease(job.progress.lease);
-        if (lease) here.leases.by_lease[{job.user, lease->id}] = name_of(one->key);
+        if (lease) here.leases.by_lease[{job.user, lease->id}] = name_of(found->key);
         if (job.is_supervised && machine::is_process_of(job, job.progress.supervisor))
-          here.leases.by_holder[{job.user, job.progress.supervisor.pid}] = name_of(one->key);
+          here.leases.by_holder[{job.user, job.progress.supervisor.pid}] = name_of(found->key);
       }
-      here.found.push_back(*std::move(one));
+      here.found.push_back(*std::move(found));
       here.by_id.emplace(job.id, std::move(job));
     }
     if (!first_found_) {
@@ -153,26 +153,26 @@ class Agent {
       for (const FoundJob& job : here.found) first_found_->insert(job.id);
     }
     keep_ports(now);
-    std::erase_if(draining_, [&](const auto& one) { return !here.by_id.contains(one.first); });
-    std::erase_if(stopping_, [&](const auto& one) { return !here.by_id.contains(one.first); });
+    std::erase_if(draining_, [&](const auto& entry) { return !here.by_id.contains(entry.first); });
+    std::erase_if(stopping_, [&](const auto& entry) { return !here.by_id.contains(entry.first); });
     std::erase_if(ended_, [&](const std::string& job) { return !here.by_id.contains(job); });
-    std::erase_if(seen_, [&](const auto& one) { return !here.by_id.contains(one.first); });
+    std::erase_if(seen_, [&](const auto& entry) { return !here.by_id.contains(entry.first); });
     std::erase_if(unasked_, [&](const std::string& job) { return !here.by_id.contains(job); });
     return here;
   }
 
-  void stop(const Stop& one, FoundJobs& here, TimePoint now) {
+  void stop(const Stop& order, FoundJobs& here, TimePoint now) {
     const auto found =
-        std::find_if(here.found.begin(), here.found.end(), [&](const FoundJob& job) { return job.id == one.job; });
+        std::find_if(here.found.begin(), here.found.end(), [&](const FoundJob& job) { return job.id == order.job; });
     log(LogLevel::info, "the agent is stopping a replica",
-        {{"replica", to_string(found->key)}, {"job", one.job}, {"reason", one.reason}});
+        {{"replica", to_string(found->key)}, {"job", order.job}, {"reason", order.reason}});
     found->is_stopping = true;
-    found->is_draining = one.drains && found->state == FoundState::running && !address_of(*found).empty();
-    const machine::Job& job = here.by_id.at(one.job);
+    found->is_draining = order.drains && found->state == FoundState::running && !address_of(*found).empty();
+    const machine::Job& job = here.by_id.at(order.job);
     if (found->is_draining) {
       const Duration wait = found->direct.empty() ? Duration::max() : gateways_hear_within;
-      draining_[one.job] = {to_string(found->key), now, now + std::min(job.request.stop_grace, wait),
-                            !found->direct.empty()};
+      draining_[order.job] = {to_string(found->key), now, now + std::min(job.request.stop_grace, wait),
+                              !found->direct.empty()};
     } else {
       ask_to_end(job, now);
     }
@@ -195,7 +195,7 @@ class Agent {
     const std::uint64_t number = relay.share(
         {relay_targets(here.found, reports, orders, folder_of), relay_gateways(orders, options_.server.url)});
     for (auto& [job, drain] : draining_)
-      if (drain.told == 0) drain.told = number;
+      if (drain.state_number == 0) drain.state_number = number;
   }
 
   // Those whose requests have ended, whose time is over, and whose relay is not there.
@@ -206,7 +206,7 @@ class Agent {
       const bool is_alone = seen.state == RelayWatch::State::down ||
                             (seen.state == RelayWatch::State::unknown && now >= drain.since + relay_answers_within);
       // Only the program knows of requests that came to it directly; it ends them after SIGTERM.
-      const bool is_drained = !drain.is_direct && (is_alone || seen.is_drained(drain.target, drain.told));
+      const bool is_drained = !drain.is_direct && (is_alone || seen.is_drained(drain.target, drain.state_number));
       if (now >= drain.until || is_drained) over.push_back(job);
     }
     for (const std::string& job : over) ask_to_end(here.by_id.at(job), now);
@@ -214,17 +214,17 @@ class Agent {
 
   static void remove(const FoundJobs& here, const std::string& id) {
     const auto found =
-        std::find_if(here.found.begin(), here.found.end(), [&](const auto& one) { return one.id == id; });
+        std::find_if(here.found.begin(), here.found.end(), [&](const auto& job) { return job.id == id; });
     if (machine::remove_job(here.by_id.at(id))) remove_socket(found->socket);
   }
 
   // A supervisor does that by itself, unless it was killed or does not obey.
   void kill_when_late(const machine::Job& job, TimePoint now) {
-    const auto told = stopping_.find(job.id);
-    if (told == stopping_.end()) return;
+    const auto stopping = stopping_.find(job.id);
+    if (stopping == stopping_.end()) return;
     const Duration grace = job.request.stop_grace + (job.is_supervised ? supervisor_grace : Duration::zero());
-    if (now < told->second + grace) return;
-    told->second = now - grace + kill_again;
+    if (now < stopping->second + grace) return;
+    stopping->second = now - grace + kill_again;
     machine::kill_job(job);
   }
 
@@ -242,9 +242,9 @@ class Agent {
     }
     std::optional<std::uint16_t> port;
     if (next.needs_port) {
-      const auto is_used = [&](std::uint16_t one) {
-        return ports_.contains(one) ||
-               std::any_of(found.begin(), found.end(), [&](const FoundJob& job) { return job.port == one; });
+      const auto is_used = [&](std::uint16_t candidate) {
+        return ports_.contains(candidate) ||
+               std::any_of(found.begin(), found.end(), [&](const FoundJob& job) { return job.port == candidate; });
       };
       port = free_port(replica_ports_of_this_machine(), real_random(), is_used);
       if (!port) return fail("no port is free");
@@ -271,8 +271,8 @@ class Agent {
     std::set<std::string> watched;
     for (const FoundJob& job : here.found) {
       if (job.state != FoundState::running || !orders) continue;
-      const auto order = std::find_if(orders->orders.begin(), orders->orders.end(), [&](const auto& one) {
-        return one.assigned.key() == job.key && !one.assigned.stopping;
+      const auto order = std::find_if(orders->orders.begin(), orders->orders.end(), [&](const auto& entry) {
+        return entry.assigned.key() == job.key && !entry.assigned.stopping;
       });
       if (order == orders->orders.end()) continue;
       if (forbidden(*order, rules_) || leads_out(order->spec, rules_)) continue;
@@ -298,8 +298,8 @@ class Agent {
   struct Drain {
     std::string target;  // at the relay
     TimePoint since{}, until{};
-    bool is_direct = false;  // the relay knows nothing of it
-    std::uint64_t told = 0;  // the state of the relay that says so; 0: none yet
+    bool is_direct = false;          // the relay knows nothing of it
+    std::uint64_t state_number = 0;  // the state of the relay that says so; 0: none yet
   };
   std::map<std::string, Drain> draining_;  // jobs that end their requests before they are told to end
   UsedPorts ports_;

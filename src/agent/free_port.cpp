@@ -56,7 +56,7 @@ UsedPorts::UsedPorts(std::string folder, TimePoint now) : file_(std::move(folder
 }
 
 Result<void> UsedPorts::keep(TimePoint now) {
-  std::erase_if(used_, [&](const auto& one) { return now >= one.second + port_rests; });
+  std::erase_if(used_, [&](const auto& entry) { return now >= entry.second + port_rests; });
   std::string text;
   for (const auto& [port, at] : used_) text += std::to_string(port) + "\n";
   if (text == written_) return {};

@@ -458,7 +458,7 @@ void run_test_replica() {
     }
     if (request.path == "/release") {
       is_holding = false;
-      for (const http::Responder& one : held) one.send({200, {}, ""});
+      for (const http::Responder& responder : held) responder.send({200, {}, ""});
       answer = "released";
     }
     if (request.path == "/leave") {

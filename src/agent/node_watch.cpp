@@ -140,7 +140,7 @@ void NodeWatch::find_jobs() {
   };
   for (const inventory::DeviceRow& row : seen_.rows) std::for_each(row.held_by.begin(), row.held_by.end(), consider);
   std::for_each(seen_.waiting.begin(), seen_.waiting.end(), consider);
-  std::erase_if(jobs_, [&](const auto& one) { return !all.contains(one.first); });
+  std::erase_if(jobs_, [&](const auto& entry) { return !all.contains(entry.first); });
   if (open.empty()) return;
   for (const auto& [lease, pid] : open) jobs_.try_emplace(lease);
   const Result<std::string> folder = machine::jobs_folder(world::IfMissing::accept);
@@ -179,9 +179,9 @@ std::map<inventory::LeaseKey, std::string> NodeWatch::with_recent(const ReplicaL
       if (holder != replicas.by_holder.end()) known_[lease.key()] = {holder->second, now};
     }
   }
-  std::erase_if(known_, [&](const auto& one) { return one.second.seen + recent < now; });
+  std::erase_if(known_, [&](const auto& entry) { return entry.second.seen + recent < now; });
   std::map<inventory::LeaseKey, std::string> all;
-  for (const auto& [lease, one] : known_) all.emplace(lease, one.name);
+  for (const auto& [lease, record] : known_) all.emplace(lease, record.name);
   return all;
 }
 

@@ -77,11 +77,11 @@ class NodeWatch {
     std::string id, name;  // without a name of its own the id
   };
   std::map<inventory::LeaseKey, JobName> jobs_;
-  struct Known {
+  struct LeaseRecord {
     std::string name;
     TimePoint seen{};
   };
-  mutable std::map<inventory::LeaseKey, Known> known_;  // leases of replicas, also of those that ended lately
+  mutable std::map<inventory::LeaseKey, LeaseRecord> known_;  // leases of replicas, also of those that ended lately
   std::thread thread_;
 };
 

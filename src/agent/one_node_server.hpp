@@ -36,7 +36,7 @@ class OneNodeServer {
     const std::lock_guard lock(mutex_);
     orders_ = {1, orders_.number + 1, std::move(orders), std::move(gateways)};
     logs_ = std::move(logs);
-    for (const http::Responder& one : waiting_) send_orders(one);
+    for (const http::Responder& responder : waiting_) send_orders(responder);
     waiting_.clear();
   }
   // Until the last report is as wanted.
@@ -77,9 +77,9 @@ class OneNodeServer {
     if (request.path == "/api/v1/agent/report") {
       states_.clear();
       const auto report = format::read_document(request.body, "the report", format::node_report_of);
-      for (const fleet::ReplicaReport& one : report.value().replicas) {
-        states_[one.key.deployment.text()] = one.state;
-        reasons_[one.key.deployment.text()] = one.reason;
+      for (const fleet::ReplicaReport& replica : report.value().replicas) {
+        states_[replica.key.deployment.text()] = replica.state;
+        reasons_[replica.key.deployment.text()] = replica.reason;
       }
       problem_ = report.value().problem;
       return to.send({200, {}, format::document({{"epoch", orders_.epoch}, {"revision", orders_.number}})});

@@ -149,11 +149,11 @@ OutputSender::OutputSender(http::ClientOptions server, Source source)
     : server_(std::move(server)), source_(std::move(source)) {}
 
 OutputSender::~OutputSender() {
-  for (Sending& one : sendings_) one.thread.request_stop();
+  for (Sending& sending : sendings_) sending.thread.request_stop();
 }
 
 void OutputSender::start(OutputRequest request) {
-  sendings_.remove_if([](const Sending& one) { return one.has_ended->load(); });
+  sendings_.remove_if([](const Sending& sending) { return sending.has_ended->load(); });
   const bool is_refused = sendings_.size() >= readers_max;
   const auto with_client = [this, request = std::move(request)](std::stop_token stop, const auto& act) {
     if (Result<http::Client> client = http::Client::create(server_))

@@ -41,9 +41,9 @@ std::optional<std::string> leads_out(const DeploymentSpec& spec, const Rules& ru
     std::error_code failed;
     const fs::path real = fs::canonical(program, failed);
     if (failed) continue;  // it is not there: its start says so
-    const bool is_inside = std::any_of(rules.commands->begin(), rules.commands->end(), [&](const std::string& one) {
-      if (!one.ends_with('/')) return one == program;
-      const fs::path folder = fs::canonical(one, failed);
+    const bool is_inside = std::any_of(rules.commands->begin(), rules.commands->end(), [&](const std::string& command) {
+      if (!command.ends_with('/')) return command == program;
+      const fs::path folder = fs::canonical(command, failed);
       return !failed && std::mismatch(folder.begin(), folder.end(), real.begin(), real.end()).first == folder.end();
     });
     if (!is_inside) return "the agent's file does not permit command " + program + ", which leads to " + real.string();

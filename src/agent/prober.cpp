@@ -222,9 +222,9 @@ void Prober::end(Watch& watch) {
 }
 
 void Prober::keep(const std::set<std::string>& jobs) {
-  std::erase_if(watches_, [&](const auto& one) {
-    if (jobs.contains(one.first)) return false;
-    end(*one.second);
+  std::erase_if(watches_, [&](const auto& entry) {
+    if (jobs.contains(entry.first)) return false;
+    end(*entry.second);
     return true;
   });
 }

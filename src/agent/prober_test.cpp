@@ -183,18 +183,18 @@ TEST(Prober, CountsFailuresInARowFromTheLastGoodAnswer) {
   Probing probing = on_port(server.port);
   probing.readiness = probing.liveness = http_probe();
   ASSERT_TRUE(prober.watch("j1", probing));
-  EXPECT_TRUE(changes.until(prober, [](const Probed& one) {
-    return !one.readiness.was_good && one.readiness.failures > 2 && one.liveness.failures > 2 &&
-           one.readiness.problem == "GET /health answers with status 503";
+  EXPECT_TRUE(changes.until(prober, [](const Probed& probed) {
+    return !probed.readiness.was_good && probed.readiness.failures > 2 && probed.liveness.failures > 2 &&
+           probed.readiness.problem == "GET /health answers with status 503";
   }));
   server.status = 200;
-  EXPECT_TRUE(changes.until(prober, [](const Probed& one) {
-    return one.readiness.was_good && one.readiness.failures == 0 && one.liveness.failures == 0 &&
-           one.readiness.problem.empty();
+  EXPECT_TRUE(changes.until(prober, [](const Probed& probed) {
+    return probed.readiness.was_good && probed.readiness.failures == 0 && probed.liveness.failures == 0 &&
+           probed.readiness.problem.empty();
   }));
   server.status = 500;
-  EXPECT_TRUE(changes.until(prober, [](const Probed& one) {
-    return one.readiness.was_good && one.readiness.failures > 2 && one.liveness.failures > 2;
+  EXPECT_TRUE(changes.until(prober, [](const Probed& probed) {
+    return probed.readiness.was_good && probed.readiness.failures > 2 && probed.liveness.failures > 2;
   }));
   prober.keep({});
   EXPECT_TRUE(prober.answers().empty());
@@ -228,7 +228,7 @@ int start_probes_without_threads() {
   if (prober.watch("j1", probing) || prober.watches("j1")) return 1;
   limit_processes(RLIM_INFINITY);
   if (!prober.watch("j1", probing)) return 2;
-  return changes.until(prober, [](const Probed& one) { return one.readiness.was_good; }) ? 0 : 3;
+  return changes.until(prober, [](const Probed& probed) { return probed.readiness.was_good; }) ? 0 : 3;
 }
 
 int ask_without_processes() {
@@ -237,12 +237,12 @@ int ask_without_processes() {
   Probing probing = on_port(1);
   probing.liveness = command_probe("exit 0");
   if (!prober.watch("j1", probing)) return 1;
-  if (!changes.until(prober, [](const Probed& one) { return one.liveness.was_good; })) return 2;
+  if (!changes.until(prober, [](const Probed& probed) { return probed.liveness.was_good; })) return 2;
   limit_processes(0);
-  if (!changes.until(prober, [](const Probed& one) { return !one.liveness.problem.empty(); })) return 3;
+  if (!changes.until(prober, [](const Probed& probed) { return !probed.liveness.problem.empty(); })) return 3;
   if (prober.answers().at("j1").liveness.failures != 0) return 4;
   limit_processes(RLIM_INFINITY);
-  return changes.until(prober, [](const Probed& one) { return one.liveness.problem.empty(); }) ? 0 : 5;
+  return changes.until(prober, [](const Probed& probed) { return probed.liveness.problem.empty(); }) ? 0 : 5;
 }
 
 TEST(Prober, WithoutAThreadItSaysSoAndTriesAgain) { EXPECT_EQ(status_of_process("without_threads"), 0); }

@@ -126,7 +126,7 @@ int wait_for(pid_t child, const std::stop_token& stop) {
 Result<void> run_relay_program(const RelayProgram& program) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return not_started(std::strerror(errno));
-  Descriptor told(ends[0]), ready(ends[1]);
+  Descriptor outcome(ends[0]), ready(ends[1]);
   std::error_code failed;
   const std::string folder = std::filesystem::absolute(program.folder, failed);
   std::fflush(nullptr);
@@ -137,7 +137,7 @@ Result<void> run_relay_program(const RelayProgram& program) {
     // One byte, or why there is none.
     std::string text;
     std::array<char, 4096> part{};
-    for (ssize_t got = 0; (got = ::read(told.get(), part.data(), part.size())) != 0 && text != "+";) {
+    for (ssize_t got = 0; (got = ::read(outcome.get(), part.data(), part.size())) != 0 && text != "+";) {
       if (got < 0 && errno != EINTR) break;
       if (got > 0) text.append(part.data(), static_cast<std::size_t>(got));
     }
@@ -147,7 +147,7 @@ Result<void> run_relay_program(const RelayProgram& program) {
     const std::size_t line = text.find('\n');
     return Error{ErrorCode::unavailable, "the relay cannot start: " + text.substr(0, line), text.substr(line + 1)};
   }
-  told.close();
+  outcome.close();
   leave_parent();
   relay::RelayProcessOptions options;
   options.folder = relay::relay_folder(folder);

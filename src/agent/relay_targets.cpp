@@ -32,8 +32,8 @@ std::vector<relay::Target> relay_targets(std::span<const FoundJob> jobs, std::sp
     const bool was_ready = state->second == ReplicaState::unready || state->second == ReplicaState::stopping;
     if (!is_ready && !was_ready) continue;
     const auto order = std::find_if(orders.orders.begin(), orders.orders.end(),
-                                    [&](const fleet::ReplicaOrder& one) { return one.assigned.key() == job.key; });
-    const Serving serving = order == orders.orders.end() ? Serving() : order->spec.serving;
+                                    [&](const fleet::ReplicaOrder& entry) { return entry.assigned.key() == job.key; });
+    const ServingOptions serving = order == orders.orders.end() ? ServingOptions() : order->spec.serving;
     targets.push_back(
         {to_string(job.key), address_of(job), serving.max_concurrent, !is_ready || job.is_stopping, folder_of(job.id)});
   }

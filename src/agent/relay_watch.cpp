@@ -25,14 +25,15 @@ constexpr Duration tell_every = std::chrono::seconds(1), drain_look_every = std:
                    start_again_max = std::chrono::seconds(30), runs_well_after = std::chrono::minutes(1);
 
 bool is_idle(const relay::ControlAnswer& answer) {
-  return std::all_of(answer.in_flight.begin(), answer.in_flight.end(), [](const auto& one) { return one.second == 0; });
+  return std::all_of(answer.in_flight.begin(), answer.in_flight.end(),
+                     [](const auto& entry) { return entry.second == 0; });
 }
 
 }  // namespace
 
-bool RelayWatch::Seen::is_drained(const std::string& target, std::uint64_t told) const {
+bool RelayWatch::Seen::is_drained(const std::string& target, std::uint64_t state_number) const {
   const auto found = in_flight.find(target);
-  return number >= told && (found == in_flight.end() || found->second == 0);
+  return number >= state_number && (found == in_flight.end() || found->second == 0);
 }
 
 RelayWatch::RelayWatch(const AgentOptions& options, std::function<void()> changed)
@@ -88,7 +89,7 @@ void RelayWatch::run(const std::stop_token& stop) {
 }
 
 TimePoint RelayWatch::tell(const std::stop_token& stop) {
-  Wanted wanted;
+  DesiredState wanted;
   {
     const std::lock_guard lock(mutex_);
     wanted = wanted_;
@@ -107,27 +108,28 @@ TimePoint RelayWatch::tell(const std::stop_token& stop) {
     for (const auto& [name, in_flight] : replaced_)
       if (const auto found = in_flight.find(target.name); found != in_flight.end())
         target.in_flight_elsewhere += found->second;
-  const Result<http::Response> told =
+  const Result<http::Response> response =
       client->request("PUT", relay::targets_path, to_text(control), {.timeout = call_time, .stop = stop});
   const TimePoint now = real_clock().now();
-  if (told && told->status == 200) {
-    if (const Result<relay::ControlAnswer> answer = relay::read_control_answer(told->body)) {
-      heard_ = now;
+  if (response && response->status == 200) {
+    if (const Result<relay::ControlAnswer> answer = relay::read_control_answer(response->body)) {
+      answered_at_ = now;
       unanswered_.erase(current);
       return take(*answer, wanted, stop);
     }
   }
   if (stop.stop_requested()) return now;
-  const bool is_slow = !told && told.error().code == ErrorCode::timeout;
+  const bool is_slow = !response && response.error().code == ErrorCode::timeout;
   if (!is_slow)
     unanswered_.erase(current);
   else if (++unanswered_[current] >= unanswered_max)
     kill_silent(current);
-  if (is_slow && is_up() && now < heard_ + down_after) return now;
-  const bool is_ending = told && told->status == 503;  // of a signal, or since it had no gateways
+  if (is_slow && is_up() && now < answered_at_ + down_after) return now;
+  const bool is_ending = response && response->status == 503;  // of a signal, or since it had no gateways
   if (is_ending && !wanted.control.gateways.empty() && now >= next_start_ && start(true, stop)) return now;
   if (is_up() && !is_ending) {
-    const std::string reason = told ? "it answers with status " + std::to_string(told->status) : told.error().message;
+    const std::string reason =
+        response ? "it answers with status " + std::to_string(response->status) : response.error().message;
     log(LogLevel::warning, "the relay does not answer", {{"reason", reason}});
   }
   set_state(State::down);
@@ -151,20 +153,20 @@ void RelayWatch::kill_silent(std::string_view name) {
 void RelayWatch::end_replaced(const std::stop_token& stop) {
   const std::vector<std::string> names = relay::replaced_relays(folder_);
   std::erase_if(replaced_,
-                [&](const auto& one) { return std::find(names.begin(), names.end(), one.first) == names.end(); });
+                [&](const auto& entry) { return std::find(names.begin(), names.end(), entry.first) == names.end(); });
   for (const std::string& name : names) {
     const std::string url = relay::control_url(folder_, name);
     Result<http::Client> client = http::Client::create({.url = url});
     if (!client) continue;
-    const Result<http::Response> told =
+    const Result<http::Response> response =
         client->request("POST", relay::end_path, {}, {.timeout = call_time, .stop = stop});
-    if (told && told->status == 202) {
+    if (response && response->status == 202) {
       unanswered_.erase(name);
-      if (Result<relay::ControlAnswer> answer = relay::read_control_answer(told->body))
+      if (Result<relay::ControlAnswer> answer = relay::read_control_answer(response->body))
         replaced_[name] = std::move(answer->in_flight);
-    } else if (!told && told.error().code == ErrorCode::timeout) {
+    } else if (!response && response.error().code == ErrorCode::timeout) {
       if (++unanswered_[name] >= unanswered_max) kill_silent(name);
-    } else if (!told && told.error().code == ErrorCode::unavailable &&
+    } else if (!response && response.error().code == ErrorCode::unavailable &&
                !world::ProcessLock::holder(relay::lock_file(folder_, name))) {
       replaced_.erase(name);  // it was killed
       ::unlink(relay::lock_file(folder_, name).c_str());
@@ -173,17 +175,18 @@ void RelayWatch::end_replaced(const std::stop_token& stop) {
   }
 }
 
-TimePoint RelayWatch::take(const relay::ControlAnswer& answer, const Wanted& wanted, const std::stop_token& stop) {
-  if (!is_up()) up_since_ = heard_;
-  if (heard_ - up_since_ >= runs_well_after) starts_ = 0;
+TimePoint RelayWatch::take(const relay::ControlAnswer& answer, const DesiredState& wanted,
+                           const std::stop_token& stop) {
+  if (!is_up()) up_since_ = answered_at_;
+  if (answered_at_ - up_since_ >= runs_well_after) starts_ = 0;
   const bool is_of_other_version = answer.version != options_.version;
-  if (is_of_other_version && !wanted.control.gateways.empty() && heard_ >= next_start_ && start(true, stop))
-    return heard_;
+  if (is_of_other_version && !wanted.control.gateways.empty() && answered_at_ >= next_start_ && start(true, stop))
+    return answered_at_;
   if (is_idle(answer) && (wanted.control.gateways.empty() || is_of_other_version)) {
     if (Result<http::Client> client = http::Client::create({.url = url_}))
       static_cast<void>(client->request("POST", relay::end_path, {}, {.timeout = call_time, .stop = stop}));
     set_state(State::down);
-    return heard_ + drain_look_every;
+    return answered_at_ + drain_look_every;
   }
   std::map<std::string, std::uint32_t> in_flight = answer.in_flight;
   for (const auto& [name, more] : replaced_)
@@ -203,7 +206,7 @@ TimePoint RelayWatch::take(const relay::ControlAnswer& answer, const Wanted& wan
   }
   set_state(State::up);
   if (is_news) changed_();
-  return heard_ + (drains ? drain_look_every : replaced_.empty() ? tell_every : replaced_look_every);
+  return answered_at_ + (drains ? drain_look_every : replaced_.empty() ? tell_every : replaced_look_every);
 }
 
 bool RelayWatch::start(bool replaces, const std::stop_token& stop) {

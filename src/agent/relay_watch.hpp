@@ -35,19 +35,19 @@ class RelayWatch {
     std::map<std::string, std::uint32_t> in_flight;  // of that time, or later, also at relays that were replaced
     std::string problem;                             // why a gateway cannot use it; empty: each can
     // Whether it has been told to drain the target, by the state of that number, and has ended its requests.
-    bool is_drained(const std::string& target, std::uint64_t told) const;
+    bool is_drained(const std::string& target, std::uint64_t state_number) const;
   };
   Seen seen() const;
 
  private:
-  struct Wanted {
+  struct DesiredState {
     relay::Control control;
     std::uint64_t number = 0;  // 0: nothing was shared yet
   };
   void run(const std::stop_token& stop);
   // One message to the relay. Returns when the next one is due.
   TimePoint tell(const std::stop_token& stop);
-  TimePoint take(const relay::ControlAnswer& answer, const Wanted& wanted, const std::stop_token& stop);
+  TimePoint take(const relay::ControlAnswer& answer, const DesiredState& wanted, const std::stop_token& stop);
   // Ends relays that were replaced, and notes what they still have in flight.
   void end_replaced(const std::stop_token& stop);
   // Of a relay that did not answer in time, again and again: kills it.
@@ -64,13 +64,13 @@ class RelayWatch {
 
   // Of the thread alone.
   std::uint32_t starts_ = 0;  // in a row
-  TimePoint next_start_{}, up_since_{}, heard_{};
+  TimePoint next_start_{}, up_since_{}, answered_at_{};
   std::map<std::string, std::uint32_t, std::less<>> unanswered_;  // requests in a row, by the name of the relay
   // By the name of a relay that was replaced: what it has in flight, by target.
   std::map<std::string, std::map<std::string, std::uint32_t>> replaced_;
 
   mutable std::mutex mutex_;  // guards what follows, up to the thread
-  Wanted wanted_;
+  DesiredState wanted_;
   Seen seen_;
 
   std::jthread thread_;

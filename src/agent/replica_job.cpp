@@ -226,7 +226,7 @@ Probing probing_of(const fleet::ReplicaOrder& order, const machine::Job& job, co
   for (const NodeDevice& device : node.devices) all.push_back(device.info);
   for (const std::string& id : job.progress.devices) {
     const auto found =
-        std::find_if(all.begin(), all.end(), [&](const DeviceInfo& one) { return one.is_called(DeviceId(id)); });
+        std::find_if(all.begin(), all.end(), [&](const DeviceInfo& device) { return device.is_called(DeviceId(id)); });
     if (found != all.end()) granted.push_back({*found, job.progress.memory_bytes});
   }
   probing.launch = machine::make_launch({}, granted, all, machine::Limit::automatic,

@@ -95,8 +95,8 @@ ServerLink::Received ServerLink::received() const {
 bool ServerLink::is_ordered(const fleet::ReplicaKey& key) const {
   const std::lock_guard lock(mutex_);
   return received_.orders && std::any_of(received_.orders->orders.begin(), received_.orders->orders.end(),
-                                         [&](const fleet::ReplicaOrder& one) {
-                                           return one.assigned.key() == key && !one.assigned.stopping;
+                                         [&](const fleet::ReplicaOrder& order) {
+                                           return order.assigned.key() == key && !order.assigned.stopping;
                                          });
 }
 
@@ -193,7 +193,7 @@ std::string ServerLink::report_once(http::Client& client, const std::stop_token&
            ") is lower than one that this node has obeyed, so its store is probably outdated; berth status on the "
            "server's machine shows what to do";
   const std::lock_guard lock(mutex_);
-  received_.heard = sent;
+  received_.report_sent_at = sent;
   received_.newest = taken->newest;
   received_.address = taken->address;
   return "";
@@ -240,8 +240,8 @@ bool ServerLink::take_orders(const std::string& body) {
   std::vector<OutputRequest> requests;
   auto orders = format::read_document(body, "the orders", [&](const json::value& value, const std::string& where) {
     if (const json::value* const list = format::object_of(value, where).if_contains("logs"))
-      for (const json::value& one : format::array_of(*list, where + ".logs"))
-        requests.push_back(output_request_of(one, where + ".logs"));
+      for (const json::value& request : format::array_of(*list, where + ".logs"))
+        requests.push_back(output_request_of(request, where + ".logs"));
     return format::node_orders_of(value, where);
   });
   if (!orders) {

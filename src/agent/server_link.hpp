@@ -33,7 +33,7 @@ class ServerLink {
   // As in Input of agent/step.hpp.
   struct Received {
     std::optional<fleet::NodeOrders> orders;
-    std::optional<TimePoint> heard;
+    std::optional<TimePoint> report_sent_at;
     std::pair<std::uint64_t, std::uint64_t> newest{};
     std::string address = {};  // of this node, as the server knows it; empty: it does not
   };

@@ -66,10 +66,10 @@ class ServerLinkTest : public testing::Test {
 TEST_F(ServerLinkTest, TheServerIsHeardWhenTheReportWasSentNotWhenItsAnswerCame) {
   answer_after_ = 300ms;
   begin();
-  ASSERT_TRUE(eventually([&] { return link_->received().heard.has_value(); }));
+  ASSERT_TRUE(eventually([&] { return link_->received().report_sent_at.has_value(); }));
   // The server counts from the moment at which it has the report. A single replica that was renewed for longer could
   // run beside its successor.
-  EXPECT_LE(*link_->received().heard, asked_.load());
+  EXPECT_LE(*link_->received().report_sent_at, asked_.load());
 }
 
 TEST_F(ServerLinkTest, AServerOfAnEarlierEpochIsNotObeyedWhichIsWrittenDown) {
@@ -78,10 +78,10 @@ TEST_F(ServerLinkTest, AServerOfAnEarlierEpochIsNotObeyedWhichIsWrittenDown) {
   begin();
   ASSERT_TRUE(eventually([&] { return world::read_text(problem_file(folder_)).has_value(); }));
   EXPECT_NE(world::read_text(problem_file(folder_))->find("the server's epoch (5) is lower"), std::string::npos);
-  EXPECT_FALSE(link_->received().heard);
+  EXPECT_FALSE(link_->received().report_sent_at);
   EXPECT_EQ(last_epoch(folder_), 7u);
   epoch_ = 8;
-  ASSERT_TRUE(eventually([&] { return link_->received().heard.has_value(); }));
+  ASSERT_TRUE(eventually([&] { return link_->received().report_sent_at.has_value(); }));
   ASSERT_TRUE(eventually([&] { return !world::read_text(problem_file(folder_)).has_value(); }));
   EXPECT_EQ(last_epoch(folder_), 8u);
 }

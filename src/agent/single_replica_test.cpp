@@ -8,19 +8,19 @@ using namespace std::chrono_literals;
 
 struct SingleReplicaTest : AgentStepTest {
   ReplicaOrder& add_single(std::uint64_t generation) {
-    ReplicaOrder one = order("one", 0, generation);
-    one.spec.single = true;
-    return add(one);
+    ReplicaOrder single = order("one", 0, generation);
+    single.spec.single = true;
+    return add(single);
   }
 };
 
 TEST_F(SingleReplicaTest, IsRenewedWithTheTimeTheServerWasHeardAndStopsWithoutIt) {
-  const auto& one = add_single(7);
-  jobs = {job_of(one, "j1", FoundState::running, 0s)};
-  heard = at(2s);
+  const auto& single = add_single(7);
+  jobs = {job_of(single, "j1", FoundState::running, 0s)};
+  report_sent_at = at(2s);
   Step step = step_at(3s);
   ASSERT_EQ(step.renew.size(), 1u);
-  EXPECT_EQ(step.renew[0].heard, at(2s)) << "the time of sending, not of now";
+  EXPECT_EQ(step.renew[0].report_sent_at, at(2s)) << "the time of sending, not of now";
   jobs[0].single->renewed = at(2s);
   step = step_at(4s);
   EXPECT_TRUE(step.renew.empty());
@@ -29,7 +29,7 @@ TEST_F(SingleReplicaTest, IsRenewedWithTheTimeTheServerWasHeardAndStopsWithoutIt
   EXPECT_EQ(stops(step_at(22s)), Words{"j1"});
   // The server is back: what was cut off is restarted at once, with no failure counted.
   jobs[0].state = FoundState::ended;
-  heard = at(24s);
+  report_sent_at = at(24s);
   step = step_at(25s);
   EXPECT_EQ(starts(step), Words{"one/0#7"});
   EXPECT_EQ(step.start[0].single->renewed, at(24s));
@@ -38,18 +38,18 @@ TEST_F(SingleReplicaTest, IsRenewedWithTheTimeTheServerWasHeardAndStopsWithoutIt
 
 TEST_F(SingleReplicaTest, PastItsTimeItStopsEvenWhereTheServerIsHeardAgain) {
   jobs = {job_of(add_single(7), "j1", FoundState::running, 0s)};
-  heard = at(30s);
+  report_sent_at = at(30s);
   const Step step = step_at(31s);
   EXPECT_EQ(stops(step), Words{"j1"});
   EXPECT_TRUE(step.renew.empty());
 }
 
 TEST_F(SingleReplicaTest, OneThatEndsItsRequestsIsRenewedAndStopsAtOnceWhenItsTimeIsOver) {
-  auto& one = add_single(7);
-  one.assigned.stopping = true;
-  jobs = {job_of(one, "j1", FoundState::running, 0s)};
+  auto& single = add_single(7);
+  single.assigned.stopping = true;
+  jobs = {job_of(single, "j1", FoundState::running, 0s)};
   jobs[0].is_stopping = jobs[0].is_draining = true;
-  heard = at(2s);
+  report_sent_at = at(2s);
   EXPECT_EQ(step_at(3s).renew.size(), 1u);
   const Step step = step_at(20s);
   ASSERT_EQ(stops(step), Words{"j1"});
@@ -61,7 +61,7 @@ TEST_F(SingleReplicaTest, OneThatEndsItsRequestsIsRenewedAndStopsAtOnceWhenItsTi
 TEST_F(SingleReplicaTest, StopsWithoutOrdersToo) {
   jobs = {job_of(add_single(7), "j1", FoundState::running, 0s)};
   orders.reset();
-  heard.reset();
+  report_sent_at.reset();
   EXPECT_TRUE(step_at(19s).stop.empty());
   EXPECT_EQ(stops(step_at(20s)), Words{"j1"});
 }
@@ -72,12 +72,12 @@ TEST_F(SingleReplicaTest, StartsOnlyWhereTheServerWasHeardAndNoOtherIncarnationL
   jobs = {job_of(old, "j1", FoundState::running, 0s)};
   jobs[0].is_stopping = true;
   add_single(8);
-  heard = at(1s);
+  report_sent_at = at(1s);
   EXPECT_TRUE(step_at(1s).start.empty());
   jobs[0].state = FoundState::ended;
-  heard.reset();
+  report_sent_at.reset();
   EXPECT_TRUE(step_at(2s).start.empty());
-  heard = at(2s);
+  report_sent_at = at(2s);
   EXPECT_TRUE(step_at(22s).start.empty());
   EXPECT_EQ(starts(step_at(3s)), Words{"one/0#8"});
 }

@@ -102,9 +102,9 @@ class Stepper {
       return;
     }
     if (job.is_stopping && !job.is_draining) return;
-    const bool is_news = input_.heard && *input_.heard > job.single->renewed;
-    if (is_news) out_.renew.push_back({job.id, *input_.heard});
-    look_again(is_news ? *input_.heard + job.single->stop_after : end);
+    const bool is_news = input_.report_sent_at && *input_.report_sent_at > job.single->renewed;
+    if (is_news) out_.renew.push_back({job.id, *input_.report_sent_at});
+    look_again(is_news ? *input_.report_sent_at + job.single->stop_after : end);
   }
 
   ReplicaReport& report(const ReplicaKey& key, ReplicaState state, std::string reason, const FoundJob* job) {
@@ -281,17 +281,17 @@ class Stepper {
     }
     // A second agent with the same name and credential gets the same orders, but its reports are not taken, unless it
     // was started later on the same machine.
-    if (!input_.heard) return hold("the server has not taken a report of its node since its agent started");
+    if (!input_.report_sent_at) return hold("the server has not taken a report of its node since its agent started");
     if (std::pair(input_.orders->epoch, input_.orders->number) < input_.newest)
       return hold("the server has newer orders for its node");
     std::optional<FoundJob::Single> single;
     if (spec.single) {
       if (const FoundJob* other = other_incarnation(key))
         return hold("waiting for " + to_string(other->key) + " to end, because the deployment is single");
-      if (input_.now >= *input_.heard + spec.stop_after)
+      if (input_.now >= *input_.report_sent_at + spec.stop_after)
         return hold("the node has had no contact with a server for " + world::duration_text(spec.stop_after) +
                     ", and the deployment is single");
-      single = {spec.stop_after, *input_.heard};
+      single = {spec.stop_after, *input_.report_sent_at};
     }
     attempts.reason.clear();
     out_.start.push_back({order, needs_port(spec), uses(spec, "socket"), single});
@@ -354,21 +354,23 @@ std::optional<std::string> forbidden(const fleet::ReplicaOrder& order, const Rul
   if (spec.user && *spec.user != rules.user && !rules.users.contains(*spec.user))
     return "the agent's file does not permit user " + *spec.user;
   for (const std::string& program : rules.commands ? programs_of(spec) : std::vector<std::string>{}) {
-    const bool is_allowed = std::any_of(rules.commands->begin(), rules.commands->end(), [&](const std::string& one) {
-      if (!one.ends_with('/')) return one == program;
-      // A placeholder may become "..".
-      return program.starts_with(one) && (program + '/').find("/../") == std::string::npos &&
-             program.find('{') == std::string::npos;
-    });
+    const bool is_allowed =
+        std::any_of(rules.commands->begin(), rules.commands->end(), [&](const std::string& command) {
+          if (!command.ends_with('/')) return command == program;
+          // A placeholder may become "..".
+          return program.starts_with(command) && (program + '/').find("/../") == std::string::npos &&
+                 program.find('{') == std::string::npos;
+        });
     if (!is_allowed) return "the agent's file does not permit command " + program;
   }
   std::vector<std::string> names;
   for (const auto& [name, value] : spec.environment) names.push_back(name);
   for (const auto& [name, secret] : spec.secrets) names.push_back(name);
   for (const std::string& name : rules.variables ? names : std::vector<std::string>{}) {
-    const bool is_allowed = std::any_of(rules.variables->begin(), rules.variables->end(), [&](std::string_view one) {
-      return one.ends_with('*') ? name.starts_with(one.substr(0, one.size() - 1)) : one == name;
-    });
+    const bool is_allowed =
+        std::any_of(rules.variables->begin(), rules.variables->end(), [&](std::string_view variable) {
+          return variable.ends_with('*') ? name.starts_with(variable.substr(0, variable.size() - 1)) : variable == name;
+        });
     if (!is_allowed) return "the agent's file does not permit variable " + name;
   }
   return std::nullopt;

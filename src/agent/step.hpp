@@ -93,7 +93,7 @@ struct Input {
   const fleet::NodeOrders* orders = nullptr;
   // When the last report that the server has taken was *sent*. Other requests do not count: the server, too,
   // goes by reports. An answer of a lower epoch than one already seen does not count either.
-  std::optional<TimePoint> heard;
+  std::optional<TimePoint> report_sent_at;
   std::span<const FoundJob> jobs;
   std::map<std::string, Probed> probed;  // by job
   const Rules* rules = nullptr;
@@ -117,10 +117,10 @@ struct Stop {
   // It serves and is only not wanted any more: its requests may end first. False: it is to stop at once.
   bool drains = false;
 };
-// To be written down for the job, so that it runs on until `heard` + its stop_after.
+// To be written down for the job, so that it runs on until `report_sent_at` + its stop_after.
 struct Renewal {
   std::string job;
-  TimePoint heard{};
+  TimePoint report_sent_at{};
 };
 
 struct Step {

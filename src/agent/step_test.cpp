@@ -100,11 +100,11 @@ TEST_F(AgentStepTest, WhatIsOrderedIsStartedOnceAndReportedUntilItIsReady) {
 
 TEST_F(AgentStepTest, NothingStartsBeforeTheServerHasTakenAReport) {
   add(order("chat", 0, 7));
-  heard.reset();
+  report_sent_at.reset();
   const Step step = step_at(1s);
   EXPECT_TRUE(step.start.empty());
   EXPECT_EQ(state_of(step), ReplicaState::waiting);
-  heard = at(2s);
+  report_sent_at = at(2s);
   EXPECT_EQ(starts(step_at(2s)), Words{"chat/0#7"});
 }
 

@@ -43,7 +43,7 @@ inline FoundJob job_of(const ReplicaOrder& order, const std::string& id, FoundSt
 // An agent and what surrounds it, as plain data.
 struct AgentStepTest : testing::Test {
   std::optional<NodeOrders> orders = NodeOrders{1, 1, {}};
-  std::optional<TimePoint> heard = at(Duration::zero());
+  std::optional<TimePoint> report_sent_at = at(Duration::zero());
   std::vector<FoundJob> jobs;
   std::map<std::string, Probed> probed;
   Rules rules;
@@ -51,13 +51,13 @@ struct AgentStepTest : testing::Test {
   std::pair<std::uint64_t, std::uint64_t> newest{};
 
   Step step_at(Duration now) {
-    Step out = agent::step({orders ? &*orders : nullptr, heard, jobs, probed, &rules, memory, at(now), newest,
+    Step out = agent::step({orders ? &*orders : nullptr, report_sent_at, jobs, probed, &rules, memory, at(now), newest,
                             static_cast<std::uint64_t>(now / std::chrono::milliseconds(1))});
     memory = out.memory;
     return out;
   }
-  ReplicaOrder& add(ReplicaOrder one) {
-    orders->orders.push_back(std::move(one));
+  ReplicaOrder& add(ReplicaOrder order) {
+    orders->orders.push_back(std::move(order));
     return orders->orders.back();
   }
 };

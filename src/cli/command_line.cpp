@@ -234,8 +234,8 @@ void Verb::argument(const std::string& value, Target into, const std::string& he
   }
 }
 
-void Verb::exclude(const std::string& one, const std::string& other) {
-  app_->get_option(one)->excludes(app_->get_option(other));
+void Verb::exclude(const std::string& first, const std::string& second) {
+  app_->get_option(first)->excludes(app_->get_option(second));
 }
 
 void Verb::offer(const std::string& option, std::vector<Names> names) {

@@ -70,7 +70,7 @@ class Verb {
               const OptionRules& rules = {});
   // An argument without a name. A vector takes all that are left; one called COMMAND options, too.
   void argument(const std::string& value, Target into, const std::string& help, bool required = true);
-  void exclude(const std::string& one, const std::string& other);
+  void exclude(const std::string& first, const std::string& second);
   // Names that shells offer for the value of an option or argument; for others they offer files.
   void offer(const std::string& option, std::vector<Names> names);
 

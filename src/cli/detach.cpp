@@ -84,8 +84,8 @@ int run_detached(const RunArguments& arguments, const CheckedOptions& checked) {
   if (const auto room = check_waiting_limit(*folder, std::max<std::size_t>(1, checked.array.size())); !room)
     return print_error(room.error());
   std::vector<Job> jobs;
-  const auto start = [&](const JobOrder& one) -> Result<void> {
-    jobs.push_back(BERTH_TRY(start_job(*folder, one)));
+  const auto start = [&](const JobOrder& job_order) -> Result<void> {
+    jobs.push_back(BERTH_TRY(start_job(*folder, job_order)));
     return {};
   };
   Result<void> started;

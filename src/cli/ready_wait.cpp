@@ -23,8 +23,9 @@ constexpr double lost_after_s = 30;
 constexpr Duration stall_slack = 60s;
 
 const DeploymentSpec* spec_of(const Project& project, const Fields& row) {
-  const auto found = std::find_if(project.deployments.begin(), project.deployments.end(),
-                                  [&](const DeploymentSpec& one) { return one.name.text() == row.raw("deployment"); });
+  const auto found =
+      std::find_if(project.deployments.begin(), project.deployments.end(),
+                   [&](const DeploymentSpec& spec) { return spec.name.text() == row.raw("deployment"); });
   return found == project.deployments.end() ? nullptr : &*found;
 }
 

@@ -244,8 +244,9 @@ void add_list_verb(const Verb& command, const ListVerb& list) {
     } else if (!arguments->name.empty()) {
       target += "/" + http::encoded(arguments->name);
     }
-    const bool one = !arguments->name.empty() && target.find('?') == std::string::npos;
-    return (arguments->watch ? watch_server : call_and_print)(arguments->server, {target}, one ? list.one : list.all);
+    const bool is_single = !arguments->name.empty() && target.find('?') == std::string::npos;
+    return (arguments->watch ? watch_server : call_and_print)(arguments->server, {target},
+                                                              is_single ? list.single : list.all);
   });
 }
 

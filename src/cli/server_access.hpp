@@ -94,7 +94,7 @@ struct ListVerb {
   std::string help;
   std::string argument_help;  // of NAME; empty: there is no such argument
   AnswerText all;
-  AnswerText one = {};
+  AnswerText single = {};
   std::vector<Names> offered = {};  // for NAME
   // The path for NAME; null: the name below that of all. One with a query is answered by a list.
   std::function<Result<std::string>(const std::string& name)> target = nullptr;

@@ -210,13 +210,13 @@ TEST_F(ServerAccessTest, EventsAreFollowedOverTheStreamAndAfterItsEnd) {
   const auto events = [&](int id) {
     return ok_answer(R"({"schema":1,"events":[)" + event(id, "chat/0") + R"(],"last":)" + std::to_string(id) + "}");
   };
-  const auto told = [&](int id, const std::string& subject) {
+  const auto stream_event = [&](int id, const std::string& subject) {
     return to_text(http::Event{"event", std::to_string(id), event(id, subject)});
   };
   const http::Response stream{200,
                               {{"content-type", "text/event-stream"}},
-                              to_text(http::Event{"change", "", R"({"revision":7})"}) + told(1, "chat/0") +
-                                  told(2, "chat/0") + told(3, "draw/0") + told(4, "chat/0")};
+                              to_text(http::Event{"change", "", R"({"revision":7})"}) + stream_event(1, "chat/0") +
+                                  stream_event(2, "chat/0") + stream_event(3, "draw/0") + stream_event(4, "chat/0")};
   const TestServer server({{"GET /api/v1/events", {events(1), events(5)}},
                            {"GET /api/v1/stream", {stream, http::error_response(404, "not_found", "that is all")}}});
   const Outcome followed = run_words({"events", "-f", "--subject", "chat", "--server", server.url()}, add_events);

@@ -11,8 +11,9 @@ void count_incarnations(const Survey& survey, const DeploymentId& id, Needs& nee
     // What is lost and is placed anew, or has another one already, counts once.
     const Incarnation* const current = survey.current(it->first);
     const bool counts_lost = !needs.to_place.contains(it->first.second);
-    for (const Incarnation* one : it->second) {
-      const bool counts = one->is_live() ? !one->is_lost || (counts_lost && one == current) : one->is_ending();
+    for (const Incarnation* incarnation : it->second) {
+      const bool counts = incarnation->is_live() ? !incarnation->is_lost || (counts_lost && incarnation == current)
+                                                 : incarnation->is_ending();
       needs.incarnations += counts ? 1 : 0;
     }
   }

@@ -17,7 +17,7 @@ enum class Cause : std::uint8_t { missing, lost_node, broken, leaving, outdated 
 // What one deployment needs, found before any plan is made. Replicas are meant by their index. A replica that gets a
 // place leaves `to_place` and `to_replace`: what is left in them has found none.
 struct Needs {
-  const fleet::Wanted* wanted = nullptr;
+  const fleet::DesiredDeployment* wanted = nullptr;
   bool is_paused = false;
   // What replicas are placed with: the wanted spec, or, in a paused rollout, the one that the others still run.
   DeploymentSpec spec;

@@ -5,9 +5,9 @@
 
 namespace berth::controller {
 
+using fleet::DesiredDeployment;
 using fleet::EventKind;
 using fleet::ReplicaState;
-using fleet::Wanted;
 
 std::string_view to_string(DeploymentState state) noexcept {
   switch (state) {
@@ -28,19 +28,20 @@ std::string times_in_a_row(std::uint32_t failures) {
 }
 
 // It has ended, or was restarted after it ended more than once: between two starts nothing is better.
-bool is_failing(const Incarnation& one) {
-  return one.is_in(ReplicaState::backing_off) || (one.failures() > 1 && !one.is_ready());
+bool is_failing(const Incarnation& incarnation) {
+  return incarnation.is_in(ReplicaState::backing_off) || (incarnation.failures() > 1 && !incarnation.is_ready());
 }
 
 // What is to be said of an incarnation that is not ready.
-std::string describe(const Incarnation& one) {
-  std::string text = name_of(one.assigned.key()) + " on " + one.assigned.place.node.text() + ": ";
-  if (one.age >= suspect_after) return text + "its node is silent";
-  if (!one.report) return text + "waiting for the node to accept it";
-  const bool waits = one.is_in(ReplicaState::backing_off);
-  if (!waits) text += fleet::state_in_words(to_string(one.report->state));
-  if (one.report->failures > 0) text += (waits ? "failed " : ", failed ") + times_in_a_row(one.report->failures);
-  if (!one.report->reason.empty()) text += ": " + one.report->reason;
+std::string describe(const Incarnation& incarnation) {
+  std::string text = name_of(incarnation.assigned.key()) + " on " + incarnation.assigned.place.node.text() + ": ";
+  if (incarnation.age >= suspect_after) return text + "its node is silent";
+  if (!incarnation.report) return text + "waiting for the node to accept it";
+  const bool waits = incarnation.is_in(ReplicaState::backing_off);
+  if (!waits) text += fleet::state_in_words(to_string(incarnation.report->state));
+  if (incarnation.report->failures > 0)
+    text += (waits ? "failed " : ", failed ") + times_in_a_row(incarnation.report->failures);
+  if (!incarnation.report->reason.empty()) text += ": " + incarnation.report->reason;
   return text;
 }
 
@@ -131,20 +132,21 @@ class Observer {
   }
 
   // Why a rollout is paused, by this step or before it; null: it is not.
-  const std::string* pause_of(const DeploymentId& id, const Wanted& wanted) const {
+  const std::string* pause_of(const DeploymentId& id, const DesiredDeployment& wanted) const {
     for (const Step::Pause& pause : out_.pause) {
       if (pause.deployment == id) return &pause.reason;
     }
     return wanted.paused ? &*wanted.paused : nullptr;
   }
 
-  void tell_deployment(const DeploymentId& id, const Wanted& wanted) {
+  void tell_deployment(const DeploymentId& id, const DesiredDeployment& wanted) {
     Findings found{.replicas = wanted.spec.replicas, .paused = pause_of(id, wanted), .pending = pending_of(id)};
     for (std::uint32_t replica = 0; replica < wanted.spec.replicas; ++replica) {
       const ReplicaName name{id, replica};
       const auto& all = survey_.all_of(name);
-      found.ready +=
-          std::any_of(all.begin(), all.end(), [](const Incarnation* one) { return one->is_live() && one->is_ready(); });
+      found.ready += std::any_of(all.begin(), all.end(), [](const Incarnation* incarnation) {
+        return incarnation->is_live() && incarnation->is_ready();
+      });
       const Incarnation* const current = survey_.current(name);
       if (!current) continue;
       found.updated += current->is_up_to_date ? 1 : 0;
@@ -156,37 +158,39 @@ class Observer {
   }
 
   // Null: its deployment is not wanted, or its revision is forgotten.
-  const DeploymentSpec* spec_of(const Incarnation& one) const {
-    const auto wanted = survey_.desired.deployments.find(one.assigned.place.deployment);
+  const DeploymentSpec* spec_of(const Incarnation& incarnation) const {
+    const auto wanted = survey_.desired.deployments.find(incarnation.assigned.place.deployment);
     if (wanted == survey_.desired.deployments.end()) return nullptr;
-    return controller::spec_of(wanted->second, one.assigned.revision);
+    return controller::spec_of(wanted->second, incarnation.assigned.revision);
   }
 
   void tell_replicas() {
     std::map<fleet::ReplicaKey, Memory::Seen> seen;
-    for (const Incarnation& one : survey_.incarnations) {
-      if (one.is_forgotten) continue;
-      const fleet::ReplicaKey key = one.assigned.key();
+    for (const Incarnation& incarnation : survey_.incarnations) {
+      if (incarnation.is_forgotten) continue;
+      const fleet::ReplicaKey key = incarnation.assigned.key();
       Memory::Seen& now = seen[key];
       if (const auto before = out_.memory.replicas.find(key); before != out_.memory.replicas.end())
         now = before->second;
-      if (one.assigned.stopping && !now.end_due) {
-        const DeploymentSpec* spec = spec_of(one);
+      if (incarnation.assigned.stopping && !now.end_due) {
+        const DeploymentSpec* spec = spec_of(incarnation);
         now.end_due = input_.now + (spec ? spec->stop_grace : Duration{}) + end_slack;
       }
-      if (!one.report || one.assigned.stopping) continue;
-      const std::string place = " on " + one.assigned.place.node.text();
-      const bool is_told = is_new(one.assigned.place.node);
-      if (is_told && one.report->failures > now.failures)
+      if (!incarnation.report || incarnation.assigned.stopping) continue;
+      const std::string place = " on " + incarnation.assigned.place.node.text();
+      const bool is_told = is_new(incarnation.assigned.place.node);
+      if (is_told && incarnation.report->failures > now.failures)
         say(EventKind::failed, name_of(key),
             "failed" + place +
-                (one.report->failures > 1 ? ", " + std::to_string(one.report->failures) + " times in a row: " : ": ") +
-                one.report->reason);
-      now.failures = one.report->failures;
-      const bool is_ready = one.is_in(ReplicaState::ready);
+                (incarnation.report->failures > 1
+                     ? ", " + std::to_string(incarnation.report->failures) + " times in a row: "
+                     : ": ") +
+                incarnation.report->reason);
+      now.failures = incarnation.report->failures;
+      const bool is_ready = incarnation.is_in(ReplicaState::ready);
       if (is_told && is_ready && !now.was_ready) say(EventKind::ready, name_of(key), "serves" + place);
-      if (now.was_ready && one.is_in(ReplicaState::unready))
-        say(EventKind::failed, name_of(key), "is not ready" + place + ": " + one.report->reason);
+      if (now.was_ready && incarnation.is_in(ReplicaState::unready))
+        say(EventKind::failed, name_of(key), "is not ready" + place + ": " + incarnation.report->reason);
       now.was_ready = is_ready;
     }
     out_.memory.replicas = std::move(seen);
@@ -254,16 +258,17 @@ class Observer {
       if (when > input_.now && (!out_.look_again || when < *out_.look_again)) out_.look_again = when;
     };
     for (const auto& [id, state] : input_.nodes) {
-      consider(state.heard + suspect_after);
-      consider(state.heard + lost_after);
+      consider(state.reported_at + suspect_after);
+      consider(state.reported_at + lost_after);
     }
-    for (const Incarnation& one : survey_.incarnations) {
-      const auto node = input_.nodes.find(one.assigned.place.node);
-      if (one.is_forgotten || node == input_.nodes.end()) continue;
-      if (one.assigned.stopping) consider(node->second.heard + unanswered_after);
-      if (const auto& due = out_.memory.replicas.at(one.assigned.key()).end_due) consider(*due);
-      const DeploymentSpec* spec = spec_of(one);
-      consider(node->second.heard + (spec ? replace_time(*spec) : std::chrono::seconds(one.assigned.replace_s)));
+    for (const Incarnation& incarnation : survey_.incarnations) {
+      const auto node = input_.nodes.find(incarnation.assigned.place.node);
+      if (incarnation.is_forgotten || node == input_.nodes.end()) continue;
+      if (incarnation.assigned.stopping) consider(node->second.reported_at + unanswered_after);
+      if (const auto& due = out_.memory.replicas.at(incarnation.assigned.key()).end_due) consider(*due);
+      const DeploymentSpec* spec = spec_of(incarnation);
+      consider(node->second.reported_at +
+               (spec ? replace_time(*spec) : std::chrono::seconds(incarnation.assigned.replace_s)));
     }
     for (const auto& [pair, avoided] : out_.memory.avoided) consider(avoided.until);
   }

@@ -51,8 +51,8 @@ class Rehearsal {
   void commit(const Step& done) {
     const std::set<fleet::ReplicaKey> ended(done.forget.begin(), done.forget.end());
     const std::set<fleet::ReplicaKey> stopped(done.stop.begin(), done.stop.end());
-    std::erase_if(assigned_, [&](const fleet::Assigned& one) { return ended.contains(one.key()); });
-    for (fleet::Assigned& one : assigned_) one.stopping = one.stopping || stopped.contains(one.key());
+    std::erase_if(assigned_, [&](const fleet::Assigned& replica) { return ended.contains(replica.key()); });
+    for (fleet::Assigned& replica : assigned_) replica.stopping = replica.stopping || stopped.contains(replica.key());
     assigned_.insert(assigned_.end(), done.start.begin(), done.start.end());
     for (const Step::Pause& pause : done.pause) desired_.deployments.at(pause.deployment).paused = pause.reason;
     input_.memory = done.memory;
@@ -63,13 +63,13 @@ class Rehearsal {
     for (auto& [id, report] : reports_) {
       if (health_of(input_.nodes.at(id), input_.now) == NodeHealth::healthy) report.replicas.clear();
     }
-    for (const fleet::Assigned& one : assigned_) {
-      const auto node = input_.nodes.find(one.place.node);
+    for (const fleet::Assigned& replica : assigned_) {
+      const auto node = input_.nodes.find(replica.place.node);
       if (node == input_.nodes.end() || !node->second.report) continue;
       if (health_of(node->second, input_.now) != NodeHealth::healthy) continue;
-      fleet::ReplicaReport& report = reports_.at(one.place.node).replicas.emplace_back();
-      report.key = one.key();
-      report.state = one.stopping ? fleet::ReplicaState::gone : fleet::ReplicaState::ready;
+      fleet::ReplicaReport& report = reports_.at(replica.place.node).replicas.emplace_back();
+      report.key = replica.key();
+      report.state = replica.stopping ? fleet::ReplicaState::gone : fleet::ReplicaState::ready;
     }
   }
 
@@ -84,7 +84,7 @@ std::map<ReplicaName, Assignment> places_of(const Input& input, const fleet::Des
   std::map<ReplicaName, Assignment> places;
   const Survey survey(input, desired);
   for (const auto& [name, incarnations] : survey.by_replica) {
-    if (const Incarnation* const one = survey.current(name)) places.emplace(name, one->assigned.place);
+    if (const Incarnation* const incarnation = survey.current(name)) places.emplace(name, incarnation->assigned.place);
   }
   return places;
 }
@@ -96,8 +96,8 @@ Preview preview(const Input& input, const fleet::Desired& proposed) {
   const Survey survey(input, proposed);
   for (const auto& [name, incarnations] : survey.by_replica) {
     const auto wanted = proposed.deployments.find(name.first);
-    const Incarnation* const one = survey.current(name);
-    if (one && !one->is_up_to_date && wanted != proposed.deployments.end() && !wanted->second.paused &&
+    const Incarnation* const incarnation = survey.current(name);
+    if (incarnation && !incarnation->is_up_to_date && wanted != proposed.deployments.end() && !wanted->second.paused &&
         name.second < wanted->second.spec.replicas)
       out.restarts.push_back(name);
   }

@@ -9,8 +9,8 @@ namespace {
 using fleet::EventKind;
 
 std::size_t live(const World& world) {
-  return static_cast<std::size_t>(
-      std::count_if(world.assigned.begin(), world.assigned.end(), [](const auto& one) { return !one.stopping; }));
+  return static_cast<std::size_t>(std::count_if(world.assigned.begin(), world.assigned.end(),
+                                                [](const auto& replica) { return !replica.stopping; }));
 }
 
 TEST(Rollout, GoesOneByOneWithTheSurgeAndStopsEachWhenItsSuccessorIsReady) {
@@ -34,7 +34,7 @@ TEST(Rollout, GoesOneByOneWithTheSurgeAndStopsEachWhenItsSuccessorIsReady) {
     EXPECT_GE(status_of(step, "d").ready, 3u) << i;
   }
   EXPECT_EQ(most, 4u);
-  for (const fleet::Assigned& one : world.assigned) EXPECT_EQ(one.revision, 2u);
+  for (const fleet::Assigned& replica : world.assigned) EXPECT_EQ(replica.revision, 2u);
   EXPECT_EQ(status_of(step, "d").state, DeploymentState::serving);
   EXPECT_TRUE(world.memory.rollouts.empty());
 }
@@ -43,14 +43,14 @@ TEST(Rollout, ReplacesReplicasOfTheSameSettingsWhereARestartIsWanted) {
   World world({gpu_node("a", 2), gpu_node("b", 2)});
   world.want(version(1));
   world.settle();
-  fleet::Wanted& wanted = world.desired.deployments.at(DeploymentId("d"));
+  fleet::DesiredDeployment& wanted = world.desired.deployments.at(DeploymentId("d"));
   wanted.earlier.insert(wanted.earlier.begin(), wanted.spec);
   wanted.restart_revision = ++wanted.revision;
   const Preview preview = controller::preview(world.input(), world.desired);
   EXPECT_EQ(preview.restarts.size(), 3u);
   EXPECT_EQ(world.step().start.size(), 1u) << "one after another, as in any rollout";
   world.settle();
-  for (const fleet::Assigned& one : world.assigned) EXPECT_EQ(one.revision, 2u);
+  for (const fleet::Assigned& replica : world.assigned) EXPECT_EQ(replica.revision, 2u);
   EXPECT_FALSE(world.step().has_actions()) << "once";
 }
 
@@ -211,7 +211,7 @@ TEST(Rollout, AThirdRevisionReplacesASecondThatNeverCameUp) {
   ASSERT_EQ(step.stop.size(), 1u);
   EXPECT_EQ(to_string(step.stop[0]), "d/0#4") << "not the one that serves";
   world.settle();
-  for (const fleet::Assigned& one : world.assigned) EXPECT_EQ(one.revision, 3u);
+  for (const fleet::Assigned& replica : world.assigned) EXPECT_EQ(replica.revision, 3u);
   EXPECT_EQ(status_of(world.step(), "d").state, DeploymentState::serving);
 }
 
@@ -265,7 +265,7 @@ TEST(Rollout, ARoomThatIsNotMadeInTimeIsSoughtElsewhere) {
   ASSERT_EQ(world.step().stop.size(), 1u);
   world.reports[NodeId("b")].node = gpu_node("b", 1);
   world.reports[NodeId("b")].epoch = 1;
-  world.heard[NodeId("b")] = world.now;
+  world.reported_at[NodeId("b")] = world.now;
   EXPECT_TRUE(world.step().start.empty()) << "its room is being made";
   world.advance(version(1).stop_grace + 2s);
   const Step step = world.step();
@@ -278,7 +278,7 @@ TEST(Rollout, AThirdRevisionDoesNotWaitForTwoThatNeverGotReady) {
   for (const int number : {1, 2}) {
     world.want(version(number, 1));
     world.step();
-    for (const fleet::Assigned& one : world.assigned) world.say(one, ReplicaState::starting);
+    for (const fleet::Assigned& replica : world.assigned) world.say(replica, ReplicaState::starting);
   }
   ASSERT_EQ(world.assigned.size(), 2u);
   EXPECT_FALSE(world.step().has_actions()) << "the second one may still get ready, or the first one";
@@ -383,7 +383,7 @@ TEST(Rollout, WhatWasReadyAndIsNotDegradesItsDeploymentUnlessItIsBeingReplaced) 
 TEST(Rollout, TheSpecOfARevisionIsWantedOrOneOfTheEarlier) {
   World world({gpu_node("a", 1)});
   for (int i = 1; i <= 4; ++i) world.want(version(i));
-  const fleet::Wanted& wanted = world.desired.deployments.at(DeploymentId("d"));
+  const fleet::DesiredDeployment& wanted = world.desired.deployments.at(DeploymentId("d"));
   EXPECT_EQ(spec_of(wanted, 4)->command[1], "v4");
   EXPECT_EQ(spec_of(wanted, 3)->command[1], "v3");
   EXPECT_EQ(spec_of(wanted, 1)->command[1], "v1");

@@ -15,9 +15,9 @@
 namespace berth::controller {
 namespace {
 
+using fleet::DesiredDeployment;
 using fleet::EventKind;
 using fleet::ReplicaState;
-using fleet::Wanted;
 
 std::string text_of(const Assignment& place) {
   std::string text = place.node.text();
@@ -43,8 +43,8 @@ class Stepper {
           out_.next_generation = std::max(out_.next_generation, seen + 1);
       }
     }
-    for (const Incarnation& one : survey_.incarnations)
-      out_.next_generation = std::max(out_.next_generation, one.assigned.generation + 1);
+    for (const Incarnation& incarnation : survey_.incarnations)
+      out_.next_generation = std::max(out_.next_generation, incarnation.assigned.generation + 1);
   }
 
   Step run() {
@@ -62,23 +62,24 @@ class Stepper {
     out_.events.push_back({0, input_.now_ms, kind, "controller", std::move(subject), std::move(text)});
   }
 
-  void stop(Incarnation& one) {
-    if (one.assigned.stopping) return;
-    one.assigned.stopping = true;
-    out_.stop.push_back(one.assigned.key());
+  void stop(Incarnation& incarnation) {
+    if (incarnation.assigned.stopping) return;
+    incarnation.assigned.stopping = true;
+    out_.stop.push_back(incarnation.assigned.key());
   }
 
-  void forget(Incarnation& one) {
-    one.is_forgotten = true;
-    out_.forget.push_back(one.assigned.key());
+  void forget(Incarnation& incarnation) {
+    incarnation.is_forgotten = true;
+    out_.forget.push_back(incarnation.assigned.key());
   }
 
-  void avoid(const Incarnation& one) {
-    Memory::Avoided& avoided = out_.memory.avoided[{one.assigned.place.deployment, one.assigned.place.node}];
+  void avoid(const Incarnation& incarnation) {
+    Memory::Avoided& avoided =
+        out_.memory.avoided[{incarnation.assigned.place.deployment, incarnation.assigned.place.node}];
     const std::uint32_t doublings = std::min(avoided.refusals, 6u);
     avoided.until = input_.now + std::min<Duration>(std::chrono::seconds(1u << doublings), std::chrono::seconds(60));
     ++avoided.refusals;
-    avoided.reason = one.report ? one.report->reason : "";
+    avoided.reason = incarnation.report ? incarnation.report->reason : "";
   }
 
   // What an agent refuses has its reason there: "user nobody is not permitted".
@@ -91,8 +92,9 @@ class Stepper {
   }
 
   // As long as it is found, which may be in many steps: none of them is a refusal.
-  void avoid_for_suspicion(const Incarnation& one) {
-    Memory::Avoided& avoided = out_.memory.avoided[{one.assigned.place.deployment, one.assigned.place.node}];
+  void avoid_for_suspicion(const Incarnation& incarnation) {
+    Memory::Avoided& avoided =
+        out_.memory.avoided[{incarnation.assigned.place.deployment, incarnation.assigned.place.node}];
     if (avoided.until <= input_.now) avoided.until = input_.now + std::chrono::seconds(60);
   }
 
@@ -100,88 +102,90 @@ class Stepper {
   void settle_all() {
     // A new replica came up: the node takes the deployment again. Refusals that are found in this step count after it,
     // in whichever order the replicas come.
-    for (const Incarnation& one : survey_.incarnations) {
-      const fleet::ReplicaKey key = one.assigned.key();
-      if (one.is_live() && one.is_in(ReplicaState::ready) && !out_.memory.replicas[key].was_ready)
-        out_.memory.avoided.erase({key.deployment, one.assigned.place.node});
+    for (const Incarnation& incarnation : survey_.incarnations) {
+      const fleet::ReplicaKey key = incarnation.assigned.key();
+      if (incarnation.is_live() && incarnation.is_in(ReplicaState::ready) && !out_.memory.replicas[key].was_ready)
+        out_.memory.avoided.erase({key.deployment, incarnation.assigned.place.node});
     }
-    for (Incarnation& one : survey_.incarnations) settle(one);
+    for (Incarnation& incarnation : survey_.incarnations) settle(incarnation);
   }
 
-  void settle(Incarnation& one) {
-    const Assignment& place = one.assigned.place;
-    const std::string name = name_of(one.assigned.key());
+  void settle(Incarnation& incarnation) {
+    const Assignment& place = incarnation.assigned.place;
+    const std::string name = name_of(incarnation.assigned.key());
     if (!input_.nodes.contains(place.node)) {
-      forget(one);
+      forget(incarnation);
       say(EventKind::stopped, name, "its node " + place.node.text() + " was removed from the fleet");
       return;
     }
-    if (one.is_in(ReplicaState::refused)) {
-      forget(one);
-      if (one.assigned.stopping) return;
-      avoid(one);
-      say(EventKind::refused, name, "refused by " + place.node.text() + ": " + one.report->reason);
+    if (incarnation.is_in(ReplicaState::refused)) {
+      forget(incarnation);
+      if (incarnation.assigned.stopping) return;
+      avoid(incarnation);
+      say(EventKind::refused, name, "refused by " + place.node.text() + ": " + incarnation.report->reason);
       return;
     }
-    if (one.assigned.stopping) {
-      if (!one.is_in(ReplicaState::gone)) return;
-      forget(one);
+    if (incarnation.assigned.stopping) {
+      if (!incarnation.is_in(ReplicaState::gone)) return;
+      forget(incarnation);
       say(EventKind::stopped, name, "has ended on " + text_of(place));
       return;
     }
     const auto wanted = input_.desired->deployments.find(place.deployment);
     if (wanted == input_.desired->deployments.end() && input_.unreadable.contains(place.deployment)) return;
-    if (wanted == input_.desired->deployments.end() || place.replica >= wanted->second.spec.replicas) stop(one);
+    if (wanted == input_.desired->deployments.end() || place.replica >= wanted->second.spec.replicas) stop(incarnation);
   }
 
   // Of several incarnations one stays: the others end when it is ready, or when they serve no more.
   void end_others(const ReplicaName& name, const Incarnation& current) {
-    for (Incarnation* one : survey_.all_of(name)) {
-      if (!one->is_live() || one == &current) continue;
+    for (Incarnation* incarnation : survey_.all_of(name)) {
+      if (!incarnation->is_live() || incarnation == &current) continue;
       // Not for one that is to be replaced itself: it may end before its own successor is ready.
-      const bool is_out_of_reach = one->is_lost && current.may_stay() && current.age < suspect_after;
+      const bool is_out_of_reach = incarnation->is_lost && current.may_stay() && current.age < suspect_after;
       // Neither is wanted, and this one does not serve: the successor of both need not wait for it.
-      const bool is_superseded = !current.is_up_to_date && !one->is_up_to_date && !one->may_serve();
-      if (current.is_ready() || one->is_in(ReplicaState::backing_off) || is_out_of_reach || is_superseded) stop(*one);
+      const bool is_superseded = !current.is_up_to_date && !incarnation->is_up_to_date && !incarnation->may_serve();
+      if (current.is_ready() || incarnation->is_in(ReplicaState::backing_off) || is_out_of_reach || is_superseded)
+        stop(*incarnation);
     }
   }
 
   // Failures say something about a device only if the device itself is under suspicion. One that no plan uses anyway
   // says nothing about the others of its node.
-  bool is_under_suspicion(const Incarnation& one) const {
-    const NodeView* node = survey_.node(one.assigned.place.node);
-    if (!node || one.failures() < failures_max || !one.is_in(ReplicaState::backing_off)) return false;
-    if (one.place == Place::unusable) return false;
+  bool is_under_suspicion(const Incarnation& incarnation) const {
+    const NodeView* node = survey_.node(incarnation.assigned.place.node);
+    if (!node || incarnation.failures() < failures_max || !incarnation.is_in(ReplicaState::backing_off)) return false;
+    if (incarnation.place == Place::unusable) return false;
     return std::any_of(node->devices.begin(), node->devices.end(), [&](const NodeDevice& device) {
-      const auto& mine = one.assigned.place.devices;
+      const auto& mine = incarnation.assigned.place.devices;
       return device.health != Health::healthy && std::find(mine.begin(), mine.end(), device.info.id) != mine.end();
     });
   }
 
   // A rollout stops at the first replica that keeps failing with what is new.
-  std::optional<std::string> failure_of_rollout(const DeploymentId& id, const Wanted& wanted) {
+  std::optional<std::string> failure_of_rollout(const DeploymentId& id, const DesiredDeployment& wanted) {
     const bool is_rollout = out_.memory.rollouts.contains(id) && !wanted.earlier.empty();
     if (!is_rollout || wanted.paused) return std::nullopt;
     for (std::uint32_t replica = 0; replica < wanted.spec.replicas; ++replica) {
-      for (const Incarnation* one : survey_.all_of({id, replica})) {
-        if (!one->is_live() || !one->is_up_to_date || !one->is_in(ReplicaState::backing_off)) continue;
-        Memory::Seen& seen = out_.memory.replicas[one->assigned.key()];
-        if (one->failures() < failures_max || one->failures() <= seen.failures_at_pause) continue;
-        seen.failures_at_pause = one->failures();
-        return name_of(one->assigned.key()) + " failed " + std::to_string(one->failures()) +
-               " times in a row: " + one->report->reason;
+      for (const Incarnation* incarnation : survey_.all_of({id, replica})) {
+        if (!incarnation->is_live() || !incarnation->is_up_to_date || !incarnation->is_in(ReplicaState::backing_off))
+          continue;
+        Memory::Seen& seen = out_.memory.replicas[incarnation->assigned.key()];
+        if (incarnation->failures() < failures_max || incarnation->failures() <= seen.failures_at_pause) continue;
+        seen.failures_at_pause = incarnation->failures();
+        return name_of(incarnation->assigned.key()) + " failed " + std::to_string(incarnation->failures()) +
+               " times in a row: " + incarnation->report->reason;
       }
     }
     return std::nullopt;
   }
 
-  void follow_rollout(const DeploymentId& id, const Wanted& wanted) {
+  void follow_rollout(const DeploymentId& id, const DesiredDeployment& wanted) {
     bool is_done = true, is_outdated = false;
     for (std::uint32_t replica = 0; replica < wanted.spec.replicas; ++replica) {
       const Incarnation* current = survey_.current({id, replica});
       is_done = is_done && current && current->is_up_to_date && current->is_ready();
-      for (const Incarnation* one : survey_.all_of({id, replica}))
-        is_outdated = is_outdated || (one->is_live() && !one->is_up_to_date);
+      for (const Incarnation* incarnation : survey_.all_of({id, replica}))
+        is_outdated = is_outdated || (incarnation->is_live() && !incarnation->is_up_to_date);
     }
     const auto known = out_.memory.rollouts.find(id);
     if (is_outdated && (known == out_.memory.rollouts.end() || known->second != wanted.revision)) {
@@ -206,7 +210,7 @@ class Stepper {
     }
   }
 
-  void pause_if_failing(const DeploymentId& id, const Wanted& wanted) {
+  void pause_if_failing(const DeploymentId& id, const DesiredDeployment& wanted) {
     std::optional<std::string> failure = failure_of_rollout(id, wanted);
     if (!failure) return;
     say(EventKind::rollout, id.text(), "paused: " + *failure);
@@ -220,11 +224,15 @@ class Stepper {
     Incarnation* current = survey_.current(name);
     if (current) end_others(name, *current);
     const std::vector<Incarnation*>& all = survey_.all_of(name);
-    const auto may_run = [](const Incarnation* one) { return !one->is_forgotten && !one->is_lost; };
+    const auto may_run = [](const Incarnation* incarnation) {
+      return !incarnation->is_forgotten && !incarnation->is_lost;
+    };
     if (!current) {
       // A single one must have ended; the room of another one is worth waiting for while it is being made.
       const bool returns = out_.memory.returning.contains(name);
-      const auto is_awaited = [&](const Incarnation* one) { return is_single ? may_run(one) : one->is_ending(); };
+      const auto is_awaited = [&](const Incarnation* incarnation) {
+        return is_single ? may_run(incarnation) : incarnation->is_ending();
+      };
       if ((is_single || returns) && std::any_of(all.begin(), all.end(), is_awaited)) {
         needs.awaiting_end.insert(name.second);
       } else {
@@ -232,8 +240,9 @@ class Stepper {
       }
       return;
     }
-    needs.ready +=
-        std::any_of(all.begin(), all.end(), [](const Incarnation* one) { return one->is_live() && one->is_ready(); });
+    needs.ready += std::any_of(all.begin(), all.end(), [](const Incarnation* incarnation) {
+      return incarnation->is_live() && incarnation->is_ready();
+    });
     if (current->is_lost) {
       // Another that may run: the end of a single one is awaited.
       if (is_single && std::any_of(all.begin(), all.end(), may_run)) {
@@ -249,7 +258,8 @@ class Stepper {
       (is_single ? needs.to_replace : needs.to_place).emplace(name.second, Cause::broken);
       return;
     }
-    const auto live = std::count_if(all.begin(), all.end(), [](const Incarnation* one) { return one->is_live(); });
+    const auto live =
+        std::count_if(all.begin(), all.end(), [](const Incarnation* incarnation) { return incarnation->is_live(); });
     if (live > 1 && current->may_stay()) return;  // the successor, and is not ready yet
     if (current->place != Place::fine) {
       needs.to_replace.emplace(name.second, Cause::leaving);
@@ -305,9 +315,10 @@ class Stepper {
         break;
     }
     if (cause == Cause::lost_node || cause == Cause::broken) {
-      for (Incarnation* one : survey_.all_of(name)) {
+      for (Incarnation* incarnation : survey_.all_of(name)) {
         // Another one that may serve ends when the new one is ready.
-        if (one->is_live() && (one->is_lost || (cause == Cause::broken && !one->may_serve()))) stop(*one);
+        if (incarnation->is_live() && (incarnation->is_lost || (cause == Cause::broken && !incarnation->may_serve())))
+          stop(*incarnation);
       }
     }
     Incarnation& added = survey_.incarnations.emplace_back();

@@ -42,7 +42,7 @@ std::string_view to_string(NodeHealth health) noexcept;
 
 struct NodeState {
   const fleet::NodeReport* report = nullptr;  // the last one; null: none so far
-  TimePoint heard{};                          // when it came; at the earliest when this server began to lead
+  TimePoint reported_at{};                    // when it came; at the earliest when this server began to lead
   Intent intent = Intent::in_service;         // the operator's
   std::string intent_reason = {};
   std::map<DeviceId, fleet::DeviceIntent> devices = {};  // the operator's, of single devices
@@ -55,7 +55,7 @@ NodeHealth health_of(const NodeState& node, TimePoint now) noexcept;
 Duration replace_time(const DeploymentSpec& spec) noexcept;
 
 // The spec that incarnations of this revision run: what is wanted, or one of the earlier ones; null: forgotten.
-const DeploymentSpec* spec_of(const fleet::Wanted& wanted, std::uint64_t revision) noexcept;
+const DeploymentSpec* spec_of(const fleet::DesiredDeployment& wanted, std::uint64_t revision) noexcept;
 // Whether a replica of one may go on as a replica of the other: they differ in nothing that a node sees.
 bool runs_the_same(const DeploymentSpec& a, const DeploymentSpec& b);
 

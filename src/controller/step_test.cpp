@@ -149,7 +149,7 @@ TEST(ControllerStep, AServerThatIsStartedAgainTellsNoEventASecondTime) {
   NodeView joining = gpu_node("c", 1);
   joining.devices[0].health = Health::lost;
   world.reports[joining.id].node = joining;
-  world.heard[joining.id] = world.now;
+  world.reported_at[joining.id] = world.now;
   EXPECT_EQ(events_of(world.step(), EventKind::device), Words{"node/c: device c/gpu0 is lost"});
 }
 
@@ -158,7 +158,7 @@ TEST(ControllerStep, TheReplicasOfALostNodeArePlacedAnewAfterReplaceAfterAndNoOt
   world.want(gpu_spec("d", 3));
   world.settle();
   world.silence("b");
-  const TimePoint last = world.heard.at(NodeId("b"));
+  const TimePoint last = world.reported_at.at(NodeId("b"));
   world.advance(last + 30s - world.now - 1ns);
   const Step before = world.step();
   EXPECT_FALSE(before.has_actions());
@@ -198,7 +198,7 @@ TEST(ControllerStep, ANodeThatWasRemovedHoldsNothing) {
   world.want(gpu_spec("d", 1));
   world.settle();
   world.reports.erase(NodeId("a"));
-  world.heard.erase(NodeId("a"));
+  world.reported_at.erase(NodeId("a"));
   const Step step = world.step();
   EXPECT_EQ(step.forget.size(), 1u);
   EXPECT_EQ(world.places(), Words{"d/0#2 b/gpu0"});
@@ -407,7 +407,7 @@ TEST_F(SingleTest, IsStoppedAndGoneBeforeItMoves) {
 
 TEST_F(SingleTest, OnALostNodeIsReplacedWhenItMustHaveEndedByItself) {
   world.silence("a");
-  world.advance(world.heard.at(NodeId("a")) + 35s - world.now - 1ns);
+  world.advance(world.reported_at.at(NodeId("a")) + 35s - world.now - 1ns);
   EXPECT_FALSE(world.step().has_actions()) << "20 s until it is told, 10 s of grace, 5 s to be safe";
   world.advance(1ns);
   world.step();
@@ -460,8 +460,8 @@ TEST(ControllerPreview, ShowsThePlacesThatReplicasGet) {
     for (DeploymentSpec& spec : first) world.want(spec);
     world.settle();
     for (const DeploymentSpec& spec : first) {
-      const bool stays =
-          std::any_of(second.begin(), second.end(), [&](const auto& one) { return one.name == spec.name; });
+      const bool stays = std::any_of(second.begin(), second.end(),
+                                     [&](const auto& deployment) { return deployment.name == spec.name; });
       if (!stays) world.desired.deployments.erase(spec.name);
     }
     World other = world;
@@ -469,10 +469,11 @@ TEST(ControllerPreview, ShowsThePlacesThatReplicasGet) {
     const Preview seen = preview(world.input(), other.desired);
     other.settle();
     std::vector<Assignment> places;
-    for (const fleet::Assigned& one : other.assigned) places.push_back(one.place);
+    for (const fleet::Assigned& replica : other.assigned) places.push_back(replica.place);
     EXPECT_TRUE(
         std::is_permutation(places.begin(), places.end(), seen.plan.assignments.begin(), seen.plan.assignments.end()))
-        << testing::PrintToString(other.places()) << "\n" << plan_to_text(seen.plan);
+        << testing::PrintToString(other.places()) << "\n"
+        << plan_to_text(seen.plan);
   };
   const auto changed = [](DeploymentSpec spec) {
     spec.environment["A"] = "1";

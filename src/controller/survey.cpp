@@ -10,9 +10,9 @@
 namespace berth::controller {
 
 using fleet::Assigned;
+using fleet::DesiredDeployment;
 using fleet::ReplicaKey;
 using fleet::ReplicaReport;
-using fleet::Wanted;
 
 std::string_view to_string(NodeHealth health) noexcept {
   switch (health) {
@@ -24,7 +24,7 @@ std::string_view to_string(NodeHealth health) noexcept {
 }
 
 NodeHealth health_of(const NodeState& node, TimePoint now) noexcept {
-  const Duration age = now - node.heard;
+  const Duration age = now - node.reported_at;
   return age < suspect_after ? NodeHealth::healthy : age < lost_after ? NodeHealth::suspect : NodeHealth::lost;
 }
 
@@ -33,7 +33,7 @@ Duration replace_time(const DeploymentSpec& spec) noexcept {
   return std::max({spec.replace_after, suspect_after, spec.stop_after + spec.stop_grace + std::chrono::seconds(5)});
 }
 
-const DeploymentSpec* spec_of(const Wanted& wanted, std::uint64_t revision) noexcept {
+const DeploymentSpec* spec_of(const DesiredDeployment& wanted, std::uint64_t revision) noexcept {
   if (revision == wanted.revision) return &wanted.spec;
   if (revision > wanted.revision || wanted.revision - revision > wanted.earlier.size()) return nullptr;
   return &wanted.earlier[wanted.revision - revision - 1];
@@ -52,10 +52,10 @@ Survey::Survey(const Input& given, const fleet::Desired& wanted_now) : input(giv
     view.intent_reason = state.intent_reason;
     if (health_of(state, input.now) != NodeHealth::healthy) view.health = Health::lost;
     for (NodeDevice& device : view.devices) {
-      const auto said = state.devices.find(device.info.id);
-      if (said == state.devices.end()) continue;
-      device.intent = std::max(device.intent, said->second.intent);
-      device.intent_reason = said->second.reason;
+      const auto entry = state.devices.find(device.info.id);
+      if (entry == state.devices.end()) continue;
+      device.intent = std::max(device.intent, entry->second.intent);
+      device.intent_reason = entry->second.reason;
     }
     fleet.nodes.push_back(std::move(view));
   }
@@ -72,14 +72,14 @@ Survey::Survey(const Input& given, const fleet::Desired& wanted_now) : input(giv
 
   std::map<std::pair<DeploymentId, std::uint64_t>, bool> up_to_date;
   for (const Assigned* assigned : sorted) {
-    Incarnation& one = incarnations.emplace_back();
-    one.assigned = *assigned;
+    Incarnation& incarnation = incarnations.emplace_back();
+    incarnation.assigned = *assigned;
     const auto node = input.nodes.find(assigned->place.node);
-    one.is_node_known = node != input.nodes.end() && node->second.report && node->second.report->epoch > 0;
-    one.age = node == input.nodes.end() ? Duration::max() : input.now - node->second.heard;
+    incarnation.is_node_known = node != input.nodes.end() && node->second.report && node->second.report->epoch > 0;
+    incarnation.age = node == input.nodes.end() ? Duration::max() : input.now - node->second.reported_at;
     if (const auto of_node = reports.find(assigned->place.node); of_node != reports.end()) {
       const auto report = of_node->second.find(assigned->key());
-      if (report != of_node->second.end()) one.report = report->second;
+      if (report != of_node->second.end()) incarnation.report = report->second;
     }
     const auto wanted = desired.deployments.find(assigned->place.deployment);
     const DeploymentSpec* runs =
@@ -88,14 +88,15 @@ Survey::Survey(const Input& given, const fleet::Desired& wanted_now) : input(giv
     if (is_new)
       known->second = runs && assigned->revision >= wanted->second.restart_revision.value_or(0) &&
                       runs_the_same(*runs, wanted->second.spec);
-    one.is_up_to_date = known->second;
-    one.is_paused = wanted != desired.deployments.end() && wanted->second.paused;
-    one.is_lost = one.age >= (runs ? replace_time(*runs) : std::chrono::seconds(assigned->replace_s));
+    incarnation.is_up_to_date = known->second;
+    incarnation.is_paused = wanted != desired.deployments.end() && wanted->second.paused;
+    incarnation.is_lost = incarnation.age >= (runs ? replace_time(*runs) : std::chrono::seconds(assigned->replace_s));
     const auto seen = input.memory.replicas.find(assigned->key());
-    one.is_overdue = seen != input.memory.replicas.end() && seen->second.end_due && input.now >= *seen->second.end_due;
-    one.place =
-        place_of(*assigned, wanted == desired.deployments.end() ? nullptr : &wanted->second.spec, one.is_up_to_date);
-    by_replica[{assigned->place.deployment, assigned->place.replica}].push_back(&one);
+    incarnation.is_overdue =
+        seen != input.memory.replicas.end() && seen->second.end_due && input.now >= *seen->second.end_due;
+    incarnation.place = place_of(*assigned, wanted == desired.deployments.end() ? nullptr : &wanted->second.spec,
+                                 incarnation.is_up_to_date);
+    by_replica[{assigned->place.deployment, assigned->place.replica}].push_back(&incarnation);
   }
 }
 
@@ -122,7 +123,7 @@ Place Survey::place_of(const Assigned& assigned, const DeploymentSpec* wanted, b
   if (health == Health::lost || health == Health::quarantined) return Place::unusable;
   for (const DeviceId& id : assigned.place.devices) {
     const auto device = std::find_if(view->devices.begin(), view->devices.end(),
-                                     [&](const NodeDevice& one) { return one.info.id == id; });
+                                     [&](const NodeDevice& candidate) { return candidate.info.id == id; });
     if (device == view->devices.end()) return Place::unusable;
     if (device->health == Health::lost || device->health == Health::quarantined) return Place::unusable;
     if (device->intent == Intent::draining) place = Place::leaving;
@@ -138,11 +139,12 @@ const std::vector<Incarnation*>& Survey::all_of(const ReplicaName& name) const {
 
 Incarnation* Survey::current(const ReplicaName& name) const {
   Incarnation* best = nullptr;
-  const auto rank = [](const Incarnation& one) {
-    return std::tuple(one.is_right(), one.may_stay(), one.may_stay() || one.is_ready(), one.assigned.generation);
+  const auto rank = [](const Incarnation& incarnation) {
+    return std::tuple(incarnation.is_right(), incarnation.may_stay(), incarnation.may_stay() || incarnation.is_ready(),
+                      incarnation.assigned.generation);
   };
-  for (Incarnation* one : all_of(name)) {
-    if (one->is_live() && (!best || rank(*best) < rank(*one))) best = one;
+  for (Incarnation* incarnation : all_of(name)) {
+    if (incarnation->is_live() && (!best || rank(*best) < rank(*incarnation))) best = incarnation;
   }
   return best;
 }
@@ -160,9 +162,10 @@ Survey::Limits Survey::limits(const std::vector<DeploymentSpec>& specs, const st
       out.staying.push_back(stays ? stays->assigned.place : Assignment{spec.name, replica, {}, {}, 0, false});
     }
   }
-  for (const Incarnation& one : incarnations) {
-    if (!one.is_forgotten && !kept.contains(one.assigned.generation) && !freed.contains(one.assigned.key()))
-      out.occupied.push_back(one.assigned.place);
+  for (const Incarnation& incarnation : incarnations) {
+    if (!incarnation.is_forgotten && !kept.contains(incarnation.assigned.generation) &&
+        !freed.contains(incarnation.assigned.key()))
+      out.occupied.push_back(incarnation.assigned.place);
   }
   for (const auto& [pair, avoided] : memory.avoided) {
     if (avoided.until > input.now) out.avoided.insert(pair);

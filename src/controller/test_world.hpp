@@ -32,7 +32,7 @@ struct World {
   fleet::Desired desired;
   std::vector<fleet::Assigned> assigned;
   std::map<NodeId, fleet::NodeReport> reports;
-  std::map<NodeId, TimePoint> heard;
+  std::map<NodeId, TimePoint> reported_at;
   std::map<NodeId, Intent> intents;
   std::map<NodeId, std::map<DeviceId, Intent>> device_intents;
   Memory memory;
@@ -44,14 +44,14 @@ struct World {
       const NodeId id = node.id;
       reports[id].node = std::move(node);
       reports[id].epoch = 1;
-      heard[id] = now;
+      reported_at[id] = now;
     }
   }
 
   // As a server does with an accepted project: the earlier spec is kept, the revision grows.
   void want(DeploymentSpec spec) {
     spec.command = spec.command.empty() ? std::vector<std::string>{"serve"} : spec.command;
-    fleet::Wanted& wanted = desired.deployments[spec.name];
+    fleet::DesiredDeployment& wanted = desired.deployments[spec.name];
     DeploymentSpec scaled = wanted.spec;
     scaled.replicas = spec.replicas;
     if (wanted.revision == 0 || scaled != spec) {
@@ -70,7 +70,7 @@ struct World {
     input.assigned = assigned;
     for (const auto& [id, report] : reports) {
       const auto intent = intents.find(id);
-      input.nodes[id] = {unheard.contains(id) ? nullptr : &report, heard.at(id),
+      input.nodes[id] = {unheard.contains(id) ? nullptr : &report, reported_at.at(id),
                          intent == intents.end() ? Intent::in_service : intent->second};
       if (const auto devices = device_intents.find(id); devices != device_intents.end()) {
         for (const auto& [device, intent] : devices->second) input.nodes[id].devices[device].intent = intent;
@@ -86,9 +86,9 @@ struct World {
   Step step() {
     Step step = controller::step(input());
     for (const fleet::ReplicaKey& key : step.forget)
-      std::erase_if(assigned, [&](const fleet::Assigned& one) { return one.key() == key; });
+      std::erase_if(assigned, [&](const fleet::Assigned& replica) { return replica.key() == key; });
     for (const fleet::ReplicaKey& key : step.stop) {
-      for (fleet::Assigned& one : assigned) one.stopping = one.stopping || one.key() == key;
+      for (fleet::Assigned& replica : assigned) replica.stopping = replica.stopping || replica.key() == key;
     }
     assigned.insert(assigned.end(), step.start.begin(), step.start.end());
     for (const Step::Pause& pause : step.pause) desired.deployments.at(pause.deployment).paused = pause.reason;
@@ -99,7 +99,7 @@ struct World {
 
   void advance(Duration by) {
     now += by;
-    for (auto& [id, when] : heard) {
+    for (auto& [id, when] : reported_at) {
       if (!silent.contains(id)) when = now;
     }
   }
@@ -108,11 +108,12 @@ struct World {
   void silence(const std::string& node) { silent.insert(NodeId(node)); }
 
   // What the node of this incarnation says about it from now on.
-  void say(const fleet::Assigned& one, ReplicaState state, std::uint32_t failures = 0, const std::string& reason = "") {
-    auto& replicas = reports.at(one.place.node).replicas;
-    std::erase_if(replicas, [&](const fleet::ReplicaReport& report) { return report.key == one.key(); });
+  void say(const fleet::Assigned& replica, ReplicaState state, std::uint32_t failures = 0,
+           const std::string& reason = "") {
+    auto& replicas = reports.at(replica.place.node).replicas;
+    std::erase_if(replicas, [&](const fleet::ReplicaReport& report) { return report.key == replica.key(); });
     fleet::ReplicaReport report;
-    report.key = one.key();
+    report.key = replica.key();
     report.state = state;
     report.failures = failures;
     report.reason = reason;
@@ -120,8 +121,9 @@ struct World {
   }
   // Every node that is heard carries out its orders at once.
   void obey() {
-    for (const fleet::Assigned& one : assigned) {
-      if (!silent.contains(one.place.node)) say(one, one.stopping ? ReplicaState::gone : ReplicaState::ready);
+    for (const fleet::Assigned& replica : assigned) {
+      if (!silent.contains(replica.place.node))
+        say(replica, replica.stopping ? ReplicaState::gone : ReplicaState::ready);
     }
   }
   // Obedience and steps until nothing changes.
@@ -135,8 +137,8 @@ struct World {
   }
 
   fleet::Assigned& find(const std::string& name, std::size_t which = 0) {
-    for (fleet::Assigned& one : assigned) {
-      if (name_of(one.key()) == name && which-- == 0) return one;
+    for (fleet::Assigned& replica : assigned) {
+      if (name_of(replica.key()) == name && which-- == 0) return replica;
     }
     throw std::out_of_range(name);
   }
@@ -145,11 +147,11 @@ struct World {
     std::vector<fleet::Assigned> sorted = assigned;
     std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.key() < b.key(); });
     Words out;
-    for (const fleet::Assigned& one : sorted) {
-      std::string text = to_string(one.key());
-      for (const DeviceId& id : one.place.devices) text += " " + id.text();
-      if (one.place.devices.empty()) text += " " + one.place.node.text();
-      out.push_back(text + (one.stopping ? " stopping" : ""));
+    for (const fleet::Assigned& replica : sorted) {
+      std::string text = to_string(replica.key());
+      for (const DeviceId& id : replica.place.devices) text += " " + id.text();
+      if (replica.place.devices.empty()) text += " " + replica.place.node.text();
+      out.push_back(text + (replica.stopping ? " stopping" : ""));
     }
     return out;
   }

@@ -209,9 +209,9 @@ class Trials {
     DeploymentSpec changed = spec_;
     changed.on_shortage = OnShortage::best_effort;
     const Plan plan = make_plan({&changed, 1}, fleet_, {}, preference_, limits_, nullptr);
-    const auto placed =
-        static_cast<std::uint32_t>(std::count_if(plan.assignments.begin(), plan.assignments.end(),
-                                                 [](const Assignment& one) { return !one.node.text().empty(); }));
+    const auto placed = static_cast<std::uint32_t>(
+        std::count_if(plan.assignments.begin(), plan.assignments.end(),
+                      [](const Assignment& assignment) { return !assignment.node.text().empty(); }));
     if (placed > 0 && placed < spec_.replicas)
       add(true, "ask for " + std::to_string(placed) + (placed == 1 ? " replica" : " replicas") + " instead of " +
                     std::to_string(spec_.replicas));
@@ -239,8 +239,8 @@ SmallestChanges smallest_changes(const Plan& plan, std::span<const DeploymentSpe
   SmallestChanges changes(plan.pending.size());
   for (std::size_t i = 0; i < std::min(changes.size(), explained_max); ++i) {
     const DeploymentId& name = plan.pending[i].deployment;
-    const auto spec =
-        std::find_if(specs.begin(), specs.end(), [&](const DeploymentSpec& one) { return one.name == name; });
+    const auto spec = std::find_if(specs.begin(), specs.end(),
+                                   [&](const DeploymentSpec& candidate) { return candidate.name == name; });
     if (spec == specs.end()) continue;
     std::vector<Assignment> staying, occupied;
     for (const Assignment& placed : plan.assignments)

@@ -226,7 +226,7 @@ std::optional<Fault> find_fault(std::span<const DeploymentSpec> specs) {
   }
   std::map<std::pair<std::string, std::string>, const DeploymentSpec*> addresses;  // host and path
   for (std::size_t i = 0; i < specs.size(); ++i) {
-    const Serving& serving = specs[i].serving;
+    const ServingOptions& serving = specs[i].serving;
     if (!serving.host && !serving.path) continue;
     std::string path = serving.path.value_or("");
     while (path.ends_with('/')) path.pop_back();

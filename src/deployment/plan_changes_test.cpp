@@ -69,10 +69,10 @@ TEST(Deployment, ALargerNeedStaysInPlaceWhereItFits) {
 
 TEST(Deployment, ACordonKeepsWhatRunsAndTakesNothingNew) {
   Fleet fleet{{gpu_node("a", 2)}};
-  const Plan one = plan_one(gpu_spec("d", 1), fleet);
+  const Plan first = plan_one(gpu_spec("d", 1), fleet);
   fleet.nodes[0].intent = Intent::cordoned;
-  const Plan more = plan_one(gpu_spec("d", 2), fleet, one.assignments);
-  EXPECT_EQ(more.assignments, one.assignments);
+  const Plan more = plan_one(gpu_spec("d", 2), fleet, first.assignments);
+  EXPECT_EQ(more.assignments, first.assignments);
   EXPECT_EQ(only_reason(more).kind, ReasonKind::not_in_service);
 }
 

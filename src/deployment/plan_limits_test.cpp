@@ -34,8 +34,8 @@ TEST(PlanLimits, AReplicaThatStaysWithoutANodeIsNotPlaced) {
 TEST(PlanLimits, WhatIsOccupiedIsGivenToNoOtherAndIsInNoPlan) {
   const Fleet fleet{{gpu_node("a", 2)}};
   const std::vector occupied{on("old", 0, "a", "a/gpu0")};
-  const Plan one = berth::plan(std::vector{gpu_spec("d", 1)}, fleet, {}, {}, {{}, occupied, {}});
-  EXPECT_EQ(places(one), Words{"a/gpu1"});
+  const Plan single = berth::plan(std::vector{gpu_spec("d", 1)}, fleet, {}, {}, {{}, occupied, {}});
+  EXPECT_EQ(places(single), Words{"a/gpu1"});
   const Plan two = berth::plan(std::vector{gpu_spec("d", 2)}, fleet, {}, {}, {{}, occupied, {}});
   EXPECT_TRUE(two.assignments.empty());
   EXPECT_EQ(only_reason(two).kind, ReasonKind::not_enough_gpus);

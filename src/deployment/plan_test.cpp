@@ -253,12 +253,12 @@ TEST(Deployment, PoliciesOfLoadAndShareSpreadReplicasThatShareGpus) {
   }
   Fleet held = fleet;
   for (std::size_t gpu = 0; gpu < 3; ++gpu) held.nodes[0].devices[gpu].holders = 1;
-  DeploymentSpec one = gpu_spec("d", 1);
-  one.exclusive = false;
-  one.memory_bytes = 10 * gib;
+  DeploymentSpec spec = gpu_spec("d", 1);
+  spec.exclusive = false;
+  spec.memory_bytes = 10 * gib;
   for (const char* policy : {"least_loaded", "weighted_capacity"}) {
-    one.policy = policy;
-    EXPECT_EQ(places(plan_one(one, held)), Words{"n/gpu3"}) << policy << ": leases of the machine count";
+    spec.policy = policy;
+    EXPECT_EQ(places(plan_one(spec, held)), Words{"n/gpu3"}) << policy << ": leases of the machine count";
   }
 }
 

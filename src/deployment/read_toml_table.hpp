@@ -24,7 +24,7 @@
 
 namespace berth::deployment {
 
-using Known = std::initializer_list<std::string_view>;
+using KnownKeys = std::initializer_list<std::string_view>;
 
 // One file being read: its name for messages, and the first error.
 class Reading {
@@ -77,7 +77,7 @@ class Table {
                       suggestion(key.str(), known));
     }
   }
-  Table(Reading& reading, const toml::table& table, std::string title, Known known)
+  Table(Reading& reading, const toml::table& table, std::string title, KnownKeys known)
       : Table(reading, table, std::move(title), std::span(known.begin(), known.size())) {}
 
   Reading& reading() const { return reading_; }
@@ -204,22 +204,22 @@ class Table {
     }
     return out;
   }
-  // Names with text; `one` is what a name stands for.
-  std::map<std::string, std::string> labels(std::string_view key, const std::string& one = "label") const {
+  // Names with text; `noun` is what a name stands for.
+  std::map<std::string, std::string> labels(std::string_view key, const std::string& noun = "label") const {
     std::map<std::string, std::string> out;
     const toml::node* value = table_.get(key);
     if (!value) return out;
     const auto* table = value->as_table();
     if (!table) {
-      wrong_type(key, *value, "a table of " + one + "s, such as { zone = \"a\" }");
+      wrong_type(key, *value, "a table of " + noun + "s, such as { zone = \"a\" }");
       return out;
     }
     for (const auto& [name, label] : *table) {
       if (const auto* string = label.as_string()) {
         out.emplace(name.str(), string->get());
       } else {
-        reading_.fail(name.source(), one + " \"" + std::string(name.str()) + "\" is " + std::string(type_text(label)),
-                      one + "s are text in quotes");
+        reading_.fail(name.source(), noun + " \"" + std::string(name.str()) + "\" is " + std::string(type_text(label)),
+                      noun + "s are text in quotes");
       }
     }
     return out;

@@ -11,7 +11,7 @@ std::string fleet_error(const std::string& text) {
   return fleet ? "no error" : fleet.error().message + " | " + fleet.error().advice;
 }
 
-const std::string one = head + "[[deployment]]\nname = \"d\"\nmodel = \"qwen\"\n";
+const std::string minimal = head + "[[deployment]]\nname = \"d\"\nmodel = \"qwen\"\n";
 
 TEST(ProjectFile, NeedsOnlyAClusterWithAName) {
   const auto project = read_project(head, "berth.toml");
@@ -28,7 +28,7 @@ TEST(ProjectFile, NeedsOnlyAClusterWithAName) {
 }
 
 TEST(ProjectFile, DefaultsAreThoseOfTheSpec) {
-  const auto project = read_project(one, "berth.toml");
+  const auto project = read_project(minimal, "berth.toml");
   ASSERT_TRUE(project);
   const DeploymentSpec& spec = project->deployments.at(0);
   EXPECT_EQ(spec.replicas, 1u);
@@ -37,7 +37,7 @@ TEST(ProjectFile, DefaultsAreThoseOfTheSpec) {
   EXPECT_TRUE(spec.exclusive);
   EXPECT_EQ(spec.on_shortage, OnShortage::all);
   EXPECT_FALSE(spec.idempotent);
-  EXPECT_EQ(spec.serving, Serving{});
+  EXPECT_EQ(spec.serving, ServingOptions{});
 }
 
 TEST(ProjectFile, EveryKeyArrives) {
@@ -90,7 +90,7 @@ nodes = ["x", "y"]
   EXPECT_EQ(spec.on_shortage, OnShortage::best_effort);
   EXPECT_TRUE(spec.idempotent);
   EXPECT_EQ(spec.key->text(), "file:/run/key");
-  EXPECT_EQ(spec.serving, (Serving{5, OnCapacityExhausted::fallback, DeploymentId("e")}));
+  EXPECT_EQ(spec.serving, (ServingOptions{5, OnCapacityExhausted::fallback, DeploymentId("e")}));
   EXPECT_TRUE(project->deployments.at(1).cpu);
   EXPECT_EQ(project->egress_preference.at({Provider::http, *KeyRef::parse("env:K")}),
             (std::vector{NodeId("x"), NodeId("y")}));
@@ -99,7 +99,7 @@ nodes = ["x", "y"]
 // As `berth run --mem` does.
 TEST(ProjectFile, WhatStatesItsMemorySharesGpusUnlessItSaysOtherwise) {
   const auto exclusive = [](const std::string& more) {
-    const auto project = read_project(one + more, "berth.toml");
+    const auto project = read_project(minimal + more, "berth.toml");
     EXPECT_TRUE(project) << project.error().to_text();
     return project->deployments.at(0).exclusive;
   };
@@ -107,38 +107,39 @@ TEST(ProjectFile, WhatStatesItsMemorySharesGpusUnlessItSaysOtherwise) {
   EXPECT_TRUE(exclusive("memory = \"20GiB\"\nexclusive = true\n"));
   EXPECT_TRUE(exclusive("")) << "whole GPUs";
   EXPECT_TRUE(exclusive("cpu = true\nmemory = \"20GiB\"\n")) << "as before: it has no GPU";
-  EXPECT_NE(project_error(one + "exclusive = false\n").find("shares GPUs without saying how much memory it needs"),
+  EXPECT_NE(project_error(minimal + "exclusive = false\n").find("shares GPUs without saying how much memory it needs"),
             std::string::npos);
-  EXPECT_NE(project_error(one + "sharing = \"memory\"\n").find("no longer has the key sharing | remove it"),
+  EXPECT_NE(project_error(minimal + "sharing = \"memory\"\n").find("no longer has the key sharing | remove it"),
             std::string::npos)
-      << project_error(one + "sharing = \"memory\"\n");
+      << project_error(minimal + "sharing = \"memory\"\n");
 }
 
 TEST(ProjectFile, AnUnknownKeyIsAnErrorAtItsPlaceWithTheNearestKnownOne) {
-  EXPECT_EQ(project_error(one + "replica = 2\n"),
+  EXPECT_EQ(project_error(minimal + "replica = 2\n"),
             "berth.toml:6:1: unknown key \"replica\" in [[deployment]] | did you mean \"replicas\"?");
   EXPECT_EQ(project_error("[clutser]\nname = \"x\"\n"),
             "berth.toml:1:2: unknown key \"clutser\" in the project file | did you mean \"cluster\"?");
-  EXPECT_EQ(project_error(one + "[deployment.rollout]\n  qqq = 1\n"),
+  EXPECT_EQ(project_error(minimal + "[deployment.rollout]\n  qqq = 1\n"),
             "berth.toml:7:3: unknown key \"qqq\" in [deployment.rollout] | known are surge, unavailable");
 }
 
 TEST(ProjectFile, AWrongTypeIsAnErrorAtItsPlace) {
-  EXPECT_EQ(project_error(one + "replicas = \"two\"\n"),
+  EXPECT_EQ(project_error(minimal + "replicas = \"two\"\n"),
             "berth.toml:6:12: replicas in [[deployment]] is text | it takes a whole number");
-  EXPECT_EQ(project_error(one + "replicas = 2.5\n"),
+  EXPECT_EQ(project_error(minimal + "replicas = 2.5\n"),
             "berth.toml:6:12: replicas in [[deployment]] is a number with a point | it takes a whole number");
-  EXPECT_EQ(project_error(one + "replicas = -1\n"), "berth.toml:6:1: replicas is -1 | give a number from 0 to 10000");
-  EXPECT_EQ(project_error(one + "idempotent = 1\n"),
+  EXPECT_EQ(project_error(minimal + "replicas = -1\n"),
+            "berth.toml:6:1: replicas is -1 | give a number from 0 to 10000");
+  EXPECT_EQ(project_error(minimal + "idempotent = 1\n"),
             "berth.toml:6:14: idempotent in [[deployment]] is a whole number | it takes true or false");
   EXPECT_EQ(
-      project_error(one + "memory = \"20 lots\"\n"),
+      project_error(minimal + "memory = \"20 lots\"\n"),
       "berth.toml:6:1: memory: \"20 lots\" is not an amount of memory | write it with its unit, as in 20G or 500M");
-  EXPECT_EQ(project_error(one + "capability = 9.0\n"),
+  EXPECT_EQ(project_error(minimal + "capability = 9.0\n"),
             "berth.toml:6:1: capability is not a version in quotes | write it as major and minor, such as \"9.0\"");
-  EXPECT_EQ(project_error(one + "spread = \"sprad\"\n"),
+  EXPECT_EQ(project_error(minimal + "spread = \"sprad\"\n"),
             "berth.toml:6:1: spread = \"sprad\" is not known | did you mean \"spread\"?");
-  EXPECT_EQ(project_error(one + "tolerates = [\"a\", 1]\n"),
+  EXPECT_EQ(project_error(minimal + "tolerates = [\"a\", 1]\n"),
             "berth.toml:6:19: tolerates in [[deployment]] is a whole number | it takes text in quotes for every entry");
   EXPECT_EQ(project_error(head + "[deployment]\nname = \"d\"\n"),
             "berth.toml:3:1: deployment in the project file is a table | it takes a list of tables: write "
@@ -146,33 +147,33 @@ TEST(ProjectFile, AWrongTypeIsAnErrorAtItsPlace) {
 }
 
 TEST(ProjectFile, ContradictionsAndDuplicatesAreErrorsAtTheirDeployment) {
-  EXPECT_EQ(project_error(one + "gpus = 0\n"),
+  EXPECT_EQ(project_error(minimal + "gpus = 0\n"),
             "berth.toml:3:1: deployment \"d\" runs on GPUs but requests none | set cpu = true if it needs no GPU, or "
             "gpus to at least 1");
-  EXPECT_EQ(project_error(one + "[[deployment]]\nname = \"d\"\nmodel = \"qwen\"\n"),
+  EXPECT_EQ(project_error(minimal + "[[deployment]]\nname = \"d\"\nmodel = \"qwen\"\n"),
             "berth.toml:7:1: two deployments are named \"d\" | rename one of them");
   const std::string second = "[[deployment]]\nname = \"e\"\ncpu = true\ncommand = [\"x\"]\n[deployment.serving]\n";
-  EXPECT_EQ(project_error(one + "[deployment.serving]\npath = \"/a\"\n" + second + "path = \"/a/\"\n"),
+  EXPECT_EQ(project_error(minimal + "[deployment.serving]\npath = \"/a\"\n" + second + "path = \"/a/\"\n"),
             "berth.toml:8:1: deployments \"d\" and \"e\" have the same host and path | change serving.host or "
             "serving.path of one of them");
-  EXPECT_EQ(project_error(one + "[deployment.serving]\npath = \"/a\"\n" + second + "path = \"/a\"\nhost = \"h\"\n"),
+  EXPECT_EQ(project_error(minimal + "[deployment.serving]\npath = \"/a\"\n" + second + "path = \"/a\"\nhost = \"h\"\n"),
             "no error");
-  EXPECT_EQ(project_error(one + "[deployment.serving]\non_capacity_exhausted = \"fallback\"\nfallback = \"x\"\n"),
+  EXPECT_EQ(project_error(minimal + "[deployment.serving]\non_capacity_exhausted = \"fallback\"\nfallback = \"x\"\n"),
             "berth.toml:3:1: deployment \"d\" falls back to \"x\", which is not in this project | name a deployment "
             "of this project");
-  EXPECT_NE(project_error(one + "policy = \"best_fitt\"\n").find("best_fit"), std::string::npos);
+  EXPECT_NE(project_error(minimal + "policy = \"best_fitt\"\n").find("best_fit"), std::string::npos);
 }
 
 TEST(ProjectFile, AnUnknownRuntimeIsKeptForThePlanToName) {
-  const auto project = read_project(one + "runtime = \"quantum_link\"\n", "berth.toml");
+  const auto project = read_project(minimal + "runtime = \"quantum_link\"\n", "berth.toml");
   ASSERT_TRUE(project);
   EXPECT_EQ(project->deployments[0].runtime, (Runtime{RuntimeKind::unknown, "quantum_link"}));
 }
 
 TEST(ProjectFile, AMisspeltRuntimeIsAnErrorWithTheNearestKnownOne) {
-  EXPECT_EQ(project_error(one + "runtime = \"vlm\"\n"),
+  EXPECT_EQ(project_error(minimal + "runtime = \"vlm\"\n"),
             "berth.toml:3:1: runtime \"vlm\" of deployment \"d\" is not known | did you mean \"vllm\"?");
-  EXPECT_EQ(project_error(one + "runtime = \"pyton:diffusers\"\n"),
+  EXPECT_EQ(project_error(minimal + "runtime = \"pyton:diffusers\"\n"),
             "berth.toml:3:1: runtime \"pyton:diffusers\" of deployment \"d\" is not known | did you mean \"python\"?");
 }
 
@@ -187,27 +188,27 @@ TEST(ProjectFile, AModelWithoutARuntimeTakesNoGpuSilently) {
 }
 
 TEST(ProjectFile, AnAmountWithoutAUnitAndAnEmptyValueAreErrors) {
-  EXPECT_EQ(project_error(one + "memory = 38\n"),
+  EXPECT_EQ(project_error(minimal + "memory = 38\n"),
             "berth.toml:6:1: memory: \"38\" is an amount of memory without a unit | did you mean 38G?");
-  EXPECT_EQ(project_error(one + "memory = \"38\"\n"),
+  EXPECT_EQ(project_error(minimal + "memory = \"38\"\n"),
             "berth.toml:6:1: memory: \"38\" is an amount of memory without a unit | did you mean 38G?");
   EXPECT_EQ(
-      project_error(one + "memory = 40802189312\n"),
+      project_error(minimal + "memory = 40802189312\n"),
       "berth.toml:6:1: memory: \"40802189312\" is an amount of memory without a unit | did you mean 40802189312B?");
-  EXPECT_NE(project_error(one + "memory = \"\"\n").find("memory: an amount of memory is empty"), std::string::npos);
+  EXPECT_NE(project_error(minimal + "memory = \"\"\n").find("memory: an amount of memory is empty"), std::string::npos);
   for (const char* key : {"runtime", "policy", "spread", "key"}) {
     EXPECT_EQ(
-        project_error(one + key + " = \"\"\n"),
+        project_error(minimal + key + " = \"\"\n"),
         "berth.toml:6:1: " + std::string(key) + " in [[deployment]] is empty | give a value, or leave the key out");
   }
 }
 
 TEST(ProjectFile, ASecretIsRefusedAndNotRepeated) {
-  const std::string error = project_error(one + "key = \"sk-abcdef123456\"\n");
+  const std::string error = project_error(minimal + "key = \"sk-abcdef123456\"\n");
   EXPECT_NE(error.find("berth.toml:6:1: this looks like a key itself"), std::string::npos) << error;
   EXPECT_EQ(error.find("abcdef"), std::string::npos);
-  EXPECT_EQ(project_error(one + "api_key = \"sk-abcdef123456\"\n").find("abcdef"), std::string::npos);
-  EXPECT_EQ(project_error(one + "key = \"sk-abcdef123456\n").find("abcdef"), std::string::npos) << "bad TOML, too";
+  EXPECT_EQ(project_error(minimal + "api_key = \"sk-abcdef123456\"\n").find("abcdef"), std::string::npos);
+  EXPECT_EQ(project_error(minimal + "key = \"sk-abcdef123456\n").find("abcdef"), std::string::npos) << "bad TOML, too";
 }
 
 TEST(ProjectFile, BadTomlIsAnErrorWithLineAndColumn) {
@@ -222,7 +223,8 @@ TEST(ProjectFile, BadTomlIsAnErrorWithLineAndColumn) {
     EXPECT_NE(project_error(text).find("this is not TOML: a key has too many parts"), std::string::npos)
         << text.substr(0, 40);
   EXPECT_NE(project_error("\n  " + deep + " = 1").find("berth.toml:2:"), std::string::npos);
-  EXPECT_EQ(project_error(one + "policy = \"" + deep + "\" # " + deep + "\n").find("too many parts"), std::string::npos)
+  EXPECT_EQ(project_error(minimal + "policy = \"" + deep + "\" # " + deep + "\n").find("too many parts"),
+            std::string::npos)
       << "points in text and comments are no parts of a key";
   for (const char* text : {"[[[", "[ =", "[,", "[.a]", "=", "a = ", "a = {,}", "[a]\n[a]\n", "\"", "a = 1 = 2"})
     EXPECT_NE(project_error(text).find("this is not TOML"), std::string::npos) << text;

@@ -51,8 +51,8 @@ std::size_t stopped_at(const PlanJob& job, const PlannedNode& node, bool is_will
 
 // Why the node, or one of its GPUs, is out of service, as the operator said it: ": its fan is loud".
 std::string intent_reason(const NodeView& node, const DeviceId& gpu) {
-  const auto device =
-      std::find_if(node.devices.begin(), node.devices.end(), [&](const NodeDevice& one) { return one.info.id == gpu; });
+  const auto device = std::find_if(node.devices.begin(), node.devices.end(),
+                                   [&](const NodeDevice& candidate) { return candidate.info.id == gpu; });
   const bool is_of_device = device != node.devices.end() && device->intent >= node.intent;
   const std::string& reason = is_of_device ? device->intent_reason : node.intent_reason;
   return reason.empty() ? "" : ": " + reason;
@@ -105,8 +105,8 @@ template <class All, class LabelsOf>
 std::map<std::string, std::string> labels_of_none(const std::map<std::string, std::string>& wanted, const All& all,
                                                   const LabelsOf& labels_of) {
   std::map<std::string, std::string> none = wanted;
-  for (const auto& one : all) {
-    for (const auto& [name, value] : labels_of(one)) {
+  for (const auto& item : all) {
+    for (const auto& [name, value] : labels_of(item)) {
       if (const auto found = none.find(name); found != none.end() && found->second == value) none.erase(found);
     }
   }

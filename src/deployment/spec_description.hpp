@@ -28,25 +28,25 @@ inline constexpr std::array words<Provider>{Provider::open_ai, Provider::anthrop
                                             Provider::lite_llm, Provider::http};
 
 template <>
-inline constexpr bool is_sparse<Serving> = true;
+inline constexpr bool is_sparse<ServingOptions> = true;
 template <>
-inline constexpr auto fields<Serving> =
-    std::tuple{Field{"max_concurrent", &Serving::max_concurrent}.between(1, 1'000'000).on_change(Effect::nothing),
-               Field{"on_capacity_exhausted", &Serving::on_capacity_exhausted}.on_change(Effect::nothing),
-               Field{"fallback", &Serving::fallback}.on_change(Effect::nothing),
-               Field{"policy", &Serving::policy}.on_change(Effect::nothing),
-               Field{"host", &Serving::host}.on_change(Effect::nothing),
-               Field{"path", &Serving::path}.on_change(Effect::nothing),
-               Field{"open", &Serving::open}.on_change(Effect::nothing),
-               Field{"queue_timeout_s", &Serving::queue_timeout}.in_files("queue_timeout").on_change(Effect::nothing),
-               Field{"queue_max", &Serving::queue_max}.between(0, 1'000'000).on_change(Effect::nothing),
-               Field{"first_byte_timeout_s", &Serving::first_byte_timeout}
-                   .in_files("first_byte_timeout")
-                   .on_change(Effect::nothing),
-               Field{"idle_timeout_s", &Serving::idle_timeout}.in_files("idle_timeout").on_change(Effect::nothing),
-               Field{"key", &Serving::key}.on_change(Effect::nothing),
-               Field{"affinity", &Serving::affinity}.on_change(Effect::nothing),
-               Field{"reach", &Serving::reach}};
+inline constexpr auto fields<ServingOptions> = std::tuple{
+    Field{"max_concurrent", &ServingOptions::max_concurrent}.between(1, 1'000'000).on_change(Effect::nothing),
+    Field{"on_capacity_exhausted", &ServingOptions::on_capacity_exhausted}.on_change(Effect::nothing),
+    Field{"fallback", &ServingOptions::fallback}.on_change(Effect::nothing),
+    Field{"policy", &ServingOptions::policy}.on_change(Effect::nothing),
+    Field{"host", &ServingOptions::host}.on_change(Effect::nothing),
+    Field{"path", &ServingOptions::path}.on_change(Effect::nothing),
+    Field{"open", &ServingOptions::open}.on_change(Effect::nothing),
+    Field{"queue_timeout_s", &ServingOptions::queue_timeout}.in_files("queue_timeout").on_change(Effect::nothing),
+    Field{"queue_max", &ServingOptions::queue_max}.between(0, 1'000'000).on_change(Effect::nothing),
+    Field{"first_byte_timeout_s", &ServingOptions::first_byte_timeout}
+        .in_files("first_byte_timeout")
+        .on_change(Effect::nothing),
+    Field{"idle_timeout_s", &ServingOptions::idle_timeout}.in_files("idle_timeout").on_change(Effect::nothing),
+    Field{"key", &ServingOptions::key}.on_change(Effect::nothing),
+    Field{"affinity", &ServingOptions::affinity}.on_change(Effect::nothing),
+    Field{"reach", &ServingOptions::reach}};
 
 template <>
 inline constexpr bool is_sparse<Probe> = true;

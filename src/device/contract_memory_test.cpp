@@ -49,15 +49,15 @@ TEST_P(DeviceContract, CopiesChangeOnlyTheirRange) {
 
 TEST_P(DeviceContract, CopiesOutsideOfTheBufferAreRefused) {
   const Buffer buffer = filled(std::vector<std::uint8_t>(64, 1));
-  std::vector<std::uint8_t> bytes(65), one(1);
+  std::vector<std::uint8_t> bytes(65), byte(1);
   EXPECT_TRUE(fails_with(stream_->copy_in(buffer, 0, bytes_of(std::as_const(bytes))), ErrorCode::invalid_argument));
   EXPECT_TRUE(fails_with(stream_->copy_out(buffer, 0, bytes_of(bytes)), ErrorCode::invalid_argument));
   for (const std::uint64_t offset : {std::uint64_t{64}, ~std::uint64_t{0}}) {
     EXPECT_TRUE(
-        fails_with(stream_->copy_in(buffer, offset, bytes_of(std::as_const(one))), ErrorCode::invalid_argument));
-    EXPECT_TRUE(fails_with(stream_->copy_out(buffer, offset, bytes_of(one)), ErrorCode::invalid_argument));
+        fails_with(stream_->copy_in(buffer, offset, bytes_of(std::as_const(byte))), ErrorCode::invalid_argument));
+    EXPECT_TRUE(fails_with(stream_->copy_out(buffer, offset, bytes_of(byte)), ErrorCode::invalid_argument));
   }
-  EXPECT_TRUE(works(stream_->copy_out(buffer, 63, bytes_of(one))));
+  EXPECT_TRUE(works(stream_->copy_out(buffer, 63, bytes_of(byte))));
   EXPECT_TRUE(works(stream_->wait(soon()))) << "a refusal leaves the stream usable";
 }
 

@@ -50,10 +50,10 @@ struct Endpoint {
 struct ServedDeployment {
   DeploymentId name;
   std::string model;  // requests that name it in their body are for this deployment; empty: none
-  Serving serving;
+  ServingOptions serving;
   bool idempotent = false;  // may be sent to a second replica when the first one has died
   std::vector<Endpoint> endpoints;
-  std::optional<std::string> shards = {};  // as in Wanted
+  std::optional<std::string> shards = {};  // as in DesiredDeployment
   std::optional<Traffic> traffic = {};     // as in Endpoint
   friend bool operator==(const ServedDeployment&, const ServedDeployment&) = default;
 };

@@ -55,8 +55,8 @@ constexpr Names<LeaseState, 2> lease_states{{{LeaseState::running, "running"}, {
 
 template <class T, std::size_t N>
 std::string_view name_in(const Names<T, N>& names, T value) noexcept {
-  for (const auto& [one, name] : names) {
-    if (one == value) return name;
+  for (const auto& [candidate, name] : names) {
+    if (candidate == value) return name;
   }
   return "unknown";
 }

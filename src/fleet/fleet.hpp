@@ -16,7 +16,7 @@
 namespace berth::fleet {
 
 // One deployment as the operator wants it.
-struct Wanted {
+struct DesiredDeployment {
   DeploymentSpec spec;
   // The number of the spec: grows when anything but the count of replicas changes.
   std::uint64_t revision = 0;
@@ -30,7 +30,7 @@ struct Wanted {
   // Replicas of earlier revisions than this one are replaced even if their settings are the same.
   std::optional<std::uint64_t> restart_revision = {};
   UnknownFields unknown = {};
-  friend bool operator==(const Wanted&, const Wanted&) = default;
+  friend bool operator==(const DesiredDeployment&, const DesiredDeployment&) = default;
 };
 inline constexpr std::size_t earlier_max = 10;
 
@@ -38,7 +38,7 @@ inline constexpr std::size_t earlier_max = 10;
 struct Desired {
   std::uint64_t version = 0;
   std::string cluster;
-  std::map<DeploymentId, Wanted> deployments;
+  std::map<DeploymentId, DesiredDeployment> deployments;
   EgressPreference egress_preference;
   friend bool operator==(const Desired&, const Desired&) = default;
 };

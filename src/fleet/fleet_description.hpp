@@ -36,13 +36,14 @@ inline constexpr auto fields<Assignment> = std::tuple{Field{"deployment", &Assig
                                                       Field{"exclusive", &Assignment::exclusive}.required()};
 
 template <>
-inline constexpr auto fields<fleet::Wanted> = std::tuple{Field{"spec", &fleet::Wanted::spec}.required(),
-                                                         Field{"revision", &fleet::Wanted::revision}.required(),
-                                                         Field{"earlier", &fleet::Wanted::earlier},
-                                                         Field{"paused", &fleet::Wanted::paused},
-                                                         Field{"shards", &fleet::Wanted::shards},
-                                                         Field{"shards_moved", &fleet::Wanted::shards_moved},
-                                                         Field{"restart_revision", &fleet::Wanted::restart_revision}};
+inline constexpr auto fields<fleet::DesiredDeployment> =
+    std::tuple{Field{"spec", &fleet::DesiredDeployment::spec}.required(),
+               Field{"revision", &fleet::DesiredDeployment::revision}.required(),
+               Field{"earlier", &fleet::DesiredDeployment::earlier},
+               Field{"paused", &fleet::DesiredDeployment::paused},
+               Field{"shards", &fleet::DesiredDeployment::shards},
+               Field{"shards_moved", &fleet::DesiredDeployment::shards_moved},
+               Field{"restart_revision", &fleet::DesiredDeployment::restart_revision}};
 
 template <>
 inline constexpr auto fields<fleet::Assigned> = std::tuple{Inline{&fleet::Assigned::place},

@@ -81,7 +81,7 @@ void check_rows(const std::vector<fleet::RequestCounts>& rows, std::size_t most,
 
 }  // namespace
 
-json::object to_json(const fleet::Wanted& wanted) { return noun_to_json(wanted); }
+json::object to_json(const fleet::DesiredDeployment& wanted) { return noun_to_json(wanted); }
 json::object to_json(const fleet::Assigned& assigned) { return noun_to_json(assigned); }
 json::object to_json(const fleet::NodeOrders& orders) { return noun_to_json(orders); }
 json::object to_json(const fleet::Event& event) { return noun_to_json(event); }
@@ -95,8 +95,8 @@ json::object to_json(const fleet::RequestRecord& record) { return noun_to_json(r
 json::object to_json(const fleet::RouteAnswer& answer) { return noun_to_json(answer); }
 json::object assignment_to_json(const Assignment& assignment) { return noun_to_json(assignment); }
 
-fleet::Wanted wanted_of(const json::value& value, const std::string& where) {
-  return noun_of<fleet::Wanted>(value, where, From::record);
+fleet::DesiredDeployment wanted_of(const json::value& value, const std::string& where) {
+  return noun_of<fleet::DesiredDeployment>(value, where, From::record);
 }
 fleet::Assigned assigned_of(const json::value& value, const std::string& where) {
   return noun_of<fleet::Assigned>(value, where, From::record);

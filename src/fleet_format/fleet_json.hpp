@@ -1,7 +1,7 @@
 // The nouns of a fleet (fleet/fleet.hpp) as JSON: what the store keeps, and what servers and agents send each other.
 // document() makes a text of such an object, and read_document() reads one (json_reading.hpp):
 //   const std::string text = document(to_json(wanted));
-//   const Result<fleet::Wanted> wanted = read_document(text, "deployment/chat", wanted_of);
+//   const Result<fleet::DesiredDeployment> wanted = read_document(text, "deployment/chat", wanted_of);
 // Members that are not known are ignored, so that neighbouring versions understand each other; only a deployment's
 // spec is read strictly (spec_json.hpp). Wall times end in `_at_ms`.
 #pragma once
@@ -19,7 +19,7 @@
 
 namespace berth::format {
 
-boost::json::object to_json(const fleet::Wanted& wanted);
+boost::json::object to_json(const fleet::DesiredDeployment& wanted);
 boost::json::object to_json(const fleet::Assigned& assigned);
 boost::json::object to_json(const fleet::NodeOrders& orders);
 boost::json::object to_json(const fleet::Event& event);
@@ -33,7 +33,7 @@ boost::json::object to_json(const fleet::RequestRecord& record);
 boost::json::object to_json(const fleet::RouteAnswer& answer);
 
 // All throw a JsonError.
-fleet::Wanted wanted_of(const boost::json::value& value, const std::string& where);
+fleet::DesiredDeployment wanted_of(const boost::json::value& value, const std::string& where);
 fleet::Assigned assigned_of(const boost::json::value& value, const std::string& where);
 fleet::NodeOrders node_orders_of(const boost::json::value& value, const std::string& where);
 fleet::Event event_of(const boost::json::value& value, const std::string& where);

@@ -213,7 +213,7 @@ TEST(FleetJson, WhatANewerVersionWroteIntoARecordIsKept) {
     spec.readiness.emplace().tcp = true;
     spec.serving.max_concurrent = 3;
     spec.rollout.surge = 5;
-    fleet::Wanted wanted;
+    fleet::DesiredDeployment wanted;
     wanted.spec = spec;
     object = to_json(wanted);
     for (const char* part : {"readiness", "serving", "rollout"}) object.at("spec").at(part).as_object()["later"] = part;

@@ -112,7 +112,7 @@ inline EgressPreference some_preference(Random& random) {
   return out;
 }
 
-inline fleet::Wanted some_wanted(Random& random) {
+inline fleet::DesiredDeployment some_wanted(Random& random) {
   return {some_spec(random), some_number(random), several(random, some_spec), some(random, some_text)};
 }
 

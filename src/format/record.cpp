@@ -108,7 +108,7 @@ Requirements requirements_of(const json::value& value, const std::string& where)
   });
   requirements.backends = optional_member(object, "backends", where, texts_of).value_or(std::vector<std::string>{});
   // Until version 2 there was one at most.
-  if (const auto one = optional_member(object, "backend", where, text_of)) requirements.backends = {*one};
+  if (const auto backend = optional_member(object, "backend", where, text_of)) requirements.backends = {*backend};
   for (std::string& feature : optional_member(object, "features", where, texts_of).value_or(std::vector<std::string>{}))
     requirements.features.insert(std::move(feature));
   requirements.labels =

@@ -112,11 +112,11 @@ std::optional<Endpoint> Balance::choose_first(std::span<const DeviceId> replicas
                                               TimePoint now, Seen* seen) {
   std::map<std::string_view, const Replica*> newest;  // by the name of the replica
   const bool breaks = replicas.size() > 1 && has_breaker(now);
-  for (const Replica* const one : candidates(tried, now, breaks)) {
-    const Replica*& best = newest[replica_of(one->endpoint)];
+  for (const Replica* const replica : candidates(tried, now, breaks)) {
+    const Replica*& best = newest[replica_of(replica->endpoint)];
     // Of two numbers the longer is the larger.
     const auto rank = [](const Replica* of) { return std::pair(of->endpoint.name.size(), of->endpoint.name); };
-    if (!best || rank(best) < rank(one)) best = one;
+    if (!best || rank(best) < rank(replica)) best = replica;
   }
   std::vector<const Replica*> ranked;
   for (const DeviceId& replica : replicas)

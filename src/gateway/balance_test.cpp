@@ -328,7 +328,7 @@ TEST(Balance, NoReplicaGetsMoreThanItTakesAndKeysGoToTheFirstThatCan) {
       balance.set(endpoints);
     };
     const auto count = [&](const std::string& name) {
-      return std::count_if(in_flight.begin(), in_flight.end(), [&](const auto& one) { return one.first == name; });
+      return std::count_if(in_flight.begin(), in_flight.end(), [&](const auto& entry) { return entry.first == name; });
     };
     update();
     for (int step = 0; step < 400; ++step) {

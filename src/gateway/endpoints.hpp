@@ -18,10 +18,10 @@ struct FleetView {
   std::map<std::string, Caller> callers;  // by sha256
 };
 
-inline FleetView indexed(const fleet::GatewayView& told) {
+inline FleetView indexed(const fleet::GatewayView& gateway_view) {
   FleetView view;
-  for (const Deployment& deployment : told.deployments) view.deployments.emplace(deployment.name, deployment);
-  for (const Caller& caller : told.callers) view.callers.emplace(caller.sha256, caller);
+  for (const Deployment& deployment : gateway_view.deployments) view.deployments.emplace(deployment.name, deployment);
+  for (const Caller& caller : gateway_view.callers) view.callers.emplace(caller.sha256, caller);
   return view;
 }
 

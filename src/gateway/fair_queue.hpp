@@ -54,9 +54,9 @@ class FairQueue {
     const auto line = lines_.find(caller);
     if (line == lines_.end()) return false;
     auto& requests = line->second.requests;
-    for (auto one = requests.begin(); one != requests.end(); ++one) {
-      if (*one != &request) continue;
-      requests.erase(one);
+    for (auto entry = requests.begin(); entry != requests.end(); ++entry) {
+      if (*entry != &request) continue;
+      requests.erase(entry);
       --size_;
       forget();
       return true;

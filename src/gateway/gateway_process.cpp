@@ -232,9 +232,10 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
   std::vector<std::string> addresses;
   if (options.take_over) {
     options.take_over->give_to(listeners);
-    for (const http::ListenOn& one : listeners) {
-      const http::ListenAddress address = BERTH_TRY(http::parse_listen_address(one.address));
-      addresses.push_back(one.descriptor ? http::taken_listening(address, *one.descriptor).address : one.address);
+    for (const http::ListenOn& listener : listeners) {
+      const http::ListenAddress address = BERTH_TRY(http::parse_listen_address(listener.address));
+      addresses.push_back(listener.descriptor ? http::taken_listening(address, *listener.descriptor).address
+                                              : listener.address);
     }
   } else {
     addresses = BERTH_TRY(server.listen_only(listeners));

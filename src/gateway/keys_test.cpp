@@ -97,7 +97,7 @@ TEST(Keys, WhereTheirReplicaIsFullTheNextInTheirOrderTakesThem) {
       ask();
       EXPECT_TRUE(eventually([&] { return keyed.of(next).held() == 1; })) << next.text();
     }
-    for (const DeviceId& one : order) keyed.of(one).release(1);
+    for (const DeviceId& device : order) keyed.of(device).release(1);
     callers.clear();
   }
 }

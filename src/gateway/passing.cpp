@@ -227,7 +227,7 @@ Async<std::unique_ptr<Link>> Gateway::connect(const Endpoint& endpoint, std::str
 // Absent: the call is over, or another replica may be tried.
 Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& endpoint) {
   Served& served = *served_.at(call.deployment);
-  const Serving& serving = view_.deployments.at(call.deployment).serving;
+  const ServingOptions& serving = view_.deployments.at(call.deployment).serving;
   const auto first_byte_time = std::chrono::duration_cast<std::chrono::milliseconds>(serving.first_byte_timeout);
   const auto silence_time = std::chrono::duration_cast<std::chrono::milliseconds>(serving.idle_timeout);
   const TimePoint began = real_clock().now();

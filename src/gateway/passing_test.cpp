@@ -207,7 +207,8 @@ TEST(Passing, ARequestThatWaitedKeepsItsPlaceInAFullLine) {
   ends = true;
   EXPECT_TRUE(eventually([&] {
     replica.release(1);
-    return std::all_of(all.begin(), all.end(), [](auto& one) { return one.wait_for(0s) == std::future_status::ready; });
+    return std::all_of(all.begin(), all.end(),
+                       [](auto& future) { return future.wait_for(0s) == std::future_status::ready; });
   }));
   EXPECT_EQ(all[0].get().status, 200);
   EXPECT_EQ(all[1].get().status, 200);

@@ -89,11 +89,11 @@ Result<TakeOver> TakeOver::begin(const std::string& folder) {
 }
 
 void TakeOver::give_to(std::vector<http::ListenOn>& listeners) {
-  for (http::ListenOn& one : listeners) {
-    const auto address = http::parse_listen_address(one.address);
+  for (http::ListenOn& listener : listeners) {
+    const auto address = http::parse_listen_address(listener.address);
     if (!address) continue;
     if (const auto found = sockets_.find(to_text(*address)); found != sockets_.end())
-      one.descriptor = found->second.release();
+      listener.descriptor = found->second.release();
   }
   sockets_.clear();
 }
@@ -126,8 +126,8 @@ TakeOverOffer::~TakeOverOffer() {
 void TakeOverOffer::end() {
   if (std::exchange(has_ended_, true)) return;
   ::shutdown(listening_.get(), SHUT_RDWR);  // from here on nothing connects to it
-  const std::uint64_t one = 1;
-  static_cast<void>(::write(end_.get(), &one, sizeof one));
+  const std::uint64_t increment = 1;
+  static_cast<void>(::write(end_.get(), &increment, sizeof increment));
 }
 
 void TakeOverOffer::run() {

@@ -70,8 +70,8 @@ constexpr std::pair<std::string_view, std::string_view> security_headers[] = {
 
 }  // namespace
 
-Connection::Connection(Serving& serving, std::unique_ptr<Wire> wire, std::shared_ptr<asio::ssl::context> tls, Peer peer,
-                       std::string local_address)
+Connection::Connection(ServerContext& serving, std::unique_ptr<Wire> wire, std::shared_ptr<asio::ssl::context> tls,
+                       Peer peer, std::string local_address)
     : serving_(serving),
       tls_(std::move(tls)),
       link_(std::move(wire)),

@@ -19,7 +19,7 @@
 namespace berth::http {
 
 // What the connections of a server have in common. Outlives them.
-struct Serving {
+struct ServerContext {
   std::shared_ptr<Loop> loop = std::make_shared<Loop>();
   ServerOptions options;
   Server::Handler handler;
@@ -34,15 +34,15 @@ struct Serving {
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   // `tls`: of the listener; null: it has none.
-  Connection(Serving& serving, std::unique_ptr<Wire> wire, std::shared_ptr<asio::ssl::context> tls, Peer peer,
+  Connection(ServerContext& serving, std::unique_ptr<Wire> wire, std::shared_ptr<asio::ssl::context> tls, Peer peer,
              std::string local_address);
 
-  // Once. Serving::on_ended() is called at the end.
+  // Once. ServerContext::on_ended() is called at the end.
   void start();
   // `call_gone`: tell the handler of the request in progress that its client is gone.
   void close(bool call_gone);
-  // For a shutdown: closes an idle connection, at once or after Serving::last_idle_time, ends a stream, and lets a
-  // request be answered, also one that is on its way.
+  // For a shutdown: closes an idle connection, at once or after ServerContext::last_idle_time, ends a stream, and lets
+  // a request be answered, also one that is on its way.
   void drain();
 
   // From a Responder; `channel` is that of its request, which may be over.
@@ -88,7 +88,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string take_stream_data(bool& is_last);
   Wire& wire() { return link_.wire(); }
 
-  Serving& serving_;
+  ServerContext& serving_;
   std::shared_ptr<asio::ssl::context> tls_;
   Link link_;
   Peer peer_;

@@ -186,12 +186,12 @@ std::vector<std::string> own_addresses() {
   std::vector<std::string> addresses;
   ifaddrs* all = nullptr;
   if (getifaddrs(&all) != 0) return addresses;
-  for (const ifaddrs* one = all; one != nullptr && addresses.size() < 64; one = one->ifa_next) {
-    if (one->ifa_addr == nullptr) continue;
-    const int family = one->ifa_addr->sa_family;
+  for (const ifaddrs* interface = all; interface != nullptr && addresses.size() < 64; interface = interface->ifa_next) {
+    if (interface->ifa_addr == nullptr) continue;
+    const int family = interface->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
     sockaddr_storage address{};
-    std::memcpy(&address, one->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    std::memcpy(&address, interface->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
     addresses.push_back(address_text(address));
   }
   freeifaddrs(all);

@@ -53,7 +53,7 @@ struct Listener {
 };
 
 struct Server::State {
-  Serving serving;
+  ServerContext serving;
   asio::executor_work_guard<asio::io_context::executor_type> work;
   asio::steady_timer drain_timer;
   TimePoint drain_until{};
@@ -63,7 +63,7 @@ struct Server::State {
   std::set<std::shared_ptr<Connection>> connections;
   ConnectionCount count;
 
-  explicit State(asio::io_context& context, Serving made)
+  explicit State(asio::io_context& context, ServerContext made)
       : serving(std::move(made)), work(context.get_executor()), drain_timer(context), count(serving.options.limits) {}
 
   Result<std::shared_ptr<asio::ssl::context>> tls_of(const TlsFiles& files) const {
@@ -193,7 +193,7 @@ Server::Server(ServerOptions options, Handler handler) : Server(std::move(option
 Server::Server(ServerOptions options, Proxy proxy) : Server(std::move(options), nullptr, std::move(proxy)) {}
 
 Server::Server(ServerOptions options, Handler handler, Proxy proxy) {
-  Serving serving;
+  ServerContext serving;
   serving.options = std::move(options);
   serving.handler = std::move(handler);
   serving.proxy = std::move(proxy);
@@ -240,15 +240,15 @@ Result<std::vector<std::string>> Server::listen_only(const std::vector<ListenOn>
   std::vector<std::shared_ptr<Listener>> left;  // TCP listeners that are not named any more
   for (const auto& listener : state_->listeners)
     if (listener->asked.path.empty()) left.push_back(listener);
-  for (const ListenOn& one : wanted) {
-    const ListenAddress address = BERTH_TRY(parse_listen_address(one.address));
+  for (const ListenOn& listener : wanted) {
+    const ListenAddress address = BERTH_TRY(parse_listen_address(listener.address));
     Next next;
-    if (one.tls) next.tls = BERTH_TRY(state_->tls_of(*one.tls));
+    if (listener.tls) next.tls = BERTH_TRY(state_->tls_of(*listener.tls));
     const auto found = std::find_if(left.begin(), left.end(), [&](const auto& old) { return old->asked == address; });
     next.is_new = found == left.end();
     if (next.is_new) {
       Listening opened =
-          one.descriptor ? taken_listening(address, *one.descriptor) : BERTH_TRY(open_listening(address));
+          listener.descriptor ? taken_listening(address, *listener.descriptor) : BERTH_TRY(open_listening(address));
       next.listener = std::make_shared<Listener>(state_->context(), std::move(opened), address);
     } else {
       next.listener = *found;

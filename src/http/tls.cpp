@@ -103,10 +103,10 @@ int verify_fingerprint(X509_STORE_CTX* checked, void*) {
   if (presented == expected) return X509_STORE_CTX_set_error(checked, X509_V_OK), 1;
   STACK_OF(X509)* const sent = X509_STORE_CTX_get0_untrusted(checked);
   for (int i = 0; i < sk_X509_num(sent); ++i) {
-    X509* const one = sk_X509_value(sent, i);
-    if (fingerprint_of(one) != expected) continue;
+    X509* const certificate = sk_X509_value(sent, i);
+    if (fingerprint_of(certificate) != expected) continue;
     STACK_OF(X509)* const trusted = sk_X509_new_null();
-    sk_X509_push(trusted, one);
+    sk_X509_push(trusted, certificate);
     X509_STORE_CTX_set0_trusted_stack(checked, trusted);
     const int verified = X509_verify_cert(checked);
     sk_X509_free(trusted);

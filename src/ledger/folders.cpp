@@ -112,8 +112,8 @@ class QueuedLock {
  public:
   explicit QueuedLock(world::Descriptor folder) {
     const std::lock_guard lock(mutex());
-    const auto left = std::find_if(left_behind().begin(), left_behind().end(), [&](const auto& one) {
-      return one->process == ::getpid() && identity_of(one->folder) == identity_of(folder);
+    const auto left = std::find_if(left_behind().begin(), left_behind().end(), [&](const auto& entry) {
+      return entry->process == ::getpid() && identity_of(entry->folder) == identity_of(folder);
     });
     if (left != left_behind().end()) {
       state_ = *left;
@@ -164,7 +164,7 @@ class QueuedLock {
     } while (result != 0 && errno == EINTR);
     const std::lock_guard lock(mutex());
     state.is_done = true;
-    if (std::erase_if(left_behind(), [&](const auto& one) { return one.get() == &state; }) > 0 && result == 0)
+    if (std::erase_if(left_behind(), [&](const auto& entry) { return entry.get() == &state; }) > 0 && result == 0)
       flock(state.folder.get(), LOCK_UN);
     state.changed.notify_all();
   }

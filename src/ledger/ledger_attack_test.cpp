@@ -164,8 +164,8 @@ TEST_F(LedgerAttack, RootMayNestInAnotherUsersLease) {
 // /proc is searched once per ended lease; the forged lease must not be taken for both.
 TEST_F(LedgerAttack, AForgedEndedLeaseDoesNotEndALiveLeaseWithTheSameReference) {
   NEEDS_ROOT();
-  int told[2];
-  ASSERT_EQ(pipe(told), 0);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
   const pid_t parent = fork();
   if (parent == 0) {
     if (setgid(alice) != 0 || setuid(alice) != 0) _exit(1);
@@ -181,16 +181,16 @@ TEST_F(LedgerAttack, AForgedEndedLeaseDoesNotEndALiveLeaseWithTheSameReference) 
       execve("/bin/sleep", arguments, variables);
       _exit(1);
     }
-    static_cast<void>(!write(told[1], &child, sizeof child));
+    static_cast<void>(!write(ends[1], &child, sizeof child));
     const LeaseReference reference = lease.reference();
-    static_cast<void>(!write(told[1], &reference, sizeof reference));
+    static_cast<void>(!write(ends[1], &reference, sizeof reference));
     _exit(0);
   }
   waitpid(parent, nullptr, 0);
   pid_t child = 0;
   LeaseReference lease;
-  ASSERT_EQ(read(told[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
-  ASSERT_EQ(read(told[0], &lease, sizeof lease), static_cast<ssize_t>(sizeof lease));
+  ASSERT_EQ(read(ends[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
+  ASSERT_EQ(read(ends[0], &lease, sizeof lease), static_cast<ssize_t>(sizeof lease));
   const auto alive = [&](Ledger& ledger) { return ledger.snapshot().value().find(lease) != nullptr; };
   for (int i = 0; i < 1000 && !alive(*open()); ++i) {
   }  // until exec
@@ -201,7 +201,7 @@ TEST_F(LedgerAttack, AForgedEndedLeaseDoesNotEndALiveLeaseWithTheSameReference) 
   EXPECT_TRUE(alive(*ledger));
   EXPECT_TRUE(alive(*ledger)) << "second snapshot";
   kill(child, SIGKILL);
-  for (const int end : told) close(end);
+  for (const int end : ends) close(end);
 }
 
 // Allows as many descriptors as are open, and `more`.
@@ -248,8 +248,8 @@ TEST_F(LedgerAttack, WithoutDescriptorsACgroupThatCannotBeReadHasProcesses) {
 
 // Only its environment assigns it to the lease, and /proc cannot be read.
 TEST_F(LedgerAttack, WithoutDescriptorsALeaseWhoseProcessesCannotBeSearchedCounts) {
-  int told[2];
-  ASSERT_EQ(pipe(told), 0);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
   const pid_t parent = fork();
   if (parent == 0) {
     const auto ledger = open();
@@ -264,14 +264,14 @@ TEST_F(LedgerAttack, WithoutDescriptorsALeaseWhoseProcessesCannotBeSearchedCount
       execve("/bin/sleep", arguments, variables);
       _exit(1);
     }
-    static_cast<void>(!write(told[1], &child, sizeof child));
+    static_cast<void>(!write(ends[1], &child, sizeof child));
     _exit(0);
   }
   waitpid(parent, nullptr, 0);
   pid_t child = 0;
-  ASSERT_EQ(read(told[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
-  close(told[1]);
-  EXPECT_EQ(read(told[0], &child, sizeof child), 0) << "exec closes its end";
+  ASSERT_EQ(read(ends[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
+  close(ends[1]);
+  EXPECT_EQ(read(ends[0], &child, sizeof child), 0) << "exec closes its end";
   for (rlim_t more = 0; more < 8; ++more) {
     EXPECT_EQ(in_child([&] {
                 const auto ledger = open();
@@ -287,7 +287,7 @@ TEST_F(LedgerAttack, WithoutDescriptorsALeaseWhoseProcessesCannotBeSearchedCount
         << more;
   }
   kill(child, SIGKILL);
-  close(told[0]);
+  close(ends[0]);
 }
 
 TEST_F(LedgerAttack, AFileSizeLimitIsAnErrorAndChangesNothing) {
@@ -366,7 +366,7 @@ TEST_F(FoldersThatAppear, ANewFolderUnderLoadNeitherSplitsNorBlocksTheLedger) {
       }
     };
     {
-      const std::jthread one(work, open_all()), other(work, open_all()), root([&] { make("first"); });
+      const std::jthread first(work, open_all()), second(work, open_all()), root([&] { make("first"); });
     }
     const auto ledger = open_all();
     Ledger::Lock lock = ledger->lock().value();

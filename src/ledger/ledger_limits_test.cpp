@@ -235,25 +235,25 @@ TEST_F(LedgerLimits, AProcessOfAnotherUserIsNoHolder) {
 TEST_F(LedgerLimits, WhatAUserStartedAsRootIsTheUsers) {
   NEEDS_ROOT();
   // A parent of user 5002 with a child of root, as sudo is: the parent gives up its rights when the child is there.
-  int told[2];
-  ASSERT_EQ(pipe(told), 0);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
   Child parent([&] {
     const pid_t child = fork();
     if (child == 0) {
       for (;;) pause();
     }
     if (setgid(5002) != 0 || setuid(5002) != 0) _exit(1);
-    static_cast<void>(!::write(told[1], &child, sizeof child));
+    static_cast<void>(!::write(ends[1], &child, sizeof child));
   });
   pid_t child = 0;
-  ASSERT_EQ(read(told[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
+  ASSERT_EQ(read(ends[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
   const ProcessIdentity holder = find_process(static_cast<std::uint32_t>(child)).value();
   EXPECT_EQ(process_state(holder, 5002), ProcessState::alive);
   EXPECT_EQ(process_state(holder, 5003), ProcessState::gone);
   parent.end(SIGKILL);
   EXPECT_EQ(process_state(holder, 5002), ProcessState::gone) << "nothing says any more who started it";
   kill(child, SIGKILL);
-  for (const int end : told) close(end);
+  for (const int end : ends) close(end);
 }
 
 TEST_F(LedgerLimits, ThousandsOfUsersExhaustNoDescriptors) {

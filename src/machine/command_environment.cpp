@@ -198,10 +198,10 @@ CommandEnvironment memory_variables(std::span<const Granted> granted, Limit limi
     variables.forget("BERTH_MEMORY_FRACTION");
 
   // A whole device has no limit. A share of 0 would mean "no limit" to a framework.
-  const bool told = limit != Limit::none && cuda && !whole && least;
-  const std::string share = told && fraction != "0.0000" ? fraction : "";
+  const bool is_limited = limit != Limit::none && cuda && !whole && least;
+  const std::string share = is_limited && fraction != "0.0000" ? fraction : "";
   variables.suggest("XLA_PYTHON_CLIENT_MEM_FRACTION", share, outer_fraction);
-  variables.suggest("CUPY_GPU_MEMORY_LIMIT", told ? std::to_string(*least) : "", outer_bytes);
+  variables.suggest("CUPY_GPU_MEMORY_LIMIT", is_limited ? std::to_string(*least) : "", outer_bytes);
   set_pytorch(variables, limit == Limit::framework ? share : "", outer_fraction);
   const std::string limits = mps && limit != Limit::none ? mps_limits(devices) : "";
   if (!limits.empty())

@@ -41,8 +41,8 @@ TEST(CommandEnvironment, ContainsThePromisedMemoryRoundedDown) {
   EXPECT_EQ(get(environment, "PYTORCH_CUDA_ALLOC_CONF"), "(absent)") << "older versions refuse the option";
   EXPECT_EQ(get(environment, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"), "(absent)");
   for (std::uint64_t bytes = 1; bytes < 80 * gib; bytes = bytes * 3 + 7) {
-    const Granted one[] = {gpu("GPU-a", bytes)};
-    const double share = std::stod(get(memory_variables(one, Limit::none, false, {}), "BERTH_MEMORY_FRACTION"));
+    const Granted single[] = {gpu("GPU-a", bytes)};
+    const double share = std::stod(get(memory_variables(single, Limit::none, false, {}), "BERTH_MEMORY_FRACTION"));
     EXPECT_LE(share * static_cast<double>(80 * gib), static_cast<double>(bytes));
   }
 }

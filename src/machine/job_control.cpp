@@ -84,11 +84,11 @@ Result<Descriptor> open_named_output(const std::string& path) {
 Result<void> start_supervisor(const Job& job, const JobOrder& order) {
   const Descriptor output =
       BERTH_TRY(job.request.output.empty() ? open_output(job.output()) : open_named_output(job.output()));
-  Descriptor text, ready, told;
+  Descriptor text, ready, outcome;
   std::array<int, 2> ends{};
   if (!put_into_memory(to_text(order), text) || pipe2(ends.data(), O_CLOEXEC) != 0)
     return not_started(std::strerror(errno));
-  told = Descriptor(ends[0]);
+  outcome = Descriptor(ends[0]);
   ready = Descriptor(ends[1]);
   // After the fork only what a signal handler may do: other threads of this process may hold any lock.
   std::vector<std::string> variables = environment_for(job, order);
@@ -111,7 +111,7 @@ Result<void> start_supervisor(const Job& job, const JobOrder& order) {
   }
   char byte = 0;
   ssize_t got = 0;
-  do got = read(told.get(), &byte, 1);
+  do got = read(outcome.get(), &byte, 1);
   while (got < 0 && errno == EINTR);
   if (got != 1) return not_started("the supervisor of job " + job.id + " ended immediately");
   return {};

@@ -67,14 +67,14 @@ TEST_F(JobOutput, WhatWasRemovedIsSaidOnce) {
   const std::string begin = reading.read(8000);
   shorten_output(path(), bytes_max);
   EXPECT_LE(disk_bytes(), bytes_max);
-  for (OutputReader* const one : {&late, &reading}) {
-    const std::string rest = all_of(*one);
+  for (OutputReader* const reader : {&late, &reading}) {
+    const std::string rest = all_of(*reader);
     const std::size_t end = rest.find('\n') + 1;
     const std::string first_line = rest.substr(0, end);
     EXPECT_TRUE(first_line.starts_with("berth: ")) << first_line;
     EXPECT_TRUE(first_line.ends_with(" bytes were removed here\n")) << first_line;
     const std::uint64_t removed = std::stoull(first_line.substr(7));
-    const std::uint64_t read_before = one == &late ? 0 : begin.size();
+    const std::uint64_t read_before = reader == &late ? 0 : begin.size();
     EXPECT_TRUE((begin + lines(1000, 149'000)).ends_with(rest.substr(end))) << "whole lines, no zeroes";
     EXPECT_EQ(read_before + removed + rest.size() - end, 150'000u * 8);
   }

@@ -57,20 +57,20 @@ void JobProcesses::search() {
     if (error != std::errc() || rest != name.data() + name.size()) continue;
     const std::optional<std::uint32_t> user = ledger::user_of_process(pid);
     if (!user || (geteuid() != 0 && *user != geteuid())) continue;
-    Found one;
-    one.user = *user;
+    Found found;
+    found.user = *user;
     std::ifstream file(entry->path() / "environ");
     constexpr std::string_view lease = "BERTH_LEASE=";
     const std::string folder = std::string(job_folder_variable) + "=";
     for (std::string variable; std::getline(file, variable, '\0');) {
-      if (variable.starts_with(folder) && one.mark.empty()) one.mark = variable.substr(folder.size());
-      if (variable.starts_with(lease)) one.named = parse_lease(std::string_view(variable).substr(lease.size()));
+      if (variable.starts_with(folder) && found.mark.empty()) found.mark = variable.substr(folder.size());
+      if (variable.starts_with(lease)) found.named = parse_lease(std::string_view(variable).substr(lease.size()));
     }
-    one.locked = ledger::locked_leases(pid);
-    if (one.mark.empty() && !one.named && one.locked.empty()) continue;
+    found.locked = ledger::locked_leases(pid);
+    if (found.mark.empty() && !found.named && found.locked.empty()) continue;
     if (const auto process = find_process(pid)) {
-      one.process = *process;
-      found_->push_back(std::move(one));
+      found.process = *process;
+      found_->push_back(std::move(found));
     }
   }
 }
@@ -81,14 +81,14 @@ std::vector<ProcessIdentity> JobProcesses::of(const Job& job) {
   const std::optional<LeaseReference> lease = parse_lease(job.progress.lease);
   const auto is_lease = [&](const LeaseReference& other) { return other.file == lease->file && other.id == lease->id; };
   std::vector<ProcessIdentity> processes;
-  for (const Found& one : *found_) {
-    if (!may_be_of(job, one.user)) continue;
+  for (const Found& found : *found_) {
+    if (!may_be_of(job, found.user)) continue;
     const bool has_lease =
-        lease && ((one.named && is_lease(*one.named) && one.user == job.user) ||
-                  std::any_of(one.locked.begin(), one.locked.end(), [&](const LeaseReference& locked) {
+        lease && ((found.named && is_lease(*found.named) && found.user == job.user) ||
+                  std::any_of(found.locked.begin(), found.locked.end(), [&](const LeaseReference& locked) {
                     return locked.user == job.user && is_lease(locked);
                   }));
-    if (has_lease || (!job.request.mark.empty() && one.mark == mark)) processes.push_back(one.process);
+    if (has_lease || (!job.request.mark.empty() && found.mark == mark)) processes.push_back(found.process);
   }
   std::stable_sort(processes.begin(), processes.end(),
                    [](const ProcessIdentity& a, const ProcessIdentity& b) { return a.start_time < b.start_time; });

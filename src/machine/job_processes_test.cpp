@@ -42,7 +42,7 @@ class Sleeper {
   Sleeper& operator=(const Sleeper&) = delete;
   bool is_in(const std::vector<ProcessIdentity>& all) const {
     return std::any_of(all.begin(), all.end(),
-                       [&](const ProcessIdentity& one) { return one.pid == static_cast<std::uint32_t>(pid_); });
+                       [&](const ProcessIdentity& process) { return process.pid == static_cast<std::uint32_t>(pid_); });
   }
 
  private:

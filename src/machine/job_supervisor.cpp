@@ -269,7 +269,7 @@ class JobSupervisor final : public RunLoop {
       progress.command = find_process(static_cast<std::uint32_t>(pid));
       progress.lease = lease ? to_string(*lease) : "";
       progress.devices.clear();
-      for (const Granted& one : granted) progress.devices.push_back(one.device.id.text());
+      for (const Granted& grant : granted) progress.devices.push_back(grant.device.id.text());
       progress.memory_bytes = granted.empty() ? 0 : granted.front().memory_bytes;
       ++progress.attempts;
       progress.started_us = wall_time_us();
@@ -315,7 +315,8 @@ class JobSupervisor final : public RunLoop {
   // What the job uses, and whether that is too much.
   std::optional<std::string> look(std::span<const Granted> granted, const LeaseReference& lease,
                                   std::optional<TimePoint>& above_since) {
-    if (std::none_of(granted.begin(), granted.end(), [](const Granted& one) { return one.device.backend == "cuda"; }))
+    if (std::none_of(granted.begin(), granted.end(),
+                     [](const Granted& grant) { return grant.device.backend == "cuda"; }))
       return std::nullopt;
     const MachineSnapshot observed = settings_.context->observer.snapshot();
     if (std::all_of(observed.devices.begin(), observed.devices.end(),
@@ -330,7 +331,7 @@ class JobSupervisor final : public RunLoop {
     std::optional<std::string> above;
     for (const ObservedDevice& device : observed.devices) {
       const auto mine = std::find_if(granted.begin(), granted.end(),
-                                     [&](const Granted& one) { return one.device.id == device.info.id; });
+                                     [&](const Granted& grant) { return grant.device.id == device.info.id; });
       if (mine == granted.end() || !device.telemetry || !device.telemetry->processes) continue;
       const std::uint64_t used = ledger::ProcessOwners(*snapshot, device.processes).bytes_in_use(*entry);
       all += used;

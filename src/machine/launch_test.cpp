@@ -40,10 +40,10 @@ std::string output_of(const std::function<void()>& body) {
 
 // A script that prints which of the two descriptors are open.
 std::string open_descriptors_script(int first, int second) {
-  const auto one = [](int descriptor) {
+  const auto check = [](int descriptor) {
     return "test -e /proc/$$/fd/" + std::to_string(descriptor) + " && printf " + std::to_string(descriptor) + "; ";
   };
-  return one(first) + one(second) + "true";
+  return check(first) + check(second) + "true";
 }
 
 TEST(Launch, OnlyInheritedAndNamedDescriptorsReachTheCommand) {

@@ -73,16 +73,16 @@ std::vector<WaitingLease> waiting_in(const LedgerSnapshot& snapshot, const Machi
   std::vector<WaitingLease> out;
   for (const LedgerEntry& entry : snapshot.entries) {
     if (entry.kind != EntryKind::waiting) continue;
-    WaitingLease one{entry.id(), world::user_name(entry.user), entry.name, entry.holder.pid, now - entry.since, {},
-                     entry.count};
+    WaitingLease waiting{entry.id(), world::user_name(entry.user), entry.name, entry.holder.pid, now - entry.since, {},
+                         entry.count};
     const auto me = std::find_if(line.begin(), line.end(),
                                  [&](const WaitingRequest& other) { return other.reference == entry.reference; });
-    if (me != line.end()) one.place = static_cast<std::size_t>(me - line.begin()) + 1;
+    if (me != line.end()) waiting.place = static_cast<std::size_t>(me - line.begin()) + 1;
     if (!entry.claims.empty() && !std::all_of(entry.claims.begin(), entry.claims.end(), is_whole))
-      one.memory_bytes = entry.claims.front().memory_bytes;
-    one.exclusive = entry.is_exclusive();
-    one.user_id = entry.user;
-    out.push_back(std::move(one));
+      waiting.memory_bytes = entry.claims.front().memory_bytes;
+    waiting.exclusive = entry.is_exclusive();
+    waiting.user_id = entry.user;
+    out.push_back(std::move(waiting));
   }
   std::stable_sort(out.begin(), out.end(), [](const WaitingLease& a, const WaitingLease& b) {
     return a.place.value_or(~std::size_t{0}) < b.place.value_or(~std::size_t{0});

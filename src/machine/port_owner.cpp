@@ -136,8 +136,8 @@ std::optional<std::uint32_t> process_with(std::uint64_t inode) {
     std::uint32_t pid = 0;
     const auto [rest, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
     if (error != std::errc() || rest != name.data() + name.size()) continue;
-    for_each_socket(pid, [&](const std::string&, std::uint64_t one) {
-      if (one == inode) found = pid;
+    for_each_socket(pid, [&](const std::string&, std::uint64_t candidate) {
+      if (candidate == inode) found = pid;
       return !found;
     });
   }
@@ -201,17 +201,16 @@ bool PortOwners::take_sockets(const std::string& folder, const ProcessIdentity& 
 Result<void> PortOwners::check(std::uint16_t port, const std::string& folder, const std::string& name) {
   const std::vector<std::uint64_t> inodes = BERTH_TRY(listeners_on(port));
   const std::string where = "port " + std::to_string(port);
-  if (inodes.empty())
-    return Error{ErrorCode::unavailable, "nothing listens on " + where + ", the port of " + name};
+  if (inodes.empty()) return Error{ErrorCode::unavailable, "nothing listens on " + where + ", the port of " + name};
   if (unknown(folder, inodes).empty()) return {};
   const TimePoint now = real_clock().now();
-  std::erase_if(refused_, [&](const auto& one) { return now >= one.second.until; });
+  std::erase_if(refused_, [&](const auto& entry) { return now >= entry.second.until; });
   if (const auto known = refused_.find(port);
       known != refused_.end() && known->second.folder == folder && known->second.inodes == inodes)
     return known->second.error;
   const fs::path path = folder;
   const Job job = BERTH_TRY(find_job(path.parent_path(), path.filename()));
-  std::erase_if(held_, [&](const auto& one) { return one.second.folder == folder; });
+  std::erase_if(held_, [&](const auto& entry) { return entry.second.folder == folder; });
   for (const ProcessIdentity& process : command_of(job))
     if (take_sockets(folder, process, inodes)) return {};
   for (const ProcessIdentity& process : JobProcesses().of(job))

@@ -348,15 +348,17 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
                             const std::function<void(const Progress&)>& waiting) {
   LedgerLease place;  // in the queue
   WaitingRequest waiting_request;
-  Progress told;
+  Progress last_progress;
   std::vector<Claim> written;  // of the place, in the ledger
   bool limit = false;          // at the last attempt a limit of this user stopped it
   bool tried_again = false;    // after the deadline
   const TimePoint began = ledger.clock().now();
   const auto tell = [&](std::size_t position, const std::string& reason) {
-    if (!waiting || ledger.clock().now() - began < grace || (told.place == position && told.reason == reason)) return;
-    told = {position, reason};
-    waiting(told);
+    if (!waiting || ledger.clock().now() - began < grace ||
+        (last_progress.place == position && last_progress.reason == reason))
+      return;
+    last_progress = {position, reason};
+    waiting(last_progress);
   };
   const bool may_wait = deadline.at > began + grace;
   deadline.at = std::max(deadline.at, began + grace);

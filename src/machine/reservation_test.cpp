@@ -150,14 +150,14 @@ class Reserving : public testing::Test {
 };
 
 TEST_F(Reserving, RequestsThatFitGetALeaseAndOthersAreRefused) {
-  const auto one = ask(wanting(50)), two = ask(wanting(50)), three = ask(wanting(50));
-  ASSERT_TRUE(one->lease);
-  ASSERT_TRUE(two->lease);
-  EXPECT_NE(one->winners, two->winners);
-  ASSERT_TRUE(three);
-  EXPECT_FALSE(three->lease);
-  EXPECT_FALSE(three->never) << "it fits when the others end";
-  EXPECT_EQ(three->explanation.cause, Cause::memory_fragmented);
+  const auto first = ask(wanting(50)), second = ask(wanting(50)), third = ask(wanting(50));
+  ASSERT_TRUE(first->lease);
+  ASSERT_TRUE(second->lease);
+  EXPECT_NE(first->winners, second->winners);
+  ASSERT_TRUE(third);
+  EXPECT_FALSE(third->lease);
+  EXPECT_FALSE(third->never) << "it fits when the others end";
+  EXPECT_EQ(third->explanation.cause, Cause::memory_fragmented);
   const auto huge = ask(wanting(81), Deadline::never());
   EXPECT_FALSE(huge->lease);
   EXPECT_TRUE(huge->never) << "refused at once, without waiting";
@@ -180,24 +180,24 @@ TEST_F(Reserving, WhatCanNeverFitIsNotExplainedByRequestsAhead) {
 }
 
 TEST_F(Reserving, APromiseAndAnAllocationOfTheSameBytesCountOnce) {
-  const auto one = ask(wanting(50));
-  ASSERT_TRUE(one->lease);
-  ObservedDevice& device = observed_.devices[one->winners[0]];
+  const auto first = ask(wanting(50));
+  ASSERT_TRUE(first->lease);
+  ObservedDevice& device = observed_.devices[first->winners[0]];
   device.telemetry->load.memory_bytes_free = 35;
   add_process(device, this_process(), 45);
   ReservationRequest wanted = wanting(30);
   wanted.requirements.only = {device.info.id};
-  const auto two = ask(wanted), three = ask(wanted);
-  EXPECT_TRUE(two->lease) << "35 are free, 5 of them promised";
-  EXPECT_FALSE(three->lease);
+  const auto second = ask(wanted), third = ask(wanted);
+  EXPECT_TRUE(second->lease) << "35 are free, 5 of them promised";
+  EXPECT_FALSE(third->lease);
 }
 
 TEST_F(Reserving, ALeaseThatEndedDuringTheSnapshotStillCounts) {
   // A lease allocates 20 more bytes and is released between the snapshot and the lock:
   // it is no longer in the ledger, and the snapshot does not show the bytes.
-  const auto one = ask(wanting(30));
-  ASSERT_TRUE(one->lease);
-  const DeviceId device = observed_.devices[one->winners[0]].info.id;
+  const auto held = ask(wanting(30));
+  ASSERT_TRUE(held->lease);
+  const DeviceId device = observed_.devices[held->winners[0]].info.id;
   ReservationRequest wanted = wanting(60);
   wanted.requirements.only = {device};
   int looks = 0;
@@ -206,7 +206,7 @@ TEST_F(Reserving, ALeaseThatEndedDuringTheSnapshotStillCounts) {
                                MachineSnapshot observed;
                                observed.devices = {gpu(device.text(), 80, looks == 0 ? 70 : 50)};
                                if (looks++ == 0) {
-                                 EXPECT_TRUE(ledger_->lock().value().release(one->lease.reference()));
+                                 EXPECT_TRUE(ledger_->lock().value().release(held->lease.reference()));
                                }
                                return observed;
                              },
@@ -241,46 +241,46 @@ TEST_F(Reserving, DecideOnceTakesNoLease) {
 }
 
 TEST_F(Reserving, AWaitingRequestReportsItsPlaceAndIsServedAfterARelease) {
-  const auto one = ask(wanting(50, 2));
-  ASSERT_TRUE(one->lease);
-  std::atomic<bool> told = false;
+  const auto first = ask(wanting(50, 2));
+  ASSERT_TRUE(first->lease);
+  std::atomic<bool> was_reported = false;
   std::jthread other([&] {
-    while (!told) std::this_thread::yield();
-    EXPECT_TRUE(ledger_->lock().value().release(one->lease.reference()));
+    while (!was_reported) std::this_thread::yield();
+    EXPECT_TRUE(ledger_->lock().value().release(first->lease.reference()));
   });
-  const auto two = reserve(
+  const auto second = reserve(
       *ledger_, wanting(50, 2), [this] { return observed_; }, Deadline::after(real_clock(), seconds(60)),
       [&](const Progress& progress) {
         EXPECT_FALSE(progress.reason.empty());
         EXPECT_EQ(progress.place, 1U);
-        told = true;
+        was_reported = true;
       });
-  ASSERT_TRUE(two);
-  EXPECT_TRUE(two->lease);
+  ASSERT_TRUE(second);
+  EXPECT_TRUE(second->lease);
   EXPECT_EQ(entries(), 1U) << "it has left the queue";
 }
 
 TEST_F(Reserving, ARequestBehindASmallerOneReportsItsPlace) {
-  const auto one = ask(wanting(50, 2));
-  ASSERT_TRUE(one->lease);
+  const auto held = ask(wanting(50, 2));
+  ASSERT_TRUE(held->lease);
   Ledger::Request first;
   first.kind = EntryKind::waiting;
   first.claims = {{DeviceId("a"), "a", 40, 0, false}, {DeviceId("b"), "b", 40, 0, false}};
   LedgerLease place = std::move(ledger_->lock().value().add(first).value());
-  std::size_t told = 0;
-  const auto two = reserve(
+  std::size_t reported_place = 0;
+  const auto asked = reserve(
       *ledger_, wanting(50), [this] { return observed_; }, Deadline::after(real_clock(), seconds(2)),
       [&](const Progress& progress) {
-        told = progress.place;
+        reported_place = progress.place;
         ledger_->heartbeat(place);
       });
-  EXPECT_FALSE(two->lease);
-  EXPECT_EQ(told, 2U);
+  EXPECT_FALSE(asked->lease);
+  EXPECT_EQ(reported_place, 2U);
 }
 
 TEST_F(Reserving, ARequestLeavesTheQueueAtItsDeadline) {
-  const auto one = ask(wanting(50, 2));
-  ASSERT_TRUE(one->lease);
+  const auto held = ask(wanting(50, 2));
+  ASSERT_TRUE(held->lease);
   const auto late = ask(wanting(50), Deadline::after(real_clock(), milliseconds(30)));
   ASSERT_TRUE(late);
   EXPECT_FALSE(late->lease);
@@ -288,8 +288,8 @@ TEST_F(Reserving, ARequestLeavesTheQueueAtItsDeadline) {
 }
 
 TEST_F(Reserving, SmallRequestsAreServedOnDevicesThatAreNotKept) {
-  const auto one = ask(wanting(50, 2));
-  ASSERT_TRUE(one->lease);
+  const auto held = ask(wanting(50, 2));
+  ASSERT_TRUE(held->lease);
   Ledger::Request first;
   first.kind = EntryKind::waiting;
   first.claims = {{DeviceId("a"), "a", 60, 0, false}};

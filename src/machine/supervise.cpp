@@ -81,16 +81,16 @@ std::optional<int> reap(pid_t command) {
 // return is given up.
 void end_leftovers(Duration grace) {
   const Deadline deadline = Deadline::after(real_clock(), grace), last = Deadline::after(real_clock(), 2 * grace);
-  std::vector<pid_t> told;
+  std::vector<pid_t> signalled;
   for (;;) {
     reap(0);
     const std::vector<pid_t> left = children();
     if (left.empty() || last.passed(real_clock().now())) return;
     const bool late = deadline.passed(real_clock().now());
     for (const pid_t pid : left) {
-      if (!late && std::find(told.begin(), told.end(), pid) != told.end()) continue;
+      if (!late && std::find(signalled.begin(), signalled.end(), pid) != signalled.end()) continue;
       kill(pid, late ? SIGKILL : SIGTERM);
-      told.push_back(pid);
+      signalled.push_back(pid);
     }
     real_clock().sleep_for(std::chrono::milliseconds(20));
   }

@@ -37,8 +37,9 @@ std::optional<inventory::LeaseKey> outermost_of(const inventory::DeviceRow& row,
   const inventory::DeviceLease* at = &lease;
   for (int depth = 0; at && depth < 16; ++depth) {
     if (leases.contains(at->key())) return at->key();
-    const auto outer = std::find_if(row.held_by.begin(), row.held_by.end(),
-                                    [&](const inventory::DeviceLease& one) { return one.key() == at->within; });
+    const auto outer =
+        std::find_if(row.held_by.begin(), row.held_by.end(),
+                     [&](const inventory::DeviceLease& candidate) { return candidate.key() == at->within; });
     at = at->within && outer != row.held_by.end() ? &*outer : nullptr;
   }
   return std::nullopt;
@@ -77,10 +78,10 @@ NodeDevice node_device_without(const inventory::DeviceRow& row, const std::set<i
 
 Intent fleet_intent(const LedgerSnapshot& snapshot, const DeviceInfo& device, std::uint32_t user) {
   Intent strictest = Intent::in_service;
-  for (const DeviceIntent& one : snapshot.intents) {
-    if (one.device != device.id && one.device != device.parent) continue;
-    const bool moves_replicas = one.user == user || one.user == 0;
-    strictest = std::max(strictest, moves_replicas ? one.intent : std::min(one.intent, Intent::cordoned));
+  for (const DeviceIntent& entry : snapshot.intents) {
+    if (entry.device != device.id && entry.device != device.parent) continue;
+    const bool moves_replicas = entry.user == user || entry.user == 0;
+    strictest = std::max(strictest, moves_replicas ? entry.intent : std::min(entry.intent, Intent::cordoned));
   }
   return strictest;
 }

@@ -168,10 +168,10 @@ Causes placement::causes_of(const Requirements& requirements, const DeviceView& 
     note(true, view.held_exclusively ? Cause::held_exclusively : Cause::held);
   note(view.kept_for_waiting, Cause::kept);
   // A stale sample is already noted above.
-  DeviceView heard = view;
-  if (view.sample == SampleState::stale) heard.sample = SampleState::fresh;
-  if (fails(Rejection::occupied, requirements, heard)) {
-    const Wholeness state = wholeness(heard);
+  DeviceView fresh = view;
+  if (view.sample == SampleState::stale) fresh.sample = SampleState::fresh;
+  if (fails(Rejection::occupied, requirements, fresh)) {
+    const Wholeness state = wholeness(fresh);
     const bool in_use = state == Wholeness::has_processes || state == Wholeness::has_memory_in_use;
     note(true, in_use ? Cause::occupied : Cause::silent);
   }

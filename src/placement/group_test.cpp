@@ -126,10 +126,10 @@ TEST_P(GroupContract, OneDeviceIsAGroupLikeAnyOther) {
     TestFleet fleet = random_machine(1 + seed % 9, seed);
     const Requirements requirements = random_wishes(fleet, seed);
     const GroupDecision group = choose_group(policy(), requirements, 1, fleet, {}, seed);
-    const Decision one = choose(policy(), requirements, fleet, seed);
-    ASSERT_EQ(one.winner.has_value(), !group.winners.empty()) << "seed " << seed;
-    if (!one.winner) continue;
-    ASSERT_EQ(*one.winner, group.winners.front()) << "seed " << seed;
+    const Decision single = choose(policy(), requirements, fleet, seed);
+    ASSERT_EQ(single.winner.has_value(), !group.winners.empty()) << "seed " << seed;
+    if (!single.winner) continue;
+    ASSERT_EQ(*single.winner, group.winners.front()) << "seed " << seed;
   }
 }
 

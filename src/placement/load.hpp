@@ -32,9 +32,9 @@ constexpr std::uint64_t capped_ns(std::uint64_t unit_cost_ns) {
 // none (negative, infinite, not a number) counts as one unit.
 inline constexpr int size_bits = 20;
 inline std::uint64_t size_of(double cost) noexcept {
-  constexpr double one = 1 << size_bits;
+  constexpr double scale = 1 << size_bits;
   if (!(cost > 0) || !std::isfinite(cost)) return 1 << size_bits;
-  return static_cast<std::uint64_t>(std::clamp(cost * one, 1.0, one * one));
+  return static_cast<std::uint64_t>(std::clamp(cost * scale, 1.0, scale * scale));
 }
 
 // Which speeds count. Weights that differ were configured and are believed; otherwise the

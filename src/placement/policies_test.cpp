@@ -56,10 +56,10 @@ TEST_P(PolicyContract, NeverChoosesARejectedDeviceAndAlwaysAnEligibleOne) {
 
 TEST_P(PolicyContract, EqualInputsGiveEqualAnswers) {
   for (std::uint64_t seed = 0; seed < policy_seeds; ++seed) {
-    const TestFleet one = TestFleet::random(1 + seed % 12, seed);
+    const TestFleet fleet = TestFleet::random(1 + seed % 12, seed);
     const TestFleet other = TestFleet::random(1 + seed % 12, seed);
-    const Decision first = choose(policy(), random_requirements(seed), one, seed);
-    ASSERT_EQ(first.winner, choose(policy(), random_requirements(seed), one, seed).winner) << "seed " << seed;
+    const Decision first = choose(policy(), random_requirements(seed), fleet, seed);
+    ASSERT_EQ(first.winner, choose(policy(), random_requirements(seed), fleet, seed).winner) << "seed " << seed;
     ASSERT_EQ(first.winner, choose(policy(), random_requirements(seed), other, seed).winner) << "seed " << seed;
   }
 }

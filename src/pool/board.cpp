@@ -356,10 +356,10 @@ Explanation Board::explain(const Policy& policy, const Requirements& requirement
 
 Decision Board::decide(const Policy& policy, const Requirements& requirements, std::span<const DeviceView> views,
                        Ticket ticket, Explanation* explanation) const {
-  const GroupDecision one = choose_group(policy, requirements, 1, views, *options_.topology, ticket, explanation);
+  const GroupDecision group = choose_group(policy, requirements, 1, views, *options_.topology, ticket, explanation);
   Decision decision;
-  if (!one.winners.empty()) decision.winner = one.winners.front();
-  decision.policy_misbehaved = one.policy_misbehaved;
+  if (!group.winners.empty()) decision.winner = group.winners.front();
+  decision.policy_misbehaved = group.policy_misbehaved;
   return decision;
 }
 

@@ -38,12 +38,12 @@ TEST(Board, ADeviceThatLeavesWhileItsLastLeaseEndsIsFreed) {
   // Each thread on a core of its own, and waiting without a pause for a while, so that both run at
   // the same time.
   const auto run_on_core = [](int number) {
-    cpu_set_t all, one;
+    cpu_set_t all, single;
     sched_getaffinity(0, sizeof all, &all);
-    CPU_ZERO(&one);
+    CPU_ZERO(&single);
     for (int core = 0; core < CPU_SETSIZE; ++core)
-      if (CPU_ISSET(core, &all) && number-- == 0) CPU_SET(core, &one);
-    sched_setaffinity(0, sizeof one, &one);  // fails, and changes nothing, where there is one core
+      if (CPU_ISSET(core, &all) && number-- == 0) CPU_SET(core, &single);
+    sched_setaffinity(0, sizeof single, &single);  // fails, and changes nothing, where there is one core
   };
   const auto await = [](const std::atomic<int>& value, int expected) {
     for (int spins = 0; value < expected; ++spins)

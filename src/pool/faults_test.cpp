@@ -308,7 +308,8 @@ class World : private FaultScript, private FaultChecker {
     Result<std::shared_ptr<Device>> device = backend_->open(id);
     if (!device) return nullptr;
     return std::make_shared<Overheard>(
-        *std::move(device), [this](const Overheard& from, const Result<LoadSample>& answer) { heard(from, answer); });
+        *std::move(device),
+        [this](const Overheard& from, const Result<LoadSample>& answer) { note_sample(from, answer); });
   }
 
   void plan_repair(Account& account) {

@@ -157,12 +157,12 @@ TEST(Pool, S0_F17_AGroupIsOfDevicesThatAreJoinedBest) {
   EXPECT_EQ(ids_of(pool->acquire_group({}, 2)), "bd") << "the island that is whole";
 
   // Where the caller knows better, and where nobody knows.
-  PoolOptions told = quiet();
-  told.topology =
+  PoolOptions options = quiet();
+  options.topology =
       make_topology({DeviceId("a"), DeviceId("d")}, {{DeviceId("a"), DeviceId("d"), LinkKind::nvlink, 1, {}}}).value();
-  EXPECT_EQ(ids_of(Pool::open_backends(two_islands(), told)->acquire_group({}, 2)), "ad");
-  told.topology = Topology();
-  EXPECT_EQ(ids_of(Pool::open_backends(two_islands(), told)->acquire_group({}, 2)), "ab");
+  EXPECT_EQ(ids_of(Pool::open_backends(two_islands(), options)->acquire_group({}, 2)), "ad");
+  options.topology = Topology();
+  EXPECT_EQ(ids_of(Pool::open_backends(two_islands(), options)->acquire_group({}, 2)), "ab");
 }
 
 TEST(Pool, NearADeviceIsWhoIsJoinedToItBest) {

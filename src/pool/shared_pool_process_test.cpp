@@ -121,17 +121,17 @@ TEST_F(SharedPool, ARemovedFileIsWrittenAnew) {
 }
 
 TEST_F(SharedPool, AProgramThatDiesGivesBackWhatItHeld) {
-  int told[2];
-  ASSERT_EQ(pipe(told), 0);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
   const pid_t child = fork();
   if (child == 0) {
     const auto pool = open();
     const Result<Lease> held = pool.acquire(bytes_of(1000));
-    static_cast<void>(!write(told[1], held ? "y" : "n", 1));
+    static_cast<void>(!write(ends[1], held ? "y" : "n", 1));
     pause();
   }
   char answer = 0;
-  ASSERT_EQ(read(told[0], &answer, 1), 1);
+  ASSERT_EQ(read(ends[0], &answer, 1), 1);
   ASSERT_EQ(answer, 'y');
   const auto pool = open();
   EXPECT_FALSE(pool.acquire(bytes_of(1)));
@@ -139,8 +139,8 @@ TEST_F(SharedPool, AProgramThatDiesGivesBackWhatItHeld) {
   waitpid(child, nullptr, 0);
   settle({pool});
   EXPECT_TRUE(pool.acquire(bytes_of(1000)));
-  close(told[0]);
-  close(told[1]);
+  close(ends[0]);
+  close(ends[1]);
 }
 
 TEST_F(SharedPool, WithoutALedgerAProgramWorksAloneAndSaysWhy) {

@@ -23,19 +23,19 @@ using test::make_device;
 using test::SharedPool;
 
 TEST_F(SharedPool, WhatOneProgramHoldsAnotherCannotHave) {
-  const auto one = open(), other = open();
-  Result<Lease> held = one.acquire(bytes_of(700));
+  const auto first = open(), second = open();
+  Result<Lease> held = first.acquire(bytes_of(700));
   ASSERT_TRUE(held);
   // At once, before any poll: the promise is checked where it is made.
-  EXPECT_FALSE(other.acquire(bytes_of(301)));
+  EXPECT_FALSE(second.acquire(bytes_of(301)));
   EXPECT_EQ(promised("a"), 700U) << "what is refused is not claimed";
-  EXPECT_TRUE(other.acquire(bytes_of(300)));
-  Result<Lease> elsewhere = other.acquire(bytes_anywhere(700));
+  EXPECT_TRUE(second.acquire(bytes_of(300)));
+  Result<Lease> elsewhere = second.acquire(bytes_anywhere(700));
   ASSERT_TRUE(elsewhere);
   EXPECT_EQ(elsewhere->id(), DeviceId("b"));
   held->release();
-  settle({one, other});
-  EXPECT_TRUE(other.acquire(bytes_of(1000)));
+  settle({first, second});
+  EXPECT_TRUE(second.acquire(bytes_of(1000)));
 }
 
 TEST_F(SharedPool, AnOpenPoolHoldsItsDevicesAlsoWithoutBytes) {
@@ -159,18 +159,18 @@ TEST_F(SharedPool, AClaimThatShrinksWhileItGrowsIsNeverLessThanWhatIsHeld) {
 }
 
 TEST_F(SharedPool, AnExclusiveLeaseKeepsEveryOtherProgramOff) {
-  const auto one = open();
+  const auto pool = open();
   Requirements alone = bytes_of(0);
   alone.exclusive = true;
   {
-    const Result<Lease> held = one.acquire(alone);
+    const Result<Lease> held = pool.acquire(alone);
     ASSERT_TRUE(held);
     EXPECT_TRUE(ledger()->snapshot().value().held_exclusively(DeviceId("a")));
     const auto other = open();
     EXPECT_FALSE(other.acquire(bytes_of(1)));
     EXPECT_FALSE(other.acquire(alone));
   }
-  one.poll_now();
+  pool.poll_now();
   EXPECT_FALSE(ledger()->snapshot().value().held_exclusively(DeviceId("a")));
   const auto other = open();
   EXPECT_FALSE(other.acquire(alone)) << "another program has the device open";
@@ -195,12 +195,12 @@ TEST_F(SharedPool, PartsShareTheirBytesWhateverTheLedgerHeardOfOneBefore) {
     pool.poll_now();
     return pool;
   };
-  const auto one = open_parts(), other = open_parts();
-  const Result<Lease> held = one.acquire(bytes_of(700));
+  const auto first = open_parts(), second = open_parts();
+  const Result<Lease> held = first.acquire(bytes_of(700));
   ASSERT_TRUE(held);
-  EXPECT_EQ(one.acquire(bytes_anywhere(400)).error().code, ErrorCode::no_eligible_device);
-  for (const char* part : {"a", "b", "c"}) EXPECT_FALSE(other.acquire(bytes_of(400, part))) << part;
-  EXPECT_TRUE(other.acquire(bytes_of(300, "c")));
+  EXPECT_EQ(first.acquire(bytes_anywhere(400)).error().code, ErrorCode::no_eligible_device);
+  for (const char* part : {"a", "b", "c"}) EXPECT_FALSE(second.acquire(bytes_of(400, part))) << part;
+  EXPECT_TRUE(second.acquire(bytes_of(300, "c")));
 }
 
 // Its memory moved away, and the one it shared stays what it was.
@@ -213,18 +213,18 @@ TEST_F(SharedPool, ADeviceThatComesBackInAnotherMemoryLeavesItsOldSiblingsAlone)
   PoolOptions options;
   options.poll = false;
   options.ledger = ledger();
-  const auto one = Pool::open({part("a", "x"), part("b", "y"), part("c", "y")}, options).value();
+  const auto pool = Pool::open({part("a", "x"), part("b", "y"), part("c", "y")}, options).value();
   options.ledger = ledger();
   const auto other = Pool::open({part("d", "y")}, options).value();
-  ASSERT_TRUE(one.leave(DeviceId("b")));
-  ASSERT_TRUE(one.join(part("b", "x")));
-  one.poll_now();
+  ASSERT_TRUE(pool.leave(DeviceId("b")));
+  ASSERT_TRUE(pool.join(part("b", "x")));
+  pool.poll_now();
   other.poll_now();
   const Result<Lease> held = other.acquire(bytes_of(700, "d"));
   ASSERT_TRUE(held);
-  EXPECT_FALSE(one.acquire(bytes_of(400, "c")));
-  EXPECT_TRUE(one.acquire(bytes_of(300, "c")));
-  EXPECT_TRUE(one.acquire(bytes_of(1000, "b")));
+  EXPECT_FALSE(pool.acquire(bytes_of(400, "c")));
+  EXPECT_TRUE(pool.acquire(bytes_of(300, "c")));
+  EXPECT_TRUE(pool.acquire(bytes_of(1000, "b")));
 }
 
 TEST_F(SharedPool, MemoryThatTheDriverReportsLateIsNotPromisedTwice) {
@@ -255,10 +255,10 @@ TEST_F(SharedPool, MemoryThatTheDriverReportsLateIsNotPromisedTwice) {
 }
 
 TEST_F(SharedPool, ReasonsSayWhatIsLeft) {
-  const auto one = open(), other = open();
-  const Result<Lease> held = one.acquire(bytes_of(700));
-  other.poll_now();
-  const Explanation explanation = other.explain(bytes_of(400));
+  const auto first = open(), second = open();
+  const Result<Lease> held = first.acquire(bytes_of(700));
+  second.poll_now();
+  const Explanation explanation = second.explain(bytes_of(400));
   EXPECT_EQ(explanation.candidates[0].memory_bytes_available, Maybe(300));
 }
 

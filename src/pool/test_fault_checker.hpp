@@ -264,7 +264,7 @@ class FaultChecker {
   }
 
   // On its way to the pool.
-  void heard(const Overheard& device, const Result<LoadSample>& answer) {
+  void note_sample(const Overheard& device, const Result<LoadSample>& answer) {
     audit();
     Account& account = account_of(device.id());
     if (account.device.get() != &device) return;  // an earlier opening; what it says concerns nobody

@@ -33,7 +33,7 @@ http::Headers without_own(http::Headers headers) {
   return headers;
 }
 
-http::Headers told(std::string_view header, std::string_view why) {
+http::Headers reason_header(std::string_view header, std::string_view why) {
   http::Headers headers;
   headers.set(header, std::string(why));
   return headers;
@@ -206,7 +206,7 @@ Async<void> Relay::serve(Gateway& gateway, Connection& connection) {
 
 // Whatever still comes is not looked at.
 Async<void> Relay::end(Link& link) {
-  const http::Headers headers = told(header_refused, refused_leaving);
+  const http::Headers headers = reason_header(header_refused, refused_leaving);
   const http::ErrorValue error =
       co_await link.write(http::response_text(503, headers, {.is_chunked = false, .length = 0}, false));
   bool is_open = !error;
@@ -270,10 +270,10 @@ Async<std::unique_ptr<Link>> Relay::connect(const Target& target, std::string& p
 Async<bool> Relay::pass_on(Link& link, Head& head) {
   const std::string name(head.headers.get(header_target).value_or(""));
   const bool waits = head.headers.get("expect").has_value();
-  if (is_draining_) co_return co_await refuse(link, head, 503, told(header_refused, refused_leaving));
+  if (is_draining_) co_return co_await refuse(link, head, 503, reason_header(header_refused, refused_leaving));
   const Admission::Answer answer = admission_.admit(name);
   if (answer != Admission::Answer::admitted)
-    co_return co_await refuse(link, head, 503, told(header_refused, to_string(answer)));
+    co_return co_await refuse(link, head, 503, reason_header(header_refused, to_string(answer)));
   const Target target = *admission_.find(name);
   bool is_counted = true;
   const std::function<void()> end = [&] {
@@ -283,7 +283,7 @@ Async<bool> Relay::pass_on(Link& link, Head& head) {
   std::unique_ptr<Link> upstream = co_await connect(target, problem);
   if (!upstream) {
     end();
-    http::Headers headers = told(header_refused, "unreachable");
+    http::Headers headers = reason_header(header_refused, "unreachable");
     headers.set(header_failed, problem);
     co_return co_await refuse(link, head, 503, std::move(headers));
   }
@@ -310,7 +310,7 @@ Async<bool> Relay::pass_on(Link& link, Head& head) {
   if (forwarded.is_server_kept) keep(target, std::move(upstream));
   if (forwarded.end != http::Forwarded::End::server_failed || forwarded.reached_client)
     co_return forwarded.is_client_kept;
-  co_return co_await refuse(link, head, 502, told(header_failed, forwarded.problem));
+  co_return co_await refuse(link, head, 502, reason_header(header_failed, forwarded.problem));
 }
 
 void Relay::keep(const Target& target, std::unique_ptr<Link> link) {

@@ -44,7 +44,7 @@ class RelayProcess {
     BERTH_TRY(server_.on_signal({SIGTERM, SIGINT}, [this](int) { end("it received a signal", options_.drain_max); }));
     if (::lstat(socket_.c_str(), &listening_) != 0)
       return Error{ErrorCode::io, "the relay's socket '" + socket_ + "' was removed at once"};
-    heard_ = real_clock().now();
+    last_message_at_ = real_clock().now();
     RelayOptions of_relay = options_.relay;
     of_relay.node = options_.node;
     relay_.emplace(server_.loop(), std::move(of_relay));
@@ -77,7 +77,7 @@ class RelayProcess {
     if (ending_) return http::error_response(503, "unavailable", "the relay is ending", "start another one");
     Result<Control> control = read_control(request.body);
     if (!control) return http::error_response(400, "invalid_argument", control.error().message, control.error().advice);
-    heard_ = real_clock().now();
+    last_message_at_ = real_clock().now();
     targets_ = control->targets;
     relay_->set_targets(std::move(control->targets));
     std::vector<http::ClientOptions> gateways;
@@ -119,7 +119,7 @@ class RelayProcess {
     struct stat now{};
     if (::lstat(socket_.c_str(), &now) != 0 || now.st_ino != listening_.st_ino || now.st_dev != listening_.st_dev)
       return end("its socket was removed", options_.drain_max);
-    if (real_clock().now() - heard_ >= options_.silence_max && !has_targets())
+    if (real_clock().now() - last_message_at_ >= options_.silence_max && !has_targets())
       return end("it has no targets, and no agent has told it anything for long", options_.drain_max);
     if (const std::string problem = relay_->problem(); problem_ != problem) {
       problem_ = problem;
@@ -152,7 +152,7 @@ class RelayProcess {
   std::string replaced_name_;  // empty: no other relay has taken its place
   struct stat listening_{};    // the socket's file
   std::vector<Target> targets_;
-  TimePoint heard_{};
+  TimePoint last_message_at_{};
 };
 
 }  // namespace

@@ -203,8 +203,8 @@ TEST(RelayProcess, EndsWithoutTargetsWhenNoAgentTellsItAnything) {
   const std::string job = folder.path / "job";
   ASSERT_TRUE(world::write_text(job, ""));
   relay.put({{{"a/0#1", "http://127.0.0.1:1", 4, false, job}}, {}});
-  const TimePoint told = real_clock().now();
-  EXPECT_TRUE(eventually([&] { return real_clock().now() > told + 400ms; }));
+  const TimePoint put_at = real_clock().now();
+  EXPECT_TRUE(eventually([&] { return real_clock().now() > put_at + 400ms; }));
   EXPECT_FALSE(relay.has_ended()) << "it has a target";
   std::filesystem::remove(job);
   EXPECT_TRUE(relay.join());

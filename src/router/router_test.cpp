@@ -154,13 +154,13 @@ TEST(Router, WorkOfOneKeyRunsInOrderAndOneAtATimeOnManyLanes) {
 
 TEST(Router, WorkOfDifferentKeysRunsSideBySide) {
   Site site(1, {}, 2);
-  Gate one, two;
-  auto first = site.router->submit("one", one.work());
-  auto second = site.router->submit("two", two.work());
-  one.begun.wait();
-  two.begun.wait();  // would never come if the second waited for the first
-  one.open_promise.set_value();
-  two.open_promise.set_value();
+  Gate first_gate, second_gate;
+  auto first = site.router->submit("one", first_gate.work());
+  auto second = site.router->submit("two", second_gate.work());
+  first_gate.begun.wait();
+  second_gate.begun.wait();  // would never come if the second waited for the first
+  first_gate.open_promise.set_value();
+  second_gate.open_promise.set_value();
   EXPECT_TRUE(first.get());
   EXPECT_TRUE(second.get());
 }
@@ -308,7 +308,7 @@ TEST(Router, S2_F10_ANewKeyIsNotForgottenWhileAllOthersAreBusy) {
                                           [&, key](TaskContext&) { is_in_order[key] = is_first_done[key].load(); }));
     open.set_value();
     for (auto& task : tasks) EXPECT_TRUE(task.get());
-    for (const auto& one : is_in_order) EXPECT_TRUE(one);
+    for (const auto& flag : is_in_order) EXPECT_TRUE(flag);
     EXPECT_TRUE(site.served("one more"));
     site.wait_until_counted();
     EXPECT_LE(site.router->statistics().entities, entities_max + 1) << "the others have nothing to do";

@@ -79,8 +79,8 @@ class Bench {
   explicit Bench(std::vector<simulated::SimulatedSpec> specs, SchedulerOptions options = {},
                  Clock& clock = real_clock()) {
     std::vector<std::shared_ptr<Device>> devices;
-    for (simulated::SimulatedSpec& one : specs)
-      devices.push_back(simulated::make_simulated_device(std::move(one), clock));
+    for (simulated::SimulatedSpec& spec : specs)
+      devices.push_back(simulated::make_simulated_device(std::move(spec), clock));
     PoolOptions pool_options;
     pool_options.poll = false;
     pool_options.clock = &clock;

@@ -252,12 +252,12 @@ TEST(Task, AForkedChildIsToldThatTheSchedulerIsNotIts) {
   const pid_t child = fork();
   if (child == 0) {
     alarm(20);
-    const bool told =
+    const bool is_refused =
         bench->submit(nothing).get().error().code == ErrorCode::not_supported &&
         bench->run(nothing).error().code == ErrorCode::not_supported &&
         bench->map(std::vector<int>(3), [](TaskContext&, int) {})[2].error().code == ErrorCode::not_supported;
     bench.scheduler.reset();  // waits for no lane
-    _exit(told ? 0 : 1);
+    _exit(is_refused ? 0 : 1);
   }
   int status = 0;
   waitpid(child, &status, 0);
@@ -314,19 +314,19 @@ TEST(Task, AnAbandonedPieceOfWorkEndsAtItsDeadlineAlsoWhenNobodyWaits) {
   ASSERT_TRUE(gate.wait_for_arrivals(1));
   TaskOptions late;
   late.deadline = {clock.now() + seconds(5)};
-  Gate told;
+  Gate continuation;
   std::atomic<bool> timed_out{false};
   bench->submit([](TaskContext&) { return 1; }, late).then([&](Number number) {
     timed_out = !number && number.error().code == ErrorCode::timeout;
-    told.pass();
+    continuation.pass();
   });
   clock.advance(seconds(4));
   EXPECT_FALSE(timed_out);
   clock.advance(seconds(1));
-  EXPECT_TRUE(told.wait_for_arrivals(1));
+  EXPECT_TRUE(continuation.wait_for_arrivals(1));
   EXPECT_FALSE(blocking.ready()) << "while the only lane is busy";
   EXPECT_TRUE(timed_out);
-  told.open();
+  continuation.open();
   EXPECT_EQ(bench.total().cancelled, 1U);
   gate.open();
   EXPECT_TRUE(blocking.get(soon()));

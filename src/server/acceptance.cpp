@@ -49,7 +49,7 @@ Result<void> check_acceptable(const fleet::Desired& desired) {
   return {};
 }
 
-fleet::Wanted fitted(fleet::Wanted wanted) {
+fleet::DesiredDeployment fitted(fleet::DesiredDeployment wanted) {
   if (wanted.earlier.size() > fleet::earlier_max) wanted.earlier.resize(fleet::earlier_max);
   std::size_t bytes = bytes_of(wanted.spec) + wanted.shards.value_or("").size(), kept = 0;
   while (kept < wanted.earlier.size() && (bytes += bytes_of(wanted.earlier[kept])) <= fleet::wanted_bytes_max) ++kept;

@@ -11,7 +11,7 @@ namespace berth::server {
 Result<void> check_acceptable(const fleet::Desired& desired);
 
 // With as many of its earlier specs as fit into its record; the newest ones stay.
-fleet::Wanted fitted(fleet::Wanted wanted);
+fleet::DesiredDeployment fitted(fleet::DesiredDeployment wanted);
 
 // A reason as it is stored.
 std::string bounded_reason(std::string reason);

@@ -9,19 +9,19 @@
 namespace berth::server {
 namespace {
 
-fleet::Wanted wanted_with(const std::string& name, std::size_t bytes, std::uint32_t replicas = 1) {
-  fleet::Wanted wanted;
+fleet::DesiredDeployment wanted_with(const std::string& name, std::size_t bytes, std::uint32_t replicas = 1) {
+  fleet::DesiredDeployment wanted;
   wanted.spec.name = DeploymentId(name);
   wanted.spec.command = {"serve", std::string(bytes, 'x')};
   wanted.spec.replicas = replicas;
   wanted.revision = 1;
   return wanted;
 }
-fleet::Desired desired_of(std::vector<fleet::Wanted> all) {
+fleet::Desired desired_of(std::vector<fleet::DesiredDeployment> all) {
   fleet::Desired desired;
-  for (fleet::Wanted& one : all) {
-    const DeploymentId name = one.spec.name;
-    desired.deployments.emplace(name, std::move(one));
+  for (fleet::DesiredDeployment& deployment : all) {
+    const DeploymentId name = deployment.spec.name;
+    desired.deployments.emplace(name, std::move(deployment));
   }
   return desired;
 }
@@ -40,7 +40,7 @@ TEST(Acceptance, ASpecHasABound) {
 }
 
 TEST(Acceptance, AllReplicasOfAProjectHaveABound) {
-  std::vector<fleet::Wanted> many;
+  std::vector<fleet::DesiredDeployment> many;
   for (int i = 0; i < 5; ++i) many.push_back(wanted_with("d" + std::to_string(i), 10, replicas_max));
   EXPECT_EQ(refusal(desired_of(many)), "accepted");
   many.push_back(wanted_with("more", 10));
@@ -54,7 +54,7 @@ TEST(Acceptance, WhatANodeThatRunsAllOfItIsSentHasABound) {
 }
 
 TEST(Acceptance, TheListOfDeploymentsHasABound) {
-  std::vector<fleet::Wanted> many;
+  std::vector<fleet::DesiredDeployment> many;
   for (int i = 0; i < 3000; ++i) many.push_back(wanted_with("d" + std::to_string(i) + std::string(200, 'n'), 1));
   EXPECT_NE(refusal(desired_of(many)).find("use fewer deployments"), 0u);
   EXPECT_NE(refusal(desired_of(many)), "accepted");
@@ -62,17 +62,17 @@ TEST(Acceptance, TheListOfDeploymentsHasABound) {
 
 // Of a spec of 110 KB the tenth update was refused: what it was before did not fit beside it.
 TEST(Acceptance, EarlierSpecsAreKeptAsFarAsTheyFit) {
-  fleet::Wanted small = wanted_with("a", 10);
+  fleet::DesiredDeployment small = wanted_with("a", 10);
   small.earlier.resize(30, wanted_with("a", 20).spec);
   EXPECT_EQ(fitted(small).earlier.size(), fleet::earlier_max);
   for (const std::size_t bytes : {std::size_t{110'000}, fleet::spec_bytes_max - 400}) {
-    fleet::Wanted large = wanted_with("a", bytes);
+    fleet::DesiredDeployment large = wanted_with("a", bytes);
     ASSERT_EQ(refusal(desired_of({large})), "accepted");
     for (int i = 0; i < 10; ++i) large.earlier.push_back(wanted_with("a", bytes - static_cast<std::size_t>(i)).spec);
-    const fleet::Wanted kept = fitted(large);
+    const fleet::DesiredDeployment kept = fitted(large);
     EXPECT_GE(kept.earlier.size(), 2u) << "what runs during a rollout, and what an undo goes back to";
     EXPECT_TRUE(std::equal(kept.earlier.begin(), kept.earlier.end(), large.earlier.begin())) << "the newest";
-    fleet::Wanted paused = kept;
+    fleet::DesiredDeployment paused = kept;
     paused.paused = bounded_reason(std::string(100'000, '\x01'));
     EXPECT_LE(format::document(format::to_json(paused)).size(), store::value_bytes_max) << "it can be paused";
   }

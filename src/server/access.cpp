@@ -136,7 +136,7 @@ std::optional<Who> Access::who(const http::Request& request,
 Access::Opened Access::open_session(Who who, TimePoint now) {
   forget_old_sessions(now);
   const auto of_it = std::count_if(sessions_.begin(), sessions_.end(),
-                                   [&](const auto& one) { return one.second.who.credential == who.credential; });
+                                   [&](const auto& entry) { return entry.second.who.credential == who.credential; });
   if (static_cast<std::size_t>(of_it) >= sessions_of_credential_max) close_oldest(&who.credential);
   if (sessions_.size() >= sessions_max) close_oldest(nullptr);
   Opened opened{http::make_secret(), http::make_secret()};
@@ -149,9 +149,9 @@ Access::Opened Access::open_session(Who who, TimePoint now) {
 // Null: of all.
 void Access::close_oldest(const std::string* credential) {
   auto oldest = sessions_.end();
-  for (auto one = sessions_.begin(); one != sessions_.end(); ++one) {
-    if (credential && one->second.who.credential != *credential) continue;
-    if (oldest == sessions_.end() || one->second.number < oldest->second.number) oldest = one;
+  for (auto session = sessions_.begin(); session != sessions_.end(); ++session) {
+    if (credential && session->second.who.credential != *credential) continue;
+    if (oldest == sessions_.end() || session->second.number < oldest->second.number) oldest = session;
   }
   if (oldest != sessions_.end()) sessions_.erase(oldest);
 }
@@ -161,7 +161,7 @@ void Access::close_session(const http::Request& request) {
 }
 
 void Access::forget_old_sessions(TimePoint now) {
-  std::erase_if(sessions_, [&](const auto& one) { return one.second.ends <= now; });
+  std::erase_if(sessions_, [&](const auto& entry) { return entry.second.ends <= now; });
 }
 
 }  // namespace berth::server

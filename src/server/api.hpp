@@ -183,7 +183,7 @@ class Api {
     http::Responder responder;
     bool is_sent = false;                     // the agent knows
     std::optional<http::Stream> stream = {};  // since the agent began to send
-    TimePoint heard{};                        // the agent, the last time
+    TimePoint agent_seen_at{};                // the agent, the last time
     // To the agent's last piece, which is answered when the reader has room for the next one.
     std::optional<http::Responder> to_piece = {};
   };

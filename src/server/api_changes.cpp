@@ -137,23 +137,23 @@ std::string came_from(const http::Peer& peer) {
 }  // namespace
 
 void Api::post_report(const Call& call) {
-  auto heard = read_body(call.request, [](const json::object& object, const std::string& where) {
-    Heard read;
+  auto incoming = read_body(call.request, [](const json::object& object, const std::string& where) {
+    LastReport read;
     read.report = format::node_report_of(object, where);
     return read;
   });
   const NodeId node = *call.who.node;
-  if (!heard) {
-    leader_.refuse_report(node, heard.error().message);
-    return send(call.responder, heard.error());
+  if (!incoming) {
+    leader_.refuse_report(node, incoming.error().message);
+    return send(call.responder, incoming.error());
   }
-  if (heard->report.node.id != node) {
-    leader_.refuse_report(node, "it is about " + heard->report.node.id.text());
+  if (incoming->report.node.id != node) {
+    leader_.refuse_report(node, "it is about " + incoming->report.node.id.text());
     return call.responder.send(http::error_response(403, "forbidden", "a node can report only about itself"));
   }
-  heard->address = came_from(call.request.peer);
-  if (const auto taken = leader_.take_report(*std::move(heard)); !taken) return send(call.responder, taken.error());
-  if (const Heard* const last = leader_.heard(node)) {
+  incoming->address = came_from(call.request.peer);
+  if (const auto taken = leader_.take_report(*std::move(incoming)); !taken) return send(call.responder, taken.error());
+  if (const LastReport* const last = leader_.last_report(node)) {
     history_.add(last->report.node, last->report.devices, world::wall_time_ms());
     const auto list = leader_.state().assignments.find(node);
     static const std::vector<fleet::Assigned> none;

@@ -34,12 +34,12 @@ json::array Api::connection_warnings() const {
 
 void Api::get_endpoints(const Call& call) {
   json::array deployments;
-  for (fleet::ServedDeployment& one : served_deployments(leader_, true)) {
-    one.shards.reset();  // /api/v1/shards has them
-    one.traffic = reports_.of_deployment(one.name.text(), leader_.now());
-    for (fleet::Endpoint& endpoint : one.endpoints)
+  for (fleet::ServedDeployment& deployment : served_deployments(leader_, true)) {
+    deployment.shards.reset();  // /api/v1/shards has them
+    deployment.traffic = reports_.of_deployment(deployment.name.text(), leader_.now());
+    for (fleet::Endpoint& endpoint : deployment.endpoints)
       endpoint.traffic = reports_.of_replica(endpoint.name, leader_.now());
-    deployments.push_back(format::to_json(one));
+    deployments.push_back(format::to_json(deployment));
   }
   json::array gateways;
   const auto current = reports_.current(leader_.now());
@@ -71,14 +71,14 @@ void Api::get_endpoints(const Call& call) {
 // With whole tables: whoever has a key finds its replica without telling anybody the key.
 void Api::get_shards(const Call& call) {
   json::array deployments;
-  for (const fleet::ServedDeployment& one : served_deployments(leader_, true)) {
-    const auto table = one.shards ? ShardTable::parse(*one.shards) : Result<ShardTable>(ShardTable());
-    if (!one.shards || !table) continue;
+  for (const fleet::ServedDeployment& deployment : served_deployments(leader_, true)) {
+    const auto table = deployment.shards ? ShardTable::parse(*deployment.shards) : Result<ShardTable>(ShardTable());
+    if (!deployment.shards || !table) continue;
     json::array owners;
     for (const ShardOwner& owner : table->owners()) {
       json::object shown{{"replica", owner.id.text()}, {"shards", table->shards_of(owner.id)}};
       // Of several incarnations the one that serves.
-      for (const fleet::Endpoint& endpoint : one.endpoints) {
+      for (const fleet::Endpoint& endpoint : deployment.endpoints) {
         if (!endpoint.name.starts_with(owner.id.text() + "#")) continue;
         if (endpoint.state == fleet::EndpointState::ready || !shown.contains("state"))
           shown["state"] = to_string(endpoint.state);
@@ -86,17 +86,17 @@ void Api::get_shards(const Call& call) {
       owners.push_back(std::move(shown));
     }
     deployments.push_back(json::object{
-        {"name", one.name.text()},
-        {"key", one.serving.key.value_or("")},
-        {"affinity", to_string(one.serving.affinity)},
-        {"on_capacity_exhausted", to_string(one.serving.on_capacity_exhausted)},
+        {"name", deployment.name.text()},
+        {"key", deployment.serving.key.value_or("")},
+        {"affinity", to_string(deployment.serving.affinity)},
+        {"on_capacity_exhausted", to_string(deployment.serving.on_capacity_exhausted)},
         {"epoch", table->epoch()},
         {"shards", table->space().count()},
-        {"shards_moved", leader_.state().desired.deployments.at(one.name).shards_moved},
+        {"shards_moved", leader_.state().desired.deployments.at(deployment.name).shards_moved},
         {"owners", std::move(owners)},
-        {"table", *one.shards},
+        {"table", *deployment.shards},
     });
-    if (one.serving.fallback) deployments.back().as_object()["fallback"] = one.serving.fallback->text();
+    if (deployment.serving.fallback) deployments.back().as_object()["fallback"] = deployment.serving.fallback->text();
   }
   send(call.responder, json::object{{"revision", leader_.change_count()}, {"deployments", std::move(deployments)}});
 }

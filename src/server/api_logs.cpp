@@ -22,7 +22,7 @@ constexpr Duration agent_silence_max = std::chrono::seconds(60);
 // The job is that of the node's last report.
 http::Response node_is_lost(const Leader& leader, const NodeId& node, const fleet::ReplicaKey& key) {
   std::string job = "JOB";
-  if (const Heard* const last = leader.heard(node)) {
+  if (const LastReport* const last = leader.last_report(node)) {
     for (const fleet::ReplicaReport& report : last->report.replicas)
       if (report.key == key && !report.job.empty()) job = report.job;
   }
@@ -35,9 +35,9 @@ http::Response node_is_lost(const Leader& leader, const NodeId& node, const flee
 std::string advice_about_earlier(const Leader& leader, const fleet::ReplicaKey& before) {
   const fleet::Assigned* found = nullptr;
   for (const auto& [node, list] : leader.state().assignments) {
-    for (const fleet::Assigned& one : list.assigned) {
-      if (name_of(one.key()) != name_of(before) || one.generation >= before.generation) continue;
-      if (!found || found->generation < one.generation) found = &one;
+    for (const fleet::Assigned& replica : list.assigned) {
+      if (name_of(replica.key()) != name_of(before) || replica.generation >= before.generation) continue;
+      if (!found || found->generation < replica.generation) found = &replica;
     }
   }
   if (found)
@@ -57,10 +57,10 @@ void Api::get_logs(const Call& call) {
   const auto generation = call.request.query.find("generation");
   const fleet::Assigned* found = nullptr;
   for (const auto& [node, list] : leader_.state().assignments) {
-    for (const fleet::Assigned& one : list.assigned) {
-      if (one.place.deployment != name || one.place.replica != index) continue;
-      if (generation != call.request.query.end() && std::to_string(one.generation) != generation->second) continue;
-      if (!found || found->generation < one.generation) found = &one;
+    for (const fleet::Assigned& assigned : list.assigned) {
+      if (assigned.place.deployment != name || assigned.place.replica != index) continue;
+      if (generation != call.request.query.end() && std::to_string(assigned.generation) != generation->second) continue;
+      if (!found || found->generation < assigned.generation) found = &assigned;
     }
   }
   if (!found && !is_wanted(name, index)) return send(call.responder, no_replica(name, number));
@@ -117,7 +117,7 @@ void Api::post_logs(const Call& call) {
     head.reader_may_pause = true;
     reader.stream = reader.responder.stream(std::move(head));
   }
-  reader.heard = real_clock().now();
+  reader.agent_seen_at = real_clock().now();
   if (!reader.stream->write(call.request.body)) return answer_piece(reader, false, false);
   if (call.request.query.contains("end")) {
     reader.stream->close();
@@ -137,21 +137,21 @@ void Api::answer_piece(Reader& reader, bool is_open, bool has_room) {
 
 void Api::end_readers(TimePoint now, const std::function<bool(const std::string& credential)>& is_valid) {
   for (auto next = readers_.begin(); next != readers_.end();) {
-    const auto one = next++;
-    Reader& reader = one->second;
+    const auto entry = next++;
+    Reader& reader = entry->second;
     if (!is_valid(reader.credential)) {
       reader.responder.send(http::error_response(401, "not_logged_in", "this token has expired"));
       if (reader.stream) reader.stream->close();
       answer_piece(reader, false, false);
-      readers_.erase(one);
+      readers_.erase(entry);
     } else if (!reader.stream && leader_.health(reader.node) == controller::NodeHealth::lost) {
       reader.responder.send(node_is_lost(leader_, reader.node, reader.key));
-      readers_.erase(one);
-    } else if (reader.stream && reader.follows && now - reader.heard > agent_silence_max) {
+      readers_.erase(entry);
+    } else if (reader.stream && reader.follows && now - reader.agent_seen_at > agent_silence_max) {
       // Not so for one who does not follow: what is cut off must not look complete.
       reader.stream->close();
-      readers_.erase(one);
-    } else if (now - reader.heard > room_wait_max) {
+      readers_.erase(entry);
+    } else if (now - reader.agent_seen_at > room_wait_max) {
       answer_piece(reader, true, false);
     }
   }

@@ -31,10 +31,10 @@ void Api::put_gateway_report(const Call& call) {
 
 void Api::note_report(const std::string& gateway, const fleet::GatewayReport& report) {
   if (!gateway_events_.is_needed(gateway, report)) return;
-  GatewayEvents::Known known;
+  GatewayEvents::KnownSubjects known;
   for (const auto& [id, wanted] : leader_.state().desired.deployments) known.deployments.insert(id.text());
   for (const auto& [node, list] : leader_.state().assignments)
-    for (const fleet::Assigned& one : list.assigned) known.incarnations.insert(to_string(one.key()));
+    for (const fleet::Assigned& replica : list.assigned) known.incarnations.insert(to_string(replica.key()));
   static_cast<void>(leader_.note(gateway_events_.take(gateway, report, known, leader_.now())));
 }
 

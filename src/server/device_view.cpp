@@ -11,8 +11,8 @@ namespace berth::server {
 namespace json = boost::json;
 
 const fleet::DeviceIntent* operators_intent(const fleet::ReportedDevice& device, const fleet::NodeRecord& record) {
-  const auto said = record.devices.find(device.info.id);
-  return said != record.devices.end() && device.intent < said->second.intent ? &said->second : nullptr;
+  const auto entry = record.devices.find(device.info.id);
+  return entry != record.devices.end() && device.intent < entry->second.intent ? &entry->second : nullptr;
 }
 
 bool takes_work(const fleet::ReportedDevice& device, const fleet::NodeRecord& record) {
@@ -34,12 +34,12 @@ std::string advice_for(const fleet::ReportedDevice& device) {
 
 // Why a device is not in service: what its operator has set, or a user of its machine. Empty: it is in service.
 json::object intent_view(const fleet::ReportedDevice& device, const fleet::NodeRecord& record) {
-  const fleet::DeviceIntent* const said = operators_intent(device, record);
-  const Intent intent = said ? said->intent : device.intent;
+  const fleet::DeviceIntent* const from_operator = operators_intent(device, record);
+  const Intent intent = from_operator ? from_operator->intent : device.intent;
   if (intent == Intent::in_service) return {};
   json::object out{{"intent", to_string(intent)}};
-  if (const std::string& by = said ? said->by : device.intent_by; !by.empty()) out["intent_by"] = by;
-  if (said && !said->reason.empty()) out["intent_reason"] = said->reason;
+  if (const std::string& by = from_operator ? from_operator->by : device.intent_by; !by.empty()) out["intent_by"] = by;
+  if (from_operator && !from_operator->reason.empty()) out["intent_reason"] = from_operator->reason;
   return out;
 }
 
@@ -76,7 +76,7 @@ json::object device_view(const fleet::ReportedDevice& device, const fleet::NodeR
 DeviceCounts count_devices(const Leader& leader) {
   DeviceCounts counts;
   for (const auto& [id, record] : leader.state().nodes) {
-    const Heard* const known = leader.known(id);
+    const LastReport* const known = leader.known(id);
     if (!known || leader.health(id) == controller::NodeHealth::lost) continue;
     for (const fleet::ReportedDevice& device : known->report.devices) {
       const bool is_usable = takes_work(device, record);

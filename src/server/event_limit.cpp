@@ -45,8 +45,9 @@ std::vector<fleet::Event> EventLimit::admit(std::vector<fleet::Event> events,
     }
   }
   // An entry with its full allowance is no longer needed.
-  std::erase_if(allowances_, [&](const auto& one) {
-    return one.second.left_out == 0 && now - one.second.counted >= one_more_every * (at_once - one.second.left + 1);
+  std::erase_if(allowances_, [&](const auto& entry) {
+    return entry.second.left_out == 0 &&
+           now - entry.second.counted >= one_more_every * (at_once - entry.second.left + 1);
   });
   return kept;
 }

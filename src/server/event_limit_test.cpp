@@ -19,31 +19,31 @@ class EventLimitTest : public testing::Test {
   std::size_t kept(EventKind kind, const std::string& subject, std::size_t count) {
     const std::vector<Event> events =
         limit_.admit(std::vector<Event>(count, event(kind, subject)), {{"chat/0", NodeId("evil")}}, now_);
-    for (const Event& one : events) {
-      if (one.text != "words") said_.push_back(one.subject + " " + one.text);
+    for (const Event& event : events) {
+      if (event.text != "words") shown_.push_back(event.subject + " " + event.text);
     }
     return static_cast<std::size_t>(
-        std::count_if(events.begin(), events.end(), [](const Event& one) { return one.text == "words"; }));
+        std::count_if(events.begin(), events.end(), [](const Event& event) { return event.text == "words"; }));
   }
   EventLimit limit_;
   TimePoint now_{};
-  std::vector<std::string> said_;
+  std::vector<std::string> shown_;
 };
 
 TEST_F(EventLimitTest, ANodeThatCausesTooManyIsCutOffAndSaidOnce) {
   EXPECT_EQ(kept(EventKind::device, "node/evil", 100'000), EventLimit::at_once);
   EXPECT_EQ(kept(EventKind::device, "node/evil", 100'000), 0u);
-  EXPECT_EQ(said_, std::vector<std::string>{
-                       "node/evil has caused more than 1000 events: further ones are left out for a while"});
+  EXPECT_EQ(shown_, std::vector<std::string>{
+                        "node/evil has caused more than 1000 events: further ones are left out for a while"});
   EXPECT_EQ(kept(EventKind::ready, "chat/0", 10), 0u) << "its replicas are part of it";
 }
 
 TEST_F(EventLimitTest, WhatAGatewayReportsOfReplicasIsCausedByTheGateway) {
   std::vector<Event> events;
   for (int i = 0; i < 5'000; ++i) {
-    Event one = event(EventKind::failed, "chat/" + std::to_string(i));
-    one.actor = "gateway:evil";
-    events.push_back(one);
+    Event failure = event(EventKind::failed, "chat/" + std::to_string(i));
+    failure.actor = "gateway:evil";
+    events.push_back(failure);
   }
   const std::vector<Event> admitted = limit_.admit(std::move(events), {{"chat/0", NodeId("good")}}, now_);
   EXPECT_EQ(admitted.size(), EventLimit::at_once + 1);
@@ -63,9 +63,9 @@ TEST_F(EventLimitTest, ItGoesOnWhenTheNodeHasBeenQuiet) {
   now_ += 99 * EventLimit::one_more_every;
   EXPECT_EQ(kept(EventKind::device, "node/evil", 1), 0u);
   now_ += EventLimit::one_more_every;
-  said_.clear();
+  shown_.clear();
   EXPECT_EQ(kept(EventKind::device, "node/evil", 50), 50u);
-  EXPECT_EQ(said_, std::vector<std::string>{"node/evil 4001 events were left out because there were too many"});
+  EXPECT_EQ(shown_, std::vector<std::string>{"node/evil 4001 events were left out because there were too many"});
 }
 
 TEST_F(EventLimitTest, ADayOfFlippingIsLessThanTheStoreKeeps) {
@@ -75,7 +75,7 @@ TEST_F(EventLimitTest, ADayOfFlippingIsLessThanTheStoreKeeps) {
     all += kept(EventKind::pending, "chat", 1);
     now_ += 60s;
   }
-  EXPECT_LT(all + said_.size(), 10'000u + 2'500u);
+  EXPECT_LT(all + shown_.size(), 10'000u + 2'500u);
 }
 
 }  // namespace

@@ -108,11 +108,11 @@ class FleetMetricsTest : public LeaderTest {
 TEST_F(FleetMetricsTest, OfASilentNodeNothingIsKnownButThatItIsLost) {
   EXPECT_TRUE(has("berth_node_up{node=\"gpu-1\"} 1\n"));
   EXPECT_FALSE(has("berth_node_report_age_seconds{")) << "it has not reported to this server";
-  Heard heard;
-  heard.report.node.id = node_;
-  heard.report.agent = "a-1";
-  heard.report.number = 1;
-  fleet::ReportedDevice& gpu = heard.report.devices.emplace_back();
+  LastReport last;
+  last.report.node.id = node_;
+  last.report.agent = "a-1";
+  last.report.number = 1;
+  fleet::ReportedDevice& gpu = last.report.devices.emplace_back();
   gpu.info.id = DeviceId("GPU-1");
   gpu.info.backend = "cuda";
   gpu.temperature_celsius = 40;
@@ -120,8 +120,8 @@ TEST_F(FleetMetricsTest, OfASilentNodeNothingIsKnownButThatItIsLost) {
   fleet::ReportedDevice host = gpu;
   host.info.id = DeviceId("host");
   host.info.backend = "host";
-  heard.report.devices.push_back(host);
-  ASSERT_TRUE(leader_.take_report(heard));
+  last.report.devices.push_back(host);
+  ASSERT_TRUE(leader_.take_report(last));
   EXPECT_TRUE(has("berth_gpu_temperature_celsius{node=\"gpu-1\",device=\"GPU-1\"} 40\n"));
   EXPECT_TRUE(has("berth_gpus{node=\"gpu-1\",use=\"free\"} 1\n")) << "a processor is not a GPU";
   EXPECT_TRUE(has("berth_jobs{node=\"gpu-1\",state=\"waiting\"} 0\n"));

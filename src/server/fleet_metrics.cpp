@@ -37,10 +37,10 @@ struct Gpu {
 std::vector<Gpu> gpus_of(const Leader& leader) {
   std::vector<Gpu> gpus;
   for (const auto& [id, record] : leader.state().nodes) {
-    const Heard* const heard = leader.heard(id);
-    if (!heard || leader.health(id) == controller::NodeHealth::lost) continue;
+    const LastReport* const last = leader.last_report(id);
+    if (!last || leader.health(id) == controller::NodeHealth::lost) continue;
     const std::string node = metric_label("node", id.text());
-    for (const ReportedDevice& device : heard->report.devices) {
+    for (const ReportedDevice& device : last->report.devices) {
       if (!device.is_accelerator()) continue;
       Gpu& gpu = gpus.emplace_back();
       gpu.node = node;
@@ -51,7 +51,7 @@ std::vector<Gpu> gpus_of(const Leader& leader) {
         gpu.intent = std::max(gpu.intent, set->intent);
       gpu.takes_work = takes_work(device, record);
       if (device.sample_age_ms)
-        gpu.sample_age = std::chrono::milliseconds(*device.sample_age_ms) + (leader.now() - heard->at);
+        gpu.sample_age = std::chrono::milliseconds(*device.sample_age_ms) + (leader.now() - last->at);
     }
   }
   return gpus;
@@ -97,8 +97,8 @@ class FleetMetrics {
              });
     of_nodes("berth_node_info", "1 for each node that has reported, with the version of its agent.",
              [&](const std::string& labels, const fleet::NodeRecord& record) {
-               if (const Heard* const heard = leader_.heard(record.id); heard && !heard->report.version.empty())
-                 out_.line(joined(labels, "version", heard->report.version), 1U);
+               if (const LastReport* const last = leader_.last_report(record.id); last && !last->report.version.empty())
+                 out_.line(joined(labels, "version", last->report.version), 1U);
              });
     of_nodes("berth_node_intent", "1 for each node, with the operator's intent for it.",
              [&](const std::string& labels, const fleet::NodeRecord& record) {
@@ -237,10 +237,10 @@ class FleetMetrics {
   std::vector<Incarnation> incarnations() const {
     std::vector<Incarnation> all;
     for (const auto& [node, list] : leader_.state().assignments) {
-      const Heard* const heard = leader_.heard(node);
+      const LastReport* const last = leader_.last_report(node);
       std::map<fleet::ReplicaKey, const fleet::ReplicaReport*> reports;
-      if (heard && leader_.health(node) != controller::NodeHealth::lost)
-        for (const fleet::ReplicaReport& report : heard->report.replicas) reports.emplace(report.key, &report);
+      if (last && leader_.health(node) != controller::NodeHealth::lost)
+        for (const fleet::ReplicaReport& report : last->report.replicas) reports.emplace(report.key, &report);
       for (const fleet::Assigned& assigned : list.assigned) {
         const auto report = reports.find(assigned.key());
         const std::string replica =
@@ -299,10 +299,10 @@ class FleetMetrics {
     };
     std::map<NodeId, Jobs> nodes;
     for (const auto& [id, record] : leader_.state().nodes) {
-      const Heard* const heard = leader_.heard(id);
-      if (!heard || leader_.health(id) == controller::NodeHealth::lost) continue;
+      const LastReport* const last = leader_.last_report(id);
+      if (!last || leader_.health(id) == controller::NodeHealth::lost) continue;
       Jobs& jobs = nodes[id];
-      for (const fleet::ReportedLease& lease : heard->report.leases) {
+      for (const fleet::ReportedLease& lease : last->report.leases) {
         const bool is_waiting = lease.state == fleet::LeaseState::waiting;
         ++(is_waiting ? jobs.waiting : jobs.running);
         if (!is_waiting) continue;

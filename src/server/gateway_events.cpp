@@ -64,7 +64,7 @@ bool GatewayEvents::is_needed(const std::string& gateway, const GatewayReport& r
          });
 }
 
-std::vector<Event> GatewayEvents::take(const std::string& name, const GatewayReport& report, const Known& known,
+std::vector<Event> GatewayEvents::take(const std::string& name, const GatewayReport& report, const KnownSubjects& known,
                                        TimePoint now) {
   Gateway& gateway = gateways_[name];
   if (!report.is_leaving) {

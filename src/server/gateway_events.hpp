@@ -22,13 +22,13 @@ namespace berth::server {
 class GatewayEvents {
  public:
   // What a gateway may say something about: the rest of its report causes no event.
-  struct Known {
+  struct KnownSubjects {
     std::set<std::string> deployments, incarnations;  // "chat", "chat/0#17"
   };
   // False: nothing in the report can cause an event, so that nothing has to be known.
   bool is_needed(const std::string& gateway, const fleet::GatewayReport& report) const;
-  std::vector<fleet::Event> take(const std::string& gateway, const fleet::GatewayReport& report, const Known& known,
-                                 TimePoint now);
+  std::vector<fleet::Event> take(const std::string& gateway, const fleet::GatewayReport& report,
+                                 const KnownSubjects& known, TimePoint now);
   // `expected`: gateways that have joined; `reporting`: those that are current. Others are forgotten.
   std::vector<fleet::Event> look(const std::set<std::string>& expected, const std::set<std::string>& reporting,
                                  TimePoint now);

@@ -51,7 +51,7 @@ class GatewayEventsTest : public testing::Test {
   }
 
   GatewayEvents events_;
-  const GatewayEvents::Known known_{{"chat"}, {"chat/0#17"}};
+  const GatewayEvents::KnownSubjects known_{{"chat"}, {"chat/0#17"}};
   TimePoint now_ = TimePoint() + 1h;
 };
 

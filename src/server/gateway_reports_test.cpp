@@ -228,7 +228,7 @@ TEST(GatewayReports, WithTwoRowsOfOneNameAreRefused) {
 class RouteTest : public LeaderTest {
  protected:
   // Two replicas of "batch", below /batch.
-  void serve_two(std::uint32_t max_concurrent, const Serving& serving = {}) {
+  void serve_two(std::uint32_t max_concurrent, const ServingOptions& serving = {}) {
     DeploymentSpec spec;
     spec.serving = serving;
     spec.replicas = 2;
@@ -258,14 +258,14 @@ class RouteTest : public LeaderTest {
   }
   fleet::RouteAnswer ask(const RouteQuestion& question) { return route_view(leader_, reports_, question); }
   void reported(std::uint64_t in_flight_first, bool is_ejected = false) {
-    fleet::GatewayReport told;
-    told.started_ms = 1;
+    fleet::GatewayReport gateway_report;
+    gateway_report.started_ms = 1;
     fleet::RequestCounts row;
     row.name = names_[0];
     row.in_flight = in_flight_first;
     row.is_ejected = is_ejected;
-    told.replicas = {row};
-    reports_.take("head", told, leader_.now());
+    gateway_report.replicas = {row};
+    reports_.take("head", gateway_report, leader_.now());
   }
   GatewayReports reports_;
   std::vector<std::string> names_;
@@ -304,10 +304,10 @@ TEST_F(RouteTest, WhatIsFullOrEjectedGetsNothing) {
 
 TEST_F(RouteTest, ANodeWithoutAConnectionToTheGatewaysIsNamedWithWhatToDo) {
   serve_two(4);
-  fleet::GatewayReport told;
-  told.started_ms = 1;
-  told.unconnected = {node_, NodeId("unknown")};
-  reports_.take("head", told, leader_.now());
+  fleet::GatewayReport report;
+  report.started_ms = 1;
+  report.unconnected = {node_, NodeId("unknown")};
+  reports_.take("head", report, leader_.now());
   const std::string advice =
       "; node gpu-1 has no connection to gateway head, so its replicas get no requests from this gateway; make sure "
       "that "
@@ -320,17 +320,17 @@ TEST_F(RouteTest, ANodeWithoutAConnectionToTheGatewaysIsNamedWithWhatToDo) {
       "where none connects in time" +
           advice);
   ASSERT_EQ(none.candidates.size(), 2U);
-  for (const fleet::RequestCandidate& one : none.candidates)
-    EXPECT_EQ(one.verdict, fleet::CandidateVerdict::not_connected);
-  told.unconnected.clear();
-  reports_.take("edge", told, leader_.now());
+  for (const fleet::RequestCandidate& candidate : none.candidates)
+    EXPECT_EQ(candidate.verdict, fleet::CandidateVerdict::not_connected);
+  report.unconnected.clear();
+  reports_.take("edge", report, leader_.now());
   const fleet::RouteAnswer by_other = ask({{}, "", "/batch", ""});
   ASSERT_TRUE(by_other.replica) << "another gateway reaches them";
   EXPECT_EQ(by_other.text, "the request is for batch and would go to " + *by_other.replica + advice);
-  told.unconnected = {node_};
+  report.unconnected = {node_};
   lose_node();
-  reports_.take("head", told, leader_.now());
-  EXPECT_TRUE(unconnected_nodes(leader_, reports_).empty()) << "it is silent, which is said elsewhere";
+  reports_.take("head", report, leader_.now());
+  EXPECT_TRUE(unconnected_nodes(leader_, reports_).empty()) << "it is silent, which is reported elsewhere";
 }
 
 TEST(UnconnectedText, NamesAnAddressThatTheNodesCanReach) {
@@ -349,7 +349,7 @@ TEST(UnconnectedText, NamesAnAddressThatTheNodesCanReach) {
 }
 
 TEST_F(RouteTest, WhereAKeyDecidesTheAnswerSaysHowToAskAboutIt) {
-  Serving serving;
+  ServingOptions serving;
   serving.key = "header:x-session";
   serve_two(4, serving);
   const fleet::RouteAnswer any = ask({{}, "", "/batch", ""});
@@ -359,7 +359,7 @@ TEST_F(RouteTest, WhereAKeyDecidesTheAnswerSaysHowToAskAboutIt) {
 }
 
 TEST_F(RouteTest, WithAStrictKeyNoReplicaIsNamed) {
-  Serving serving;
+  ServingOptions serving;
   serving.key = "header:x-session";
   serving.affinity = Affinity::strict;
   serve_two(4, serving);

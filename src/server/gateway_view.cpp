@@ -23,10 +23,10 @@ bool can_be_called(const DeploymentSpec& spec) {
 std::optional<EndpointState> state_of(const Leader& leader, const fleet::Assigned& assigned) {
   const NodeId& node = assigned.place.node;
   if (leader.health(node) == controller::NodeHealth::lost) return EndpointState::gone;
-  const Heard* const heard = leader.heard(node);
+  const LastReport* const last = leader.last_report(node);
   // A server that was restarted has not heard its nodes yet. Its relay knows whether the replica serves.
-  if (!heard) return assigned.stopping ? EndpointState::draining : EndpointState::ready;
-  for (const fleet::ReplicaReport& report : heard->report.replicas) {
+  if (!last) return assigned.stopping ? EndpointState::draining : EndpointState::ready;
+  for (const fleet::ReplicaReport& report : last->report.replicas) {
     if (report.key != assigned.key()) continue;
     switch (report.state) {
       case ReplicaState::ready: return assigned.stopping ? EndpointState::draining : EndpointState::ready;
@@ -44,14 +44,14 @@ std::optional<EndpointState> state_of(const Leader& leader, const fleet::Assigne
 
 // Absent: gateways reach it through the relay of its node. By the revision that it runs: the deployment may want
 // another way by now.
-std::optional<std::string> direct_address_of(const Leader& leader, const fleet::Wanted& wanted,
+std::optional<std::string> direct_address_of(const Leader& leader, const fleet::DesiredDeployment& wanted,
                                              const fleet::Assigned& assigned) {
   const DeploymentSpec* const spec = controller::spec_of(wanted, assigned.revision);
   if (!spec || spec->serving.reach != Reach::direct) return std::nullopt;
   const std::string host = leader.address_of(assigned.place.node);
-  const Heard* const heard = leader.heard(assigned.place.node);
-  if (host.empty() || !heard) return "";
-  for (const fleet::ReplicaReport& report : heard->report.replicas)
+  const LastReport* const last = leader.last_report(assigned.place.node);
+  if (host.empty() || !last) return "";
+  for (const fleet::ReplicaReport& report : last->report.replicas)
     if (report.key == assigned.key() && report.port) return in_brackets(host) + ":" + std::to_string(*report.port);
   return "";
 }
@@ -68,20 +68,20 @@ std::vector<fleet::ServedDeployment> served_deployments(const Leader& leader, bo
     served.push_back({name, spec.model, spec.serving, spec.idempotent, {}, wanted.shards});
   }
   for (const auto& [node, list] : leader.state().assignments) {
-    for (const fleet::Assigned& one : list.assigned) {
-      const auto at = index.find(one.place.deployment);
+    for (const fleet::Assigned& replica : list.assigned) {
+      const auto at = index.find(replica.place.deployment);
       if (at == index.end()) continue;
       fleet::ServedDeployment& deployment = served[at->second];
-      const auto state = state_of(leader, one);
+      const auto state = state_of(leader, replica);
       if (!state || (*state == EndpointState::gone && !with_gone)) continue;
       deployment.endpoints.push_back(
-          {to_string(one.key()),
+          {to_string(replica.key()),
            node,
            deployment.serving.max_concurrent,
            *state,
-           one.place.devices,
+           replica.place.devices,
            {},
-           direct_address_of(leader, leader.state().desired.deployments.at(one.place.deployment), one)});
+           direct_address_of(leader, leader.state().desired.deployments.at(replica.place.deployment), replica)});
     }
   }
   for (fleet::ServedDeployment& deployment : served) {

@@ -22,21 +22,21 @@ class GatewayViewTest : public LeaderTest {
   }
   // The node reports from this address that its replicas are in this state.
   void report_from(const std::string& address, fleet::ReplicaState state = fleet::ReplicaState::ready) {
-    Heard heard;
-    heard.address = address;
-    heard.report.node.id = node_;
-    heard.report.node.memory_bytes = 100;
-    heard.report.agent = "a-1";
-    heard.report.number = ++number_;
-    heard.report.epoch = 1;
+    LastReport last;
+    last.address = address;
+    last.report.node.id = node_;
+    last.report.node.memory_bytes = 100;
+    last.report.agent = "a-1";
+    last.report.number = ++number_;
+    last.report.epoch = 1;
     for (const fleet::ReplicaOrder& order : leader_.orders(node_).orders) {
       fleet::ReplicaReport replica;
       replica.key = order.assigned.key();
       replica.state = state;
       replica.port = 41001;
-      heard.report.replicas.push_back(std::move(replica));
+      last.report.replicas.push_back(std::move(replica));
     }
-    EXPECT_TRUE(leader_.take_report(std::move(heard)));
+    EXPECT_TRUE(leader_.take_report(std::move(last)));
   }
   void apply(const Project& wanted) {
     report_from("10.0.0.5");

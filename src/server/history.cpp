@@ -28,7 +28,7 @@ void History::add(const NodeView& node, const std::vector<fleet::ReportedDevice>
   for (const NodeDevice& device : node.devices) known.insert(device.info.id.text());
   auto& of_node = samples_[node.id];
   if (of_node.size() + known.size() > devices_max)
-    std::erase_if(of_node, [&](const auto& one) { return !known.contains(one.first); });
+    std::erase_if(of_node, [&](const auto& entry) { return !known.contains(entry.first); });
   for (const fleet::ReportedDevice& device : devices) {
     const std::string& id = device.info.id.text();
     if (!known.contains(id) || (of_node.size() >= devices_max && !of_node.contains(id))) continue;

@@ -53,7 +53,7 @@ bool are_same_to_a_step(const fleet::NodeReport& a, const fleet::NodeReport& b) 
 }  // namespace
 
 Result<Leader> Leader::begin(std::shared_ptr<store::Store> store, std::string server, Clock& clock,
-                             std::function<void(const fleet::Event&)> told) {
+                             std::function<void(const fleet::Event&)> on_event) {
   Leader leader;
   leader.leads_until_ = clock.now() + leads_for;
   leader.epoch_ = BERTH_TRY(store->lead(server, leads_for));
@@ -65,12 +65,12 @@ Result<Leader> Leader::begin(std::shared_ptr<store::Store> store, std::string se
   const std::uint64_t newest = leader.state_.last_event;
   leader.events_ =
       BERTH_TRY(leader.store_->events(newest > recent_events_max ? newest - recent_events_max : 0, recent_events_max));
-  leader.told_ = std::move(told);
+  leader.on_event_ = std::move(on_event);
   for (const auto& [node, record] : leader.state_.nodes) {
     leader.orders_numbers_[node] = 1;
     // One that cannot be read is as good as none: the node reports again.
     if (auto view = format::read_document(record.inventory, "node " + node.text(), format::node_view_of)) {
-      Heard& stored = leader.stored_[node];
+      LastReport& stored = leader.stored_[node];
       for (const NodeDevice& device : view->devices) {
         fleet::ReportedDevice& shown = stored.report.devices.emplace_back();
         shown.info = device.info;
@@ -94,25 +94,25 @@ fleet::Event Leader::event(EventKind kind, const std::string& actor, std::string
   return {0, world::wall_time_ms(), kind, actor, std::move(subject), std::move(text)};
 }
 
-const Heard* Leader::heard(const NodeId& node) const {
-  const auto found = heard_.find(node);
-  return found == heard_.end() ? nullptr : &found->second;
+const LastReport* Leader::last_report(const NodeId& node) const {
+  const auto found = last_reports_.find(node);
+  return found == last_reports_.end() ? nullptr : &found->second;
 }
 
-const Heard* Leader::known(const NodeId& node) const {
-  if (const Heard* const last = heard(node)) return last;
+const LastReport* Leader::known(const NodeId& node) const {
+  if (const LastReport* const last = last_report(node)) return last;
   const auto found = stored_.find(node);
   return found == stored_.end() ? nullptr : &found->second;
 }
 
 controller::NodeHealth Leader::health(const NodeId& node) const {
-  const Heard* const last = heard(node);
+  const LastReport* const last = last_report(node);
   return controller::health_of({last ? &last->report : nullptr, last ? last->at : began_, Intent::in_service},
                                clock_->now());
 }
 
 std::optional<Duration> Leader::report_age(const NodeId& node) const {
-  const Heard* const last = heard(node);
+  const LastReport* const last = last_report(node);
   return last && last->at > TimePoint{} ? std::optional(clock_->now() - last->at) : std::nullopt;
 }
 
@@ -121,7 +121,7 @@ controller::Input Leader::input() const {
   input.desired = &state_.desired;
   input.assigned = all_;
   for (const auto& [id, record] : state_.nodes) {
-    const Heard* const last = heard(id);
+    const LastReport* const last = last_report(id);
     controller::NodeState& node = input.nodes[id];
     node = {last ? &last->report : nullptr, last ? std::max(last->at, began_) : began_, record.intent,
             record.intent_reason, record.devices};
@@ -139,7 +139,7 @@ const deployment::Evidence* Leader::evidence(const Pending& pending, TimePoint u
   auto known = evidence_.find(key);
   const bool is_old = known == evidence_.end() || now() - known->second.at > std::chrono::seconds(5);
   if (is_old && now() < until)
-    known = evidence_.insert_or_assign(key, Known{now(), controller::why_pending(input(), pending)}).first;
+    known = evidence_.insert_or_assign(key, CachedEvidence{now(), controller::why_pending(input(), pending)}).first;
   return known == evidence_.end() ? nullptr : &known->second.evidence;
 }
 
@@ -155,13 +155,13 @@ fleet::NodeOrders Leader::orders(const NodeId& node) const {
   orders.gateways = gateways_of(node);
   const auto assigned = state_.assignments.find(node);
   if (assigned == state_.assignments.end()) return orders;
-  for (const fleet::Assigned& one : assigned->second.assigned) {
-    const auto wanted = state_.desired.deployments.find(one.place.deployment);
+  for (const fleet::Assigned& replica : assigned->second.assigned) {
+    const auto wanted = state_.desired.deployments.find(replica.place.deployment);
     const DeploymentSpec* const spec =
-        wanted == state_.desired.deployments.end() ? nullptr : controller::spec_of(wanted->second, one.revision);
+        wanted == state_.desired.deployments.end() ? nullptr : controller::spec_of(wanted->second, replica.revision);
     DeploymentSpec nameless;
-    nameless.name = one.place.deployment;
-    orders.orders.push_back({one, spec ? *spec : nameless});
+    nameless.name = replica.place.deployment;
+    orders.orders.push_back({replica, spec ? *spec : nameless});
   }
   return orders;
 }
@@ -173,7 +173,7 @@ Result<std::vector<fleet::Event>> Leader::events(std::uint64_t after, std::size_
 Result<std::vector<fleet::Event>> Leader::actions(std::size_t limit) const { return store_->actions(limit); }
 
 Result<void> Leader::commit(store::Change change, std::vector<fleet::Event> events) {
-  for (fleet::Event& one : events) one.text = world::shortened(std::move(one.text), event_bytes_max);
+  for (fleet::Event& event : events) event.text = world::shortened(std::move(event.text), event_bytes_max);
   if (!is_current_) {
     BERTH_TRY(load());
     return Error{ErrorCode::stale_handle, "the fleet may have changed meanwhile", "try again"};
@@ -223,11 +223,11 @@ Result<void> Leader::load() {
   all_.clear();
   for (const auto& [node, list] : state_.assignments)
     all_.insert(all_.end(), list.assigned.begin(), list.assigned.end());
-  if (auto told = store_->events(last_event, recent_events_max)) {
-    for (const fleet::Event& event : *told) {
-      if (told_) told_(event);
+  if (auto added = store_->events(last_event, recent_events_max)) {
+    for (const fleet::Event& event : *added) {
+      if (on_event_) on_event_(event);
     }
-    events_.insert(events_.end(), told->begin(), told->end());
+    events_.insert(events_.end(), added->begin(), added->end());
     if (events_.size() > recent_events_max)
       events_.erase(events_.begin(), events_.end() - static_cast<std::ptrdiff_t>(recent_events_max));
   }
@@ -248,7 +248,7 @@ void Leader::forget_removed() {
   std::erase_if(memory_.nodes, [&](const auto& entry) { return !state_.nodes.contains(entry.first); });
 }
 
-Result<void> Leader::take_report(Heard next) {
+Result<void> Leader::take_report(LastReport next) {
   const NodeId node = next.report.node.id;
   // A node must not take for its newest orders what the store has replaced: it would start a single replica that also
   // runs elsewhere.
@@ -259,7 +259,7 @@ Result<void> Leader::take_report(Heard next) {
     return Error{ErrorCode::unavailable, server_ + " is no longer the leader", "try again"};
   next.at = clock_->now();
   bool is_same = false;
-  if (const Heard* const last = heard(node)) {
+  if (const LastReport* const last = last_report(node)) {
     const bool is_same_agent = last->report.agent == next.report.agent;
     // An agent that was started again speaks at once, and what its earlier start has sent comes too late.
     const std::uint64_t start_ms = next.report.agent_start_monotonic_ms;  // older agents do not say it
@@ -276,7 +276,7 @@ Result<void> Leader::take_report(Heard next) {
   is_settled_ = is_settled_ && is_same;
   refused_reports_.erase(node);
   next.clock_offset_s = (static_cast<double>(next.report.now_ms) - static_cast<double>(world::wall_time_ms())) / 1000.0;
-  keep_inventory((heard_[node] = std::move(next)).report.node);
+  keep_inventory((last_reports_[node] = std::move(next)).report.node);
   tell_ignoring(node);
   ++change_count_;
   if (changed_) changed_();
@@ -284,7 +284,7 @@ Result<void> Leader::take_report(Heard next) {
 }
 
 std::optional<std::uint64_t> Leader::later_epoch(const NodeId& node) const {
-  const Heard* const last = heard(node);
+  const LastReport* const last = last_report(node);
   return last && last->report.epoch_seen > epoch_ ? std::optional(last->report.epoch_seen) : std::nullopt;
 }
 
@@ -307,8 +307,8 @@ Result<void> Leader::use_current_ids(const NodeView& node) {
   store::Change change = change_of(state_);
   if (const auto list = state_.assignments.find(node.id); list != state_.assignments.end()) {
     store::NodeAssignments renamed = list->second;
-    for (fleet::Assigned& one : renamed.assigned) {
-      for (DeviceId& id : one.place.devices) id = DeviceId(ids.current(id));
+    for (fleet::Assigned& replica : renamed.assigned) {
+      for (DeviceId& id : replica.place.devices) id = DeviceId(ids.current(id));
     }
     if (renamed != list->second) change.assignments[node.id] = std::move(renamed);
   }
@@ -357,24 +357,25 @@ store::Change Leader::change_of_step(const controller::Step& step, const Deploym
   };
   const auto is_meant = [&](const DeploymentId& name) { return !only || *only == name; };
   std::map<fleet::ReplicaKey, NodeId> places;
-  for (const fleet::Assigned& one : all_) places[one.key()] = one.place.node;
+  for (const fleet::Assigned& replica : all_) places[replica.key()] = replica.place.node;
   std::map<NodeId, std::set<fleet::ReplicaKey>> forgotten, stopped;
   for (const fleet::ReplicaKey& key : step.forget)
     if (is_meant(key.deployment)) forgotten[places.at(key)].insert(key);
   for (const fleet::ReplicaKey& key : step.stop)
     if (is_meant(key.deployment)) stopped[places.at(key)].insert(key);
   for (const auto& [node, keys] : forgotten)
-    std::erase_if(list_of(node).assigned, [&](const fleet::Assigned& one) { return keys.contains(one.key()); });
+    std::erase_if(list_of(node).assigned, [&](const fleet::Assigned& replica) { return keys.contains(replica.key()); });
   for (const auto& [node, keys] : stopped) {
-    for (fleet::Assigned& one : list_of(node).assigned) one.stopping = one.stopping || keys.contains(one.key());
+    for (fleet::Assigned& replica : list_of(node).assigned)
+      replica.stopping = replica.stopping || keys.contains(replica.key());
   }
-  for (const fleet::Assigned& one : step.start)
-    if (is_meant(one.place.deployment)) list_of(one.place.node).assigned.push_back(one);
+  for (const fleet::Assigned& replica : step.start)
+    if (is_meant(replica.place.deployment)) list_of(replica.place.node).assigned.push_back(replica);
   if (step.next_generation != state_.next_generation)
     change.generations = {state_.next_generation, step.next_generation};
   for (const controller::Step::Pause& pause : step.pause) {
     if (!is_meant(pause.deployment)) continue;
-    fleet::Wanted wanted = state_.desired.deployments.at(pause.deployment);
+    fleet::DesiredDeployment wanted = state_.desired.deployments.at(pause.deployment);
     wanted.paused = bounded_reason(pause.reason);
     change.deployments[pause.deployment] = std::move(wanted);
   }
@@ -384,8 +385,9 @@ store::Change Leader::change_of_step(const controller::Step& step, const Deploym
 Result<void> Leader::commit_step(controller::Step& step) {
   std::map<std::string, NodeId> places;
   if (!step.events.empty()) {
-    for (const fleet::Assigned& one : all_) places.insert_or_assign(name_of(one.key()), one.place.node);
-    for (const fleet::Assigned& one : step.start) places.insert_or_assign(name_of(one.key()), one.place.node);
+    for (const fleet::Assigned& replica : all_) places.insert_or_assign(name_of(replica.key()), replica.place.node);
+    for (const fleet::Assigned& replica : step.start)
+      places.insert_or_assign(name_of(replica.key()), replica.place.node);
   }
   step.events = event_limit_.admit(std::move(step.events), places, clock_->now());
   blocked_.clear();
@@ -397,7 +399,7 @@ Result<void> Leader::commit_step(controller::Step& step) {
   std::set<DeploymentId> names;
   for (const fleet::ReplicaKey& key : step.forget) names.insert(key.deployment);
   for (const fleet::ReplicaKey& key : step.stop) names.insert(key.deployment);
-  for (const fleet::Assigned& one : step.start) names.insert(one.place.deployment);
+  for (const fleet::Assigned& replica : step.start) names.insert(replica.place.deployment);
   for (const controller::Step::Pause& pause : step.pause) names.insert(pause.deployment);
   std::vector<fleet::Event> rest = step.events;
   for (const DeploymentId& name : names) {
@@ -407,9 +409,9 @@ Result<void> Leader::commit_step(controller::Step& step) {
     std::vector<fleet::Event> events;
     std::copy_if(rest.begin(), rest.end(), std::back_inserter(events), is_about);
     std::erase_if(rest, is_about);
-    const Result<void> one = commit(change_of_step(step, &name), std::move(events));
-    if (!one && one.error().code != ErrorCode::invalid_argument) return one;
-    if (!one) blocked_[name] = "the decisions about it cannot be written: " + one.error().to_text();
+    const Result<void> result = commit(change_of_step(step, &name), std::move(events));
+    if (!result && result.error().code != ErrorCode::invalid_argument) return result;
+    if (!result) blocked_[name] = "the decisions about it cannot be written: " + result.error().to_text();
   }
   return commit(change_of(state_), std::move(rest));
 }

@@ -22,7 +22,7 @@
 namespace berth::server {
 
 // What a node said last, and when it came.
-struct Heard {
+struct LastReport {
   fleet::NodeReport report;
   TimePoint at{};
   double clock_offset_s = 0;  // of its wall clock to ours
@@ -44,9 +44,9 @@ struct StoreCounts {
 
 class Leader {
  public:
-  // Begins to lead. `told` is called with every event, once it is committed; null: nothing is.
+  // Begins to lead. `on_event` is called with every event, once it is committed; null: nothing is.
   static Result<Leader> begin(std::shared_ptr<store::Store> store, std::string server, Clock& clock,
-                              std::function<void(const fleet::Event&)> told);
+                              std::function<void(const fleet::Event&)> on_event);
   // From now on `changed` is called after every change that a reader could see, and `orders_changed` with each node
   // whose orders are new.
   void notify(std::function<void()> changed, std::function<void(const NodeId&)> orders_changed);
@@ -56,9 +56,9 @@ class Leader {
   // Grows with every change that a reader could see, reports included; "revision" in the answers of the API.
   std::uint64_t change_count() const { return change_count_; }
   const std::string& server() const { return server_; }
-  const Heard* heard(const NodeId& node) const;  // since this server leads
+  const LastReport* last_report(const NodeId& node) const;  // since this server leads
   // For display: what was heard, else what the store kept of an earlier report. Null: nothing is known.
-  const Heard* known(const NodeId& node) const;
+  const LastReport* known(const NodeId& node) const;
   controller::NodeHealth health(const NodeId& node) const;
   std::optional<Duration> report_age(const NodeId& node) const;  // absent: no report since this server leads
   const std::vector<controller::DeploymentStatus>& deployments() const { return deployments_; }
@@ -137,7 +137,7 @@ class Leader {
 
   // unavailable: another agent with this name, or a later start of this one, was heard just now, or this server may not
   // lead any more. One that is older than the last of the same start of the agent changes nothing.
-  Result<void> take_report(Heard heard);
+  Result<void> take_report(LastReport next);
   // What the node sent last cannot be read as a report about it, and why.
   void refuse_report(const NodeId& node, const std::string& why);
 
@@ -165,7 +165,7 @@ class Leader {
 
  private:
   Leader() = default;
-  Proposal propose_change(fleet::Wanted wanted, fleet::EventKind kind, std::string text) const;
+  Proposal propose_change(fleet::DesiredDeployment wanted, fleet::EventKind kind, std::string text) const;
   Result<void> check_singles_ended(const NodeId& node) const;
   Result<void> commit(store::Change change, std::vector<fleet::Event> events);
   Result<std::optional<TimePoint>> take_steps();
@@ -187,7 +187,7 @@ class Leader {
   Clock* clock_ = nullptr;
   std::function<void()> changed_;
   std::function<void(const NodeId&)> orders_changed_;
-  std::function<void(const fleet::Event&)> told_;
+  std::function<void(const fleet::Event&)> on_event_;
   std::uint64_t epoch_ = 0;
   store::State state_;
   bool is_current_ = true;  // false: the store may have more than `state_`, and nothing is decided before it is read
@@ -196,10 +196,10 @@ class Leader {
   TimePoint began_{}, leads_until_{};  // until then no other server begins to lead
   std::uint64_t change_count_ = 1;
   std::map<NodeId, std::uint64_t> orders_numbers_;
-  std::map<NodeId, Heard> heard_;
+  std::map<NodeId, LastReport> last_reports_;
   std::map<std::string, TimePoint> gateways_moved_;  // by credential: when it said another address
   std::map<NodeId, std::string> node_addresses_;     // that the operator has named
-  std::map<NodeId, Heard> stored_;                   // made of the inventories in the store when this server began
+  std::map<NodeId, LastReport> stored_;              // made of the inventories in the store when this server began
   struct Kept {
     std::optional<TimePoint> at;  // when an inventory was written last
     NodeView view;                // what the store has
@@ -216,12 +216,12 @@ class Leader {
   EventLimit event_limit_;
   std::vector<controller::DeploymentStatus> deployments_;
   std::vector<Pending> pending_;
-  struct Known {
+  struct CachedEvidence {
     TimePoint at{};
     deployment::Evidence evidence;
   };
-  mutable std::map<std::pair<DeploymentId, std::vector<std::uint32_t>>, Known> evidence_;  // of pending_
-  std::vector<fleet::Event> events_;                                                       // the newest ones
+  mutable std::map<std::pair<DeploymentId, std::vector<std::uint32_t>>, CachedEvidence> evidence_;  // of pending_
+  std::vector<fleet::Event> events_;                                                                // the newest ones
 };
 
 }  // namespace berth::server

@@ -16,7 +16,7 @@ namespace {
 
 using fleet::EventKind;
 
-fleet::Wanted next_revision(fleet::Wanted wanted, const DeploymentSpec& before) {
+fleet::DesiredDeployment next_revision(fleet::DesiredDeployment wanted, const DeploymentSpec& before) {
   ++wanted.revision;
   wanted.paused.reset();
   wanted.earlier.insert(wanted.earlier.begin(), before);
@@ -24,10 +24,11 @@ fleet::Wanted next_revision(fleet::Wanted wanted, const DeploymentSpec& before) 
 }
 
 // The next state of one deployment; the earlier spec is kept for an undo.
-fleet::Wanted next_wanted(const fleet::Wanted* before, const DeploymentSpec& spec, std::uint64_t version) {
+fleet::DesiredDeployment next_wanted(const fleet::DesiredDeployment* before, const DeploymentSpec& spec,
+                                     std::uint64_t version) {
   // A number that no deployment of this name has had before: of one that was removed, replicas may still run.
   if (!before) return with_shards({spec, version + 1, {}, std::nullopt});
-  fleet::Wanted next = *before;
+  fleet::DesiredDeployment next = *before;
   next.spec = spec;
   next = with_shards(std::move(next));
   if (same_but_replicas(before->spec, spec)) return next;
@@ -51,7 +52,7 @@ Error not_known(const char* noun, const Id& name, const std::map<Id, Value>& kno
 }
 
 // The settings that an undo goes back to.
-Result<DeploymentSpec> earlier_settings(const fleet::Wanted& wanted, std::optional<std::uint64_t> revision) {
+Result<DeploymentSpec> earlier_settings(const fleet::DesiredDeployment& wanted, std::optional<std::uint64_t> revision) {
   const std::string name = wanted.spec.name.text();
   if (revision) {
     const DeploymentSpec* const found = controller::spec_of(wanted, *revision);
@@ -95,8 +96,8 @@ Result<Leader::Proposal> Leader::propose(const Project& project, std::optional<s
   for (const DeploymentSpec& spec : project.deployments) {
     named.insert(spec.name);
     const auto found = before.deployments.find(spec.name);
-    const fleet::Wanted* const old = found == before.deployments.end() ? nullptr : &found->second;
-    fleet::Wanted wanted = next_wanted(old, spec, before.version);
+    const fleet::DesiredDeployment* const old = found == before.deployments.end() ? nullptr : &found->second;
+    fleet::DesiredDeployment wanted = next_wanted(old, spec, before.version);
     if (old && *old == wanted) continue;
     if (old) {
       applied.altered.emplace(spec.name, std::pair(old->spec, spec));
@@ -172,10 +173,10 @@ Result<void> Leader::remove(const DeploymentId& name, const std::string& actor) 
 }
 
 // One deployment that is there.
-Leader::Proposal Leader::propose_change(fleet::Wanted wanted, EventKind kind, std::string text) const {
+Leader::Proposal Leader::propose_change(fleet::DesiredDeployment wanted, EventKind kind, std::string text) const {
   const DeploymentId name = wanted.spec.name;
   Proposal out{{}, state_.desired, change_of(state_), kind, name.text(), std::move(text)};
-  fleet::Wanted& before = out.desired.deployments.at(name);
+  fleet::DesiredDeployment& before = out.desired.deployments.at(name);
   out.applied.version = state_.desired.version;
   out.applied.changed = before != wanted;
   if (!out.applied.changed) return out;
@@ -204,7 +205,7 @@ Result<Leader::Proposal> Leader::propose_rollout(const DeploymentId& name, const
                                                  const std::string& actor) const {
   const auto found = state_.desired.deployments.find(name);
   if (found == state_.desired.deployments.end()) return no_deployment(name);
-  fleet::Wanted wanted = found->second;
+  fleet::DesiredDeployment wanted = found->second;
   std::string text;
   switch (request.action) {
     case RolloutAction::pause:
@@ -263,7 +264,7 @@ Result<void> Leader::set_intent(const NodeId& node, Intent intent, const std::st
 }
 
 std::optional<DeviceId> Leader::find_device(const NodeId& node, const DeviceId& name) const {
-  const Heard* const last = known(node);
+  const LastReport* const last = known(node);
   if (!last) return std::nullopt;
   for (const NodeDevice& device : last->report.node.devices) {
     if (device.info.is_called(name)) return device.info.id;
@@ -296,17 +297,17 @@ Result<void> Leader::set_device_intent(const NodeId& node, const DeviceId& name,
 Result<void> Leader::check_singles_ended(const NodeId& node) const {
   const auto list = state_.assignments.find(node);
   if (list == state_.assignments.end()) return {};
-  const Heard* const last = heard(node);
+  const LastReport* const last = last_report(node);
   const Duration silent = clock_->now() - (last ? std::max(last->at, began_) : began_);
-  for (const fleet::Assigned& one : list->second.assigned) {
-    const auto wanted = state_.desired.deployments.find(one.place.deployment);
+  for (const fleet::Assigned& replica : list->second.assigned) {
+    const auto wanted = state_.desired.deployments.find(replica.place.deployment);
     const DeploymentSpec* const spec =
-        wanted == state_.desired.deployments.end() ? nullptr : controller::spec_of(wanted->second, one.revision);
-    const std::chrono::seconds replaced_after(one.replace_s);
+        wanted == state_.desired.deployments.end() ? nullptr : controller::spec_of(wanted->second, replica.revision);
+    const std::chrono::seconds replaced_after(replica.replace_s);
     if ((spec && !spec->single) || silent >= replaced_after) continue;
     const auto left = std::chrono::ceil<std::chrono::seconds>(replaced_after - silent);
     return Error{ErrorCode::already_exists,
-                 to_string(one.key()) +
+                 to_string(replica.key()) +
                      (spec ? " is single" : " belongs to a removed deployment that may have been single,") +
                      " and may still run on " + node.text(),
                  "try again in " + std::to_string(left.count()) + " s"};
@@ -334,7 +335,7 @@ Result<void> Leader::forget_node(const NodeId& node, const std::string& actor) {
   }
   BERTH_TRY(
       commit(std::move(change), {event(EventKind::node, actor, "node/" + node.text(), node.text() + " was removed")}));
-  heard_.erase(node);
+  last_reports_.erase(node);
   refused_reports_.erase(node);
   stored_.erase(node);
   kept_.erase(node);

@@ -54,7 +54,7 @@ TEST_F(LeaderTest, ADeploymentThatCannotBeWrittenBlocksOnlyItself) {
   first.command.push_back("before");
   ASSERT_TRUE(leader_.apply(project_of({first}), std::nullopt, "user:ann"));
   ASSERT_TRUE(leader_.step());
-  fleet::Wanted wanted = leader_.state().desired.deployments.at(DeploymentId("huge"));
+  fleet::DesiredDeployment wanted = leader_.state().desired.deployments.at(DeploymentId("huge"));
   wanted.earlier = {wanted.spec};
   wanted.spec = next;
   ++wanted.revision;
@@ -71,22 +71,22 @@ TEST_F(LeaderTest, ADeploymentThatCannotBeWrittenBlocksOnlyItself) {
   Leader leader = Leader::begin(store::Store::open(engine_).value(), "server-1", clock_, {}).value();
   std::uint64_t number = 1;
   const auto hear = [&](const std::string& reason) {
-    Heard heard;
-    heard.report.node.id = node_;
-    heard.report.node.memory_bytes = 100;
-    heard.report.agent = "a-1";
-    heard.report.number = ++number;
-    heard.report.epoch = leader.epoch();
+    LastReport last;
+    last.report.node.id = node_;
+    last.report.node.memory_bytes = 100;
+    last.report.agent = "a-1";
+    last.report.number = ++number;
+    last.report.epoch = leader.epoch();
     for (const fleet::ReplicaOrder& order : leader.orders(node_).orders) {
-      fleet::ReplicaReport one;
-      one.key = order.assigned.key();
-      one.state =
+      fleet::ReplicaReport replica;
+      replica.key = order.assigned.key();
+      replica.state =
           order.assigned.revision == wanted.revision ? fleet::ReplicaState::backing_off : fleet::ReplicaState::ready;
-      one.failures = one.state == fleet::ReplicaState::ready ? 0 : 3;
-      one.reason = reason;
-      heard.report.replicas.push_back(std::move(one));
+      replica.failures = replica.state == fleet::ReplicaState::ready ? 0 : 3;
+      replica.reason = reason;
+      last.report.replicas.push_back(std::move(replica));
     }
-    EXPECT_TRUE(leader.take_report(std::move(heard)));
+    EXPECT_TRUE(leader.take_report(std::move(last)));
     const auto stepped = leader.step();
     EXPECT_TRUE(stepped) << stepped.error().to_text();
   };
@@ -100,7 +100,7 @@ TEST_F(LeaderTest, ADeploymentThatCannotBeWrittenBlocksOnlyItself) {
   // Another one gets its place in the same steps. Its project leaves the other as it is.
   {
     const auto found = leader.state().desired;
-    fleet::Wanted other;
+    fleet::DesiredDeployment other;
     other.spec = cpu_spec("other");
     other.revision = 1;
     leader.end();
@@ -115,7 +115,7 @@ TEST_F(LeaderTest, ADeploymentThatCannotBeWrittenBlocksOnlyItself) {
   for (int i = 0; i < 3; ++i) hear(std::string(2'000, 'r'));
   const auto orders = leader.orders(node_).orders;
   EXPECT_TRUE(std::any_of(orders.begin(), orders.end(),
-                          [](const fleet::ReplicaOrder& one) { return one.spec.name == DeploymentId("other"); }));
+                          [](const fleet::ReplicaOrder& order) { return order.spec.name == DeploymentId("other"); }));
 }
 
 TEST_F(LeaderTest, ReplicasOfADeploymentThatCannotBeReadStayAsTheyAre) {
@@ -124,11 +124,11 @@ TEST_F(LeaderTest, ReplicasOfADeploymentThatCannotBeReadStayAsTheyAre) {
   ASSERT_TRUE(engine_->commit({{}, {{key, "{\"schema\":1,"}}}).value());
   leader_.end();
   Leader leader = Leader::begin(store::Store::open(engine_).value(), "server-1", clock_, {}).value();
-  Heard heard;
-  heard.report.node.id = node_;
-  heard.report.agent = "a-1";
-  heard.report.epoch = leader.epoch();
-  ASSERT_TRUE(leader.take_report(std::move(heard)));
+  LastReport last;
+  last.report.node.id = node_;
+  last.report.agent = "a-1";
+  last.report.epoch = leader.epoch();
+  ASSERT_TRUE(leader.take_report(std::move(last)));
   ASSERT_TRUE(leader.step());
   ASSERT_EQ(leader.orders(node_).orders.size(), 1u);
   EXPECT_FALSE(leader.orders(node_).orders[0].assigned.stopping);
@@ -146,25 +146,25 @@ TEST_F(LeaderTest, FlippingDevicesPushNothingOutThatPeopleDid) {
   DeploymentSpec spec;
   deploy(spec);
   for (std::uint64_t i = 2; i < 40; ++i) {
-    Heard heard;
-    heard.report.node.id = node_;
-    heard.report.agent = "a-1";
-    heard.report.number = i;
-    heard.report.epoch = 1;
+    LastReport last;
+    last.report.node.id = node_;
+    last.report.agent = "a-1";
+    last.report.number = i;
+    last.report.epoch = 1;
     for (int device = 0; device < 1024; ++device) {
-      NodeDevice& one = heard.report.node.devices.emplace_back();
-      one.info.id = DeviceId("GPU-" + std::to_string(device));
-      one.health = i % 2 == 0 ? Health::lost : Health::healthy;
+      NodeDevice& gpu = last.report.node.devices.emplace_back();
+      gpu.info.id = DeviceId("GPU-" + std::to_string(device));
+      gpu.health = i % 2 == 0 ? Health::lost : Health::healthy;
     }
-    ASSERT_TRUE(leader_.take_report(std::move(heard)));
+    ASSERT_TRUE(leader_.take_report(std::move(last)));
     ASSERT_TRUE(leader_.step());
   }
   EXPECT_LT(leader_.state().last_event, 1'100u);
   const std::vector<fleet::Event> events = leader_.events(0, 100'000).value();
   EXPECT_TRUE(
-      std::any_of(events.begin(), events.end(), [](const fleet::Event& one) { return one.actor == "user:ann"; }));
+      std::any_of(events.begin(), events.end(), [](const fleet::Event& event) { return event.actor == "user:ann"; }));
   EXPECT_TRUE(std::any_of(events.begin(), events.end(),
-                          [](const fleet::Event& one) { return one.text.find("left out") != std::string::npos; }));
+                          [](const fleet::Event& event) { return event.text.find("left out") != std::string::npos; }));
 }
 
 TEST_F(LeaderTest, AnUndoGoesBackToANamedRevisionOrTheNewestOneThatDiffers) {
@@ -174,7 +174,7 @@ TEST_F(LeaderTest, AnUndoGoesBackToANamedRevisionOrTheNewestOneThatDiffers) {
     spec.command = {command};
     ASSERT_TRUE(leader_.apply(project_of({spec}), std::nullopt, "user:ann"));
   };
-  const auto wanted = [&]() -> const fleet::Wanted& { return leader_.state().desired.deployments.at(name); };
+  const auto wanted = [&]() -> const fleet::DesiredDeployment& { return leader_.state().desired.deployments.at(name); };
   const auto undo = [&](std::optional<std::uint64_t> to) {
     return leader_.rollout(name, {RolloutAction::undo, "", to}, "user:ann");
   };

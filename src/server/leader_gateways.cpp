@@ -29,7 +29,7 @@ std::vector<fleet::GatewayOrder> Leader::gateways_of(const NodeId& node) const {
 
 std::string Leader::address_of(const NodeId& node) const {
   if (const auto named = node_addresses_.find(node); named != node_addresses_.end()) return named->second;
-  const Heard* const last = heard(node);
+  const LastReport* const last = last_report(node);
   return last ? last->address : std::string();
 }
 
@@ -88,7 +88,7 @@ Result<void> Leader::set_gateway_address(const std::string& credential, const st
   if (found->second.address == address) return {};
   // Each change is written to the store, and all relays connect anew.
   const TimePoint now = clock_->now();
-  std::erase_if(gateways_moved_, [&](const auto& one) { return now - one.second >= gateway_stays; });
+  std::erase_if(gateways_moved_, [&](const auto& entry) { return now - entry.second >= gateway_stays; });
   if (gateways_moved_.contains(credential))
     return Error{ErrorCode::unavailable, "this gateway has changed its address less than ten seconds ago", "try again"};
   store::Change change = change_of(state_);

@@ -41,7 +41,7 @@ TEST_F(LeaderTest, ANodeThatCouldNotBeRemovedIsStillHeard) {
   EXPECT_NE(leader_.forget_node(node_, "user:ann").error().code, ErrorCode::already_exists);
   engine_->recover();
   EXPECT_EQ(leader_.health(node_), controller::NodeHealth::healthy);
-  ASSERT_NE(leader_.heard(node_), nullptr);
+  ASSERT_NE(leader_.last_report(node_), nullptr);
 }
 
 TEST_F(LeaderTest, AConnectedNodeIsRemovedOnlyWhenItIsDrainedAndEmpty) {
@@ -139,24 +139,24 @@ TEST_F(LeaderTest, ALostNodeIsReplacedOnlyWithATokenThatWasMadeForIt) {
 
 TEST_F(LeaderTest, ANodeThatHasObeyedALaterServerIsTold) {
   const auto report_epoch = [&](std::uint64_t number, std::uint64_t seen) {
-    Heard heard;
-    heard.report.node.id = node_;
-    heard.report.agent = "a";
-    heard.report.number = number;
-    heard.report.epoch_seen = seen;
-    EXPECT_TRUE(leader_.take_report(std::move(heard)));
+    LastReport last;
+    last.report.node.id = node_;
+    last.report.agent = "a";
+    last.report.number = number;
+    last.report.epoch_seen = seen;
+    EXPECT_TRUE(leader_.take_report(std::move(last)));
   };
-  const auto told = [&] {
+  const auto event_count = [&] {
     return std::count_if(leader_.recent_events().begin(), leader_.recent_events().end(), [](const fleet::Event& event) {
       return event.text.find("ignores this server of epoch") != std::string::npos;
     });
   };
   report_epoch(1, leader_.epoch());
   EXPECT_FALSE(leader_.later_epoch(node_));
-  EXPECT_EQ(told(), 0);
+  EXPECT_EQ(event_count(), 0);
   for (std::uint64_t number = 2; number < 10; ++number) report_epoch(number, leader_.epoch() + 5 * number);
   EXPECT_EQ(leader_.later_epoch(node_), leader_.epoch() + 45);
-  EXPECT_EQ(told(), 1) << "once, whatever the node says";
+  EXPECT_EQ(event_count(), 1) << "once, whatever the node says";
   EXPECT_NE(leader_.node_problem(node_).find("it ignores this server"), std::string::npos);
   ASSERT_EQ(leader_.warnings().size(), 1u);
   EXPECT_NE(leader_.warnings().at("store").find("1 node ignores this server"), std::string::npos);
@@ -181,17 +181,17 @@ TEST_F(LeaderTest, ANodeIsRemovedOnlyWhenItsSingleReplicasMustHaveEnded) {
 TEST_F(LeaderTest, WhatWasDecidedUnderAFormerIdStaysWithTheDevice) {
   const DeviceId former("opencl/pocl/basic-a-very-long-processor-name.0"), now("cpu-opencl-0");
   const auto with_device = [&](const DeviceId& id, std::vector<fleet::ReplicaReport> replicas) {
-    Heard heard;
-    heard.report.node.id = node_;
-    NodeDevice& device = heard.report.node.devices.emplace_back();
+    LastReport last;
+    last.report.node.id = node_;
+    NodeDevice& device = last.report.node.devices.emplace_back();
     device.info.id = id;
     device.info.backend = "opencl";
     device.info.memory_bytes_total = 1000;
     if (id == now) device.info.former_id = former;
-    heard.report.agent = "a-" + id.text();
-    heard.report.epoch = 1;
-    heard.report.replicas = std::move(replicas);
-    return leader_.take_report(std::move(heard));
+    last.report.agent = "a-" + id.text();
+    last.report.epoch = 1;
+    last.report.replicas = std::move(replicas);
+    return leader_.take_report(std::move(last));
   };
   ASSERT_TRUE(with_device(former, {}));
   DeploymentSpec spec;

@@ -46,7 +46,7 @@ std::string Leader::node_problem(const NodeId& node) const {
     return "it ignores this server: it has obeyed a server of epoch " + std::to_string(*later) +
            ", and this one has epoch " + std::to_string(epoch_) + "; berth status shows what to do";
   if (const auto refused = refused_reports_.find(node); refused != refused_reports_.end()) return refused->second;
-  const Heard* const last = heard(node);
+  const LastReport* const last = last_report(node);
   return last ? last->report.problem : "";
 }
 

@@ -132,28 +132,28 @@ TEST_F(LeaderTest, ALeaderThatAnotherOneReplacedEndsAtOnce) {
 }
 
 TEST_F(LeaderTest, AnUnchangedProjectIsAcceptedOnlyWhereAllThatIsCommittedIsKnown) {
-  Project one, two;
-  one.cluster.name = two.cluster.name = "lab";
-  two.deployments.emplace_back().name = DeploymentId("batch");
-  two.deployments.back().model = "llama-3.1-8b";
-  two.deployments.back().command = {"serve"};
-  two.deployments.back().cpu = true;
-  ASSERT_TRUE(leader_.apply(one, std::nullopt, "user:ann"));
+  Project first, second;
+  first.cluster.name = second.cluster.name = "lab";
+  second.deployments.emplace_back().name = DeploymentId("batch");
+  second.deployments.back().model = "llama-3.1-8b";
+  second.deployments.back().command = {"serve"};
+  second.deployments.back().cpu = true;
+  ASSERT_TRUE(leader_.apply(first, std::nullopt, "user:ann"));
   const auto is_there = [&] {
     return store::Store::open(engine_).value()->load().value().desired.deployments.contains(DeploymentId("batch"));
   };
   engine_->fail_after(0, store::FailingEngine::Failure::unheard);
   engine_->fail_lists(true, 1);
-  ASSERT_FALSE(leader_.apply(two, std::nullopt, "user:ann"));
+  ASSERT_FALSE(leader_.apply(second, std::nullopt, "user:ann"));
   engine_->fail_lists(false);
   engine_->recover();
   ASSERT_TRUE(is_there()) << "it was committed, and the server did not hear of it";
-  const auto again = [&] { return leader_.apply(one, std::nullopt, "user:ann").has_value(); };
+  const auto again = [&] { return leader_.apply(first, std::nullopt, "user:ann").has_value(); };
   for (int tries = 0; tries < 3 && !again(); ++tries) continue;
   EXPECT_FALSE(is_there()) << "the change was accepted";
 
   Leader next = Leader::begin(store::Store::open(engine_).value(), "server-1", clock_, {}).value();
-  EXPECT_FALSE(leader_.apply(one, std::nullopt, "user:ann")) << "another server leads";
+  EXPECT_FALSE(leader_.apply(first, std::nullopt, "user:ann")) << "another server leads";
 }
 
 TEST_F(LeaderTest, AReportIsNotTakenWhileTheStoreMayHaveNewerOrders) {

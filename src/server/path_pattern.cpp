@@ -26,7 +26,7 @@ bool PathPattern::matches(const std::vector<std::string>& path) const {
 
 const std::string& PathPattern::part(const std::vector<std::string>& path, std::string_view name) const {
   const auto found = std::find_if(segments_.begin(), segments_.end(),
-                                  [&](const Segment& one) { return one.is_part && one.text == name; });
+                                  [&](const Segment& segment) { return segment.is_part && segment.text == name; });
   BERTH_ASSERT(found != segments_.end());
   return path[static_cast<std::size_t>(found - segments_.begin())];
 }

@@ -69,7 +69,7 @@ std::vector<Unconnected> unconnected_of(const ServedDeployment& deployment, cons
   for (Unconnected& found : all)
     std::erase_if(found.nodes, [&](const NodeId& node) {
       return std::none_of(deployment.endpoints.begin(), deployment.endpoints.end(),
-                          [&](const fleet::Endpoint& one) { return one.node == node && !one.address; });
+                          [&](const fleet::Endpoint& endpoint) { return endpoint.node == node && !endpoint.address; });
     });
   std::erase_if(all, [](const Unconnected& found) { return found.nodes.empty(); });
   return all;
@@ -104,9 +104,9 @@ RouteAnswer route_view(const Leader& leader, const GatewayReports& reports, cons
   const TimePoint now = leader.now();
   RouteAnswer answer;
   for (const auto& [name, report] : reports.current(now)) answer.gateways.push_back(name);
-  fleet::GatewayView told;
-  told.deployments = served_deployments(leader, false);
-  const gateway::FleetView view = gateway::indexed(told);
+  fleet::GatewayView routes;
+  routes.deployments = served_deployments(leader, false);
+  const gateway::FleetView view = gateway::indexed(routes);
   match(view, question, answer);
   if (!answer.deployment) return answer;
   const ServedDeployment& deployment = view.deployments.at(*answer.deployment);
@@ -138,8 +138,9 @@ RouteAnswer route_view(const Leader& leader, const GatewayReports& reports, cons
     answer.text = subject + ", which has no ready replica; it would get a 503";
   } else if (unreachable.size() == deployment.endpoints.size()) {
     answer.text = subject + ", and no gateway is connected to a node with a replica; " + when_unconnected(deployment);
-  } else if (std::none_of(deployment.endpoints.begin(), deployment.endpoints.end(),
-                          [](const fleet::Endpoint& one) { return one.state == fleet::EndpointState::ready; })) {
+  } else if (std::none_of(
+                 deployment.endpoints.begin(), deployment.endpoints.end(),
+                 [](const fleet::Endpoint& endpoint) { return endpoint.state == fleet::EndpointState::ready; })) {
     answer.text = subject + ", none of whose replicas is ready; " + when_full(deployment);
   } else {
     answer.text = subject + ", whose replicas are all busy; " + when_full(deployment);

@@ -193,7 +193,7 @@ Result<void> check_start(const ServeOptions& options) {
   return {};
 }
 
-Result<void> serve(const ServeOptions& options, const std::function<void(const Serving&)>& started) {
+Result<void> serve(const ServeOptions& options, const std::function<void(const ServerReady&)>& started) {
   const std::string folder = BERTH_TRY(world::private_folder(options.folder));
   const std::string token = http::make_secret(), token_file = folder + "/token";
   std::shared_ptr<store::Engine> engine = BERTH_TRY(store::open_engine(options.store));
@@ -211,7 +211,7 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
   const std::size_t connections_max = server_options.limits.connections + server_options.limits.connections_of_unix;
   http::Server server(std::move(server_options),
                       [&](http::Request request, http::Responder responder) { api->handle(request, responder); });
-  Serving serving;
+  ServerReady serving;
   serving.token_file = token_file;
   // First of all: who has it is the only server of this folder, and of the authority in it.
   serving.socket = BERTH_TRY(server.listen("unix:" + folder + "/socket"));

@@ -40,7 +40,7 @@ struct ServeOptions {
 };
 
 // What is known once it serves.
-struct Serving {
+struct ServerReady {
   std::vector<std::string> urls;  // with the ports that were chosen
   std::string socket;             // "unix:/..."
   std::string token_file;
@@ -61,6 +61,6 @@ Result<void> check_start(const ServeOptions& options);
 
 // Serves until a signal (SIGINT, SIGTERM) or shutdown(). SIGHUP reads the endpoints and their certificates again, and
 // connections go on. `started` is called on the server's thread.
-Result<void> serve(const ServeOptions& options, const std::function<void(const Serving&)>& started);
+Result<void> serve(const ServeOptions& options, const std::function<void(const ServerReady&)>& started);
 
 }  // namespace berth::server

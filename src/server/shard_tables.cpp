@@ -6,7 +6,7 @@
 
 namespace berth::server {
 
-fleet::Wanted with_shards(fleet::Wanted wanted) {
+fleet::DesiredDeployment with_shards(fleet::DesiredDeployment wanted) {
   if (!wanted.spec.serving.key) {
     wanted.shards.reset();
     wanted.shards_moved = 0;

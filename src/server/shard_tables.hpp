@@ -8,6 +8,6 @@
 namespace berth::server {
 
 // With the table that its spec asks for, made from the one it has with the fewest moves.
-fleet::Wanted with_shards(fleet::Wanted wanted);
+fleet::DesiredDeployment with_shards(fleet::DesiredDeployment wanted);
 
 }  // namespace berth::server

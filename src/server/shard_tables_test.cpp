@@ -10,8 +10,8 @@
 namespace berth::server {
 namespace {
 
-fleet::Wanted keyed(std::uint32_t replicas) {
-  fleet::Wanted wanted;
+fleet::DesiredDeployment keyed(std::uint32_t replicas) {
+  fleet::DesiredDeployment wanted;
   wanted.spec.name = DeploymentId("chat");
   wanted.spec.replicas = replicas;
   wanted.spec.serving.key = "header:x-session";
@@ -19,7 +19,7 @@ fleet::Wanted keyed(std::uint32_t replicas) {
 }
 
 TEST(ShardTables, AreKeptWhileADeploymentHasKeys) {
-  fleet::Wanted wanted = with_shards(keyed(3));
+  fleet::DesiredDeployment wanted = with_shards(keyed(3));
   ASSERT_TRUE(wanted.shards);
   const ShardTable table = *ShardTable::parse(*wanted.shards);
   EXPECT_EQ(table.space().count(), deployment::key_shards);
@@ -36,7 +36,7 @@ TEST(ShardTables, AreKeptWhileADeploymentHasKeys) {
 
 TEST(ShardTables, OnlyAsManyShardsMoveAsMust) {
   SeededRandom random(5);
-  fleet::Wanted wanted = with_shards(keyed(4));
+  fleet::DesiredDeployment wanted = with_shards(keyed(4));
   for (int round = 0; round < 40; ++round) {
     const ShardTable before = *ShardTable::parse(*wanted.shards);
     const std::uint32_t had = wanted.spec.replicas;
@@ -61,8 +61,8 @@ TEST(ShardTables, OnlyAsManyShardsMoveAsMust) {
 }
 
 TEST(ShardTables, OfNoReplicasAreKeptForThoseThatComeBack) {
-  const fleet::Wanted before = with_shards(keyed(3));
-  fleet::Wanted wanted = before;
+  const fleet::DesiredDeployment before = with_shards(keyed(3));
+  fleet::DesiredDeployment wanted = before;
   wanted.spec.replicas = 0;
   wanted = with_shards(wanted);
   wanted.spec.replicas = 3;
@@ -73,7 +73,7 @@ TEST(ShardTables, OfNoReplicasAreKeptForThoseThatComeBack) {
 }
 
 TEST(ShardTables, ThatCannotBeReadAreMadeAnewAndTheLargestFitsIntoARecord) {
-  fleet::Wanted wanted = keyed(deployment::keyed_replicas_max);
+  fleet::DesiredDeployment wanted = keyed(deployment::keyed_replicas_max);
   wanted.spec.name = DeploymentId(std::string(63, 'n'));
   wanted.shards = "berth-shards 9\n";
   wanted = with_shards(wanted);

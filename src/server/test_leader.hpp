@@ -55,15 +55,15 @@ class LeaderTest : public testing::Test {
 
   Result<void> report(const std::string& agent, std::uint64_t number, std::uint64_t memory_bytes,
                       std::uint64_t start_ms = 0, std::vector<fleet::ReplicaReport> replicas = {}) {
-    Heard heard;
-    heard.report.node.id = node_;
-    heard.report.node.memory_bytes = memory_bytes;
-    heard.report.agent = agent;
-    heard.report.agent_start_monotonic_ms = start_ms;
-    heard.report.number = number;
-    heard.report.epoch = 1;
-    heard.report.replicas = std::move(replicas);
-    return leader_.take_report(std::move(heard));
+    LastReport last;
+    last.report.node.id = node_;
+    last.report.node.memory_bytes = memory_bytes;
+    last.report.agent = agent;
+    last.report.agent_start_monotonic_ms = start_ms;
+    last.report.number = number;
+    last.report.epoch = 1;
+    last.report.replicas = std::move(replicas);
+    return leader_.take_report(std::move(last));
   }
   // One replica without a GPU, which the node gets.
   void deploy(DeploymentSpec spec) {
@@ -79,7 +79,7 @@ class LeaderTest : public testing::Test {
     EXPECT_TRUE(leader_.step());
     EXPECT_EQ(leader_.orders(node_).orders.size(), 1u);
   }
-  std::optional<std::uint64_t> known_bytes() const { return leader_.heard(node_)->report.node.memory_bytes; }
+  std::optional<std::uint64_t> known_bytes() const { return leader_.last_report(node_)->report.node.memory_bytes; }
 
   const NodeId node_{"gpu-1"};
   FakeClock clock_;

@@ -31,11 +31,11 @@ std::vector<Unconnected> unconnected_nodes(const Leader& leader, const GatewayRe
   for (const auto& [name, report] : reports.current(leader.now())) {
     Unconnected found{name, addresses[name]};
     for (const NodeId& node : report->unconnected) {
-      const Heard* const heard = leader.heard(node);
-      const bool is_well = heard && leader.health(node) == controller::NodeHealth::healthy;
+      const LastReport* const last = leader.last_report(node);
+      const bool is_well = last && leader.health(node) == controller::NodeHealth::healthy;
       if (!is_well || leader.is_ignored_by(node)) continue;
       found.nodes.push_back(node);
-      found.is_elsewhere = found.is_elsewhere || (!heard->address.empty() && !is_loopback(heard->address));
+      found.is_elsewhere = found.is_elsewhere || (!last->address.empty() && !is_loopback(last->address));
     }
     std::sort(found.nodes.begin(), found.nodes.end());
     if (!found.nodes.empty()) all.push_back(std::move(found));

@@ -45,11 +45,11 @@ void put_evidence(json::object& why, const deployment::Evidence& evidence) {
 
 // The report about an incarnation, as far as its node has given one.
 const fleet::ReplicaReport* report_of(const Leader& leader, const fleet::Assigned& assigned) {
-  const Heard* const heard = leader.heard(assigned.place.node);
-  if (!heard) return nullptr;
-  const auto found = std::find_if(heard->report.replicas.begin(), heard->report.replicas.end(),
-                                  [&](const fleet::ReplicaReport& one) { return one.key == assigned.key(); });
-  return found == heard->report.replicas.end() ? nullptr : &*found;
+  const LastReport* const last = leader.last_report(assigned.place.node);
+  if (!last) return nullptr;
+  const auto found = std::find_if(last->report.replicas.begin(), last->report.replicas.end(),
+                                  [&](const fleet::ReplicaReport& report) { return report.key == assigned.key(); });
+  return found == last->report.replicas.end() ? nullptr : &*found;
 }
 
 fleet::ReplicaState state_of(const fleet::ReplicaReport* report, const fleet::Assigned& assigned) {
@@ -59,18 +59,18 @@ fleet::ReplicaState state_of(const fleet::ReplicaReport* report, const fleet::As
 
 // Why it is in its state; empty: it is well.
 std::string reason_of(const Leader& leader, const fleet::ReplicaReport* report, const fleet::Assigned& assigned) {
-  const std::string said = report ? report->reason : "";
+  const std::string reason = report ? report->reason : "";
   if (leader.health(assigned.place.node) == controller::NodeHealth::lost)
-    return "its node is lost" + (said.empty() ? "" : "; before: " + said);
-  if (report) return said;
+    return "its node is lost" + (reason.empty() ? "" : "; before: " + reason);
+  if (report) return reason;
   return assigned.stopping ? "is stopping" : "waiting for the node to accept it";
 }
 
 // ", in 20 s": when it is restarted. Empty: this is not known, or is not planned.
 std::string restart_time(const Leader& leader, const fleet::ReplicaReport* report, const fleet::Assigned& assigned) {
-  const Heard* const heard = leader.heard(assigned.place.node);
-  if (!heard || !report || !report->next_start_ms) return {};
-  const double at_s = static_cast<double>(*report->next_start_ms) / 1000 - heard->clock_offset_s;
+  const LastReport* const last = leader.last_report(assigned.place.node);
+  if (!last || !report || !report->next_start_ms) return {};
+  const double at_s = static_cast<double>(*report->next_start_ms) / 1000 - last->clock_offset_s;
   const double left_s = std::min(at_s - static_cast<double>(world::wall_time_ms()) / 1000, 86'400.0);
   return left_s < 1 ? "" : ", in " + world::duration_text(std::chrono::seconds(static_cast<std::int64_t>(left_s)));
 }
@@ -112,7 +112,7 @@ json::object incarnation_view(const Leader& leader, const fleet::Assigned& assig
 std::vector<const fleet::Assigned*> sorted_assigned(const Leader& leader) {
   std::vector<const fleet::Assigned*> out;
   for (const auto& [node, list] : leader.state().assignments) {
-    for (const fleet::Assigned& one : list.assigned) out.push_back(&one);
+    for (const fleet::Assigned& replica : list.assigned) out.push_back(&replica);
   }
   std::sort(out.begin(), out.end(), [](const fleet::Assigned* a, const fleet::Assigned* b) {
     return std::tuple(a->place.deployment, a->place.replica, b->generation) <
@@ -139,7 +139,7 @@ json::object status_view(const Leader& leader, const std::string& version, std::
        : health == controller::NodeHealth::suspect ? suspect
                                                    : lost);
     cordoned += record.intent != Intent::in_service;
-    awaited += !leader.heard(id) && health != controller::NodeHealth::lost;
+    awaited += !leader.last_report(id) && health != controller::NodeHealth::lost;
     if (health == controller::NodeHealth::healthy && record.intent == Intent::in_service) continue;
     json::object node = intent_view(record);
     node["node"] = id.text();
@@ -189,7 +189,7 @@ json::object status_view(const Leader& leader, const std::string& version, std::
 }
 
 json::object node_view(const Leader& leader, const fleet::NodeRecord& record) {
-  const Heard* const known = leader.known(record.id);
+  const LastReport* const known = leader.known(record.id);
   json::object out{
       {"name", record.id.text()}, {"health", to_string(leader.health(record.id))}, {"joined_at_ms", record.joined_ms}};
   for (const auto& [key, value] : intent_view(record)) out[key] = value;
@@ -210,7 +210,7 @@ json::object node_view(const Leader& leader, const fleet::NodeRecord& record) {
     for (const std::string& taint : node.taints) taints.emplace_back(taint);
     out["taints"] = std::move(taints);
     out["egress"] = node.egress;
-    if (leader.heard(record.id)) out["clock_offset_s"] = known->clock_offset_s;
+    if (leader.last_report(record.id)) out["clock_offset_s"] = known->clock_offset_s;
     links = format::links_to_json(node.links);
   }
   out["devices"] = std::move(devices);
@@ -233,7 +233,8 @@ json::array nodes_view(const Leader& leader) {
 json::object deployment_view(const Leader& leader, const controller::DeploymentStatus& status, bool whole_one) {
   json::object out{{"name", status.deployment.text()}};
   const auto found = leader.state().desired.deployments.find(status.deployment);
-  const fleet::Wanted* const wanted = found == leader.state().desired.deployments.end() ? nullptr : &found->second;
+  const fleet::DesiredDeployment* const wanted =
+      found == leader.state().desired.deployments.end() ? nullptr : &found->second;
   out["revision"] = wanted ? wanted->revision : 0;
   out["replicas"] = status.replicas;
   out["ready"] = status.ready;
@@ -293,12 +294,12 @@ json::array pending_view(const Leader& leader, const std::optional<DeploymentId>
     if (only && pending.deployment != *only) continue;
     json::array replicas;
     for (const std::uint32_t replica : pending.replicas) replicas.emplace_back(replica);
-    json::object one{{"deployment", pending.deployment.text()},
+    json::object row{{"deployment", pending.deployment.text()},
                      {"replicas", std::move(replicas)},
                      {"reason", reason_view(pending.reason)}};
     const deployment::Evidence* const evidence = leader.evidence(pending, until);
-    if (evidence && !evidence->changes.empty()) one["change"] = format::change_to_json(evidence->changes.front());
-    out.push_back(std::move(one));
+    if (evidence && !evidence->changes.empty()) row["change"] = format::change_to_json(evidence->changes.front());
+    out.push_back(std::move(row));
   }
   return out;
 }
@@ -347,9 +348,9 @@ json::object replica_view(const Leader& leader, const DeploymentId& name, std::u
 json::array jobs_view(const Leader& leader) {
   json::array out;
   for (const auto& [id, record] : leader.state().nodes) {
-    const Heard* const heard = leader.heard(id);
-    if (!heard) continue;
-    for (const fleet::ReportedLease& lease : heard->report.leases) {
+    const LastReport* const last = leader.last_report(id);
+    if (!last) continue;
+    for (const fleet::ReportedLease& lease : last->report.leases) {
       json::object row = format::to_json(lease);
       row["node"] = id.text();
       out.push_back(std::move(row));
@@ -388,17 +389,17 @@ json::object applied_view(const Leader& leader, const Leader::Applied& applied, 
 json::array credentials_view(const Leader& leader) {
   json::array out;
   for (const auto& [id, credential] : leader.state().credentials) {
-    json::object one{{"id", id},
+    json::object row{{"id", id},
                      {"role", to_string(credential.role)},
                      {"made_by", credential.made_by},
                      {"made_at_ms", credential.made_ms}};
-    if (credential.node) one["node"] = credential.node->text();
-    if (credential.for_gateway) one["gateway"] = true;
-    if (credential.deployment) one["deployment"] = credential.deployment->text();
-    if (credential.name) one["name"] = *credential.name;
-    if (credential.may_explain) one["explain"] = true;
-    if (credential.expires_ms) one["expires_at_ms"] = *credential.expires_ms;
-    out.push_back(std::move(one));
+    if (credential.node) row["node"] = credential.node->text();
+    if (credential.for_gateway) row["gateway"] = true;
+    if (credential.deployment) row["deployment"] = credential.deployment->text();
+    if (credential.name) row["name"] = *credential.name;
+    if (credential.may_explain) row["explain"] = true;
+    if (credential.expires_ms) row["expires_at_ms"] = *credential.expires_ms;
+    out.push_back(std::move(row));
   }
   return out;
 }

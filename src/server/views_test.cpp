@@ -13,14 +13,14 @@ namespace json = boost::json;
 class ViewsTest : public LeaderTest {
  protected:
   // What the node reports next.
-  Heard next() {
-    Heard heard;
-    heard.report.node.id = node_;
-    heard.report.agent = "a-1";
-    heard.report.number = ++number_;
-    heard.report.epoch = 1;
-    heard.report.now_ms = world::wall_time_ms();
-    return heard;
+  LastReport next() {
+    LastReport last;
+    last.report.node.id = node_;
+    last.report.agent = "a-1";
+    last.report.number = ++number_;
+    last.report.epoch = 1;
+    last.report.now_ms = world::wall_time_ms();
+    return last;
   }
   json::object device() const {
     const json::object node = node_view(leader_, leader_.state().nodes.at(node_));
@@ -32,8 +32,8 @@ class ViewsTest : public LeaderTest {
 };
 
 TEST_F(ViewsTest, OfTheDevicesOfALostNodeNeitherHealthNorMeasurementsAreSaid) {
-  Heard heard = next();
-  fleet::ReportedDevice& gpu = heard.report.devices.emplace_back();
+  LastReport last = next();
+  fleet::ReportedDevice& gpu = last.report.devices.emplace_back();
   gpu.info.id = DeviceId("GPU-1");
   gpu.info.backend = "cuda";
   gpu.info.memory_bytes_total = 80;
@@ -44,7 +44,7 @@ TEST_F(ViewsTest, OfTheDevicesOfALostNodeNeitherHealthNorMeasurementsAreSaid) {
   gpu.temperature_celsius = 54;
   const std::vector<const char*> known{"health",        "memory_bytes_free", "memory_bytes_promised",
                                        "sample_age_ms", "utilization",       "temperature_celsius"};
-  ASSERT_TRUE(leader_.take_report(std::move(heard)));
+  ASSERT_TRUE(leader_.take_report(std::move(last)));
   for (const char* const key : known) EXPECT_TRUE(device().contains(key)) << key;
   lose_node();
   for (const char* const key : known) EXPECT_FALSE(device().contains(key)) << key;
@@ -53,23 +53,23 @@ TEST_F(ViewsTest, OfTheDevicesOfALostNodeNeitherHealthNorMeasurementsAreSaid) {
 
 TEST_F(ViewsTest, AReplicaThatIsBackingOffSaysWhenItIsRestarted) {
   deploy({});
-  Heard heard = next();
-  fleet::ReplicaReport& replica = heard.report.replicas.emplace_back();
+  LastReport last = next();
+  fleet::ReplicaReport& replica = last.report.replicas.emplace_back();
   replica.key = leader_.orders(node_).orders.at(0).assigned.key();
   replica.state = fleet::ReplicaState::backing_off;
   replica.reason = "exit status 1";
   replica.failures = 5;
-  replica.next_start_ms = heard.report.now_ms + 100'000;
+  replica.next_start_ms = last.report.now_ms + 100'000;
   const auto text = [&] {
     const json::object view = replica_view(leader_, DeploymentId("batch"), 0);
     return std::string(view.at("why").at("text").as_string());
   };
-  ASSERT_TRUE(leader_.take_report(heard));
+  ASSERT_TRUE(leader_.take_report(last));
   EXPECT_TRUE(text().starts_with("batch/0 is waiting to restart on gpu-1, in ")) << text();
   EXPECT_TRUE(text().ends_with(" s: exit status 1")) << text();
-  ++heard.report.number;
-  heard.report.replicas.at(0).next_start_ms.reset();
-  ASSERT_TRUE(leader_.take_report(heard));
+  ++last.report.number;
+  last.report.replicas.at(0).next_start_ms.reset();
+  ASSERT_TRUE(leader_.take_report(last));
   EXPECT_EQ(text(), "batch/0 is waiting to restart on gpu-1: exit status 1") << "of an older agent";
 }
 

@@ -76,9 +76,10 @@ std::uint32_t ShardTable::shards_of(const DeviceId& owner) const noexcept {
 std::vector<DeviceId> ShardTable::in_order(std::uint32_t shard) const {
   std::vector<std::pair<std::uint64_t, const DeviceId*>> others;
   const DeviceId* const owner = owner_of(shard);
-  for (const ShardOwner& one : owners_) {
-    const std::uint64_t rank = hash_key(hash_key(KeyHash::xxh3_v1, one.id.text()) + hash_key(std::uint64_t{shard}));
-    if (!owner || one.id != *owner) others.emplace_back(rank, &one.id);
+  for (const ShardOwner& candidate : owners_) {
+    const std::uint64_t rank =
+        hash_key(hash_key(KeyHash::xxh3_v1, candidate.id.text()) + hash_key(std::uint64_t{shard}));
+    if (!owner || candidate.id != *owner) others.emplace_back(rank, &candidate.id);
   }
   std::sort(others.begin(), others.end(), [](const auto& a, const auto& b) {
     return a.first != b.first ? a.first < b.first : *a.second < *b.second;

@@ -217,9 +217,9 @@ class Simulation {
       const TimePoint came = timeline_.now;  // the server may stand still before it answers
       const auto newest = some_server().report(node.machine.view.id, *report);
       if (!newest) return;
-      checker_.heard(came, newest->first, *report);
+      checker_.note_report(came, newest->first, *report);
       send(node, [&node, life, sent, newest] {
-        if (node.life == life && node.agent) node.agent->heard(sent, *newest);
+        if (node.life == life && node.agent) node.agent->take_answer(sent, *newest);
       });
     });
   }
@@ -302,9 +302,9 @@ class Simulation {
       case 12:
         // As if the servers were cut off from all of them.
         if (chance(30)) {
-          for (Node& one : nodes_) {
-            one.is_cut_off = true;
-            timeline_.after(a_while + 1ms * random_.below(3000), [&one] { one.is_cut_off = false; });
+          for (Node& peer : nodes_) {
+            peer.is_cut_off = true;
+            timeline_.after(a_while + 1ms * random_.below(3000), [&peer] { peer.is_cut_off = false; });
           }
         }
         break;
@@ -368,12 +368,12 @@ class Simulation {
 FleetRun simulate_fleet(const FleetOptions& options) { return Simulation(options).run(); }
 
 void add(std::vector<Exemption>& total, const std::vector<Exemption>& more) {
-  for (const Exemption& one : more) {
+  for (const Exemption& exemption : more) {
     auto found =
-        std::find_if(total.begin(), total.end(), [&](const Exemption& other) { return other.name == one.name; });
-    if (found == total.end()) found = total.insert(found, {one.name, one.percent_max, 0, 0});
-    found->uses += one.uses;
-    found->chances += one.chances;
+        std::find_if(total.begin(), total.end(), [&](const Exemption& other) { return other.name == exemption.name; });
+    if (found == total.end()) found = total.insert(found, {exemption.name, exemption.percent_max, 0, 0});
+    found->uses += exemption.uses;
+    found->chances += exemption.chances;
   }
 }
 

@@ -26,12 +26,12 @@ constexpr Duration oldest_report = 12s;
 std::set<std::uint64_t> generations_of(const store::State& state) {
   std::set<std::uint64_t> out;
   for (const auto& [node, list] : state.assignments) {
-    for (const fleet::Assigned& one : list.assigned) out.insert(one.generation);
+    for (const fleet::Assigned& replica : list.assigned) out.insert(replica.generation);
   }
   return out;
 }
 
-bool is_live(const fleet::Assigned* one) { return !one->stopping; }
+bool is_live(const fleet::Assigned* replica) { return !replica->stopping; }
 
 }  // namespace
 
@@ -58,20 +58,20 @@ const std::vector<const fleet::Assigned*>& FleetChecker::all_of(const ReplicaNam
   return found == by_replica_.end() ? none : found->second;
 }
 
-const DeploymentSpec* FleetChecker::spec_of(const fleet::Assigned& one) const {
-  const auto found = state_.desired.deployments.find(one.place.deployment);
+const DeploymentSpec* FleetChecker::spec_of(const fleet::Assigned& replica) const {
+  const auto found = state_.desired.deployments.find(replica.place.deployment);
   if (found == state_.desired.deployments.end()) return nullptr;
-  const fleet::Wanted& wanted = found->second;
-  if (one.revision == wanted.revision) return &wanted.spec;
-  const std::uint64_t back = wanted.revision - one.revision;
-  return one.revision < wanted.revision && back <= wanted.earlier.size() ? &wanted.earlier[back - 1] : nullptr;
+  const fleet::DesiredDeployment& wanted = found->second;
+  if (replica.revision == wanted.revision) return &wanted.spec;
+  const std::uint64_t back = wanted.revision - replica.revision;
+  return replica.revision < wanted.revision && back <= wanted.earlier.size() ? &wanted.earlier[back - 1] : nullptr;
 }
 
-const fleet::ReplicaReport* FleetChecker::report_of(const fleet::Assigned& one) const {
-  const auto known = known_.find(one.place.node);
+const fleet::ReplicaReport* FleetChecker::report_of(const fleet::Assigned& replica) const {
+  const auto known = known_.find(replica.place.node);
   if (known == known_.end()) return nullptr;
   for (const fleet::ReplicaReport& report : known->second.report.replicas) {
-    if (report.key == one.key()) return &report;
+    if (report.key == replica.key()) return &report;
   }
   return nullptr;
 }
@@ -81,27 +81,27 @@ bool FleetChecker::is_heard(const NodeId& node, TimePoint when) const {
   return known != known_.end() && when < known->second.at + fresh_for;
 }
 
-bool FleetChecker::is_known_ready(const fleet::Assigned& one, TimePoint when) const {
-  const fleet::ReplicaReport* report = report_of(one);
-  return report && report->state == ReplicaState::ready && is_heard(one.place.node, when);
+bool FleetChecker::is_known_ready(const fleet::Assigned& replica, TimePoint when) const {
+  const fleet::ReplicaReport* report = report_of(replica);
+  return report && report->state == ReplicaState::ready && is_heard(replica.place.node, when);
 }
 
 // Also where nothing is known: a server that has just begun, or a node that is silent.
-bool FleetChecker::may_serve(const fleet::Assigned& one, TimePoint when) const {
-  const auto known = known_.find(one.place.node);
+bool FleetChecker::may_serve(const fleet::Assigned& replica, TimePoint when) const {
+  const auto known = known_.find(replica.place.node);
   if (known == known_.end()) return true;
-  const fleet::ReplicaReport* report = report_of(one);
+  const fleet::ReplicaReport* report = report_of(replica);
   if (report && report->state == ReplicaState::backing_off) return false;
   if (report && report->state == ReplicaState::ready) return true;
-  return known->second.report.epoch == 0 || !is_heard(one.place.node, when);
+  return known->second.report.epoch == 0 || !is_heard(replica.place.node, when);
 }
 
 void FleetChecker::committed(TimePoint now, TimePoint call_began, store::State state, bool is_cut_off) {
   const store::State before = std::exchange(state_, std::move(state));
   const ByReplica replicas_before = std::exchange(by_replica_, {});
   for (const auto& [node, list] : state_.assignments) {
-    for (const fleet::Assigned& one : list.assigned)
-      by_replica_[{one.place.deployment, one.place.replica}].push_back(&one);
+    for (const fleet::Assigned& replica : list.assigned)
+      by_replica_[{replica.place.deployment, replica.place.replica}].push_back(&replica);
   }
   if (state_.epoch != before.epoch) {
     epoch_began_ = now;
@@ -120,8 +120,8 @@ void FleetChecker::committed(TimePoint now, TimePoint call_began, store::State s
   note_causes(before);
   note_refusals(call_began, before);
   for (const auto& [node, list] : state_.assignments) {
-    for (const fleet::Assigned& one : list.assigned) {
-      if (started.contains(one.generation)) check_start(now, call_began, one);
+    for (const fleet::Assigned& replica : list.assigned) {
+      if (started.contains(replica.generation)) check_start(now, call_began, replica);
     }
   }
   if (!started.empty()) highest_ = std::max(highest_, *started.rbegin());
@@ -136,14 +136,14 @@ void FleetChecker::committed(TimePoint now, TimePoint call_began, store::State s
 }
 
 // An incarnation is what its spec asks for, in a place that takes it, as far as its server knows.
-void FleetChecker::check_start(TimePoint now, TimePoint call_began, const fleet::Assigned& one) {
-  const std::string name = to_string(one.key());
-  const ReplicaName replica{one.place.deployment, one.place.replica};
-  expect(now, one.generation > highest_, name + " has a generation that was used before");
-  const auto wanted = state_.desired.deployments.find(one.place.deployment);
-  expect(now, wanted != state_.desired.deployments.end() && one.place.replica < wanted->second.spec.replicas,
+void FleetChecker::check_start(TimePoint now, TimePoint call_began, const fleet::Assigned& assigned) {
+  const std::string name = to_string(assigned.key());
+  const ReplicaName replica{assigned.place.deployment, assigned.place.replica};
+  expect(now, assigned.generation > highest_, name + " has a generation that was used before");
+  const auto wanted = state_.desired.deployments.find(assigned.place.deployment);
+  expect(now, wanted != state_.desired.deployments.end() && assigned.place.replica < wanted->second.spec.replicas,
          name + " was started by a decision on a state that is gone: it is not wanted");
-  const auto node = state_.nodes.find(one.place.node);
+  const auto node = state_.nodes.find(assigned.place.node);
   const bool is_in_service = node != state_.nodes.end() && node->second.intent == Intent::in_service;
   expect(now, is_in_service, name + " was started by a decision on a state that is gone: its node is not in service");
   taken_away_.erase(replica);
@@ -153,26 +153,29 @@ void FleetChecker::check_start(TimePoint now, TimePoint call_began, const fleet:
          name + " is the " + std::to_string(starts_of_[replica]) + "th incarnation, for " +
              std::to_string(causes_[replica]) + " causes");
 
-  const DeploymentSpec* spec = spec_of(one);
+  const DeploymentSpec* spec = spec_of(assigned);
   expect(now, spec != nullptr, name + " runs a revision that is not known");
   if (!spec || !is_in_service) return;
-  facts_[one.generation] = {spec->single, spec->readiness.has_value(), {}};
+  facts_[assigned.generation] = {spec->single, spec->readiness.has_value(), {}};
   if (spec->readiness && spec->unready_within)
-    facts_[one.generation].unready_max = *spec->unready_within + spec->stop_grace + asked_apart;
-  const std::string place = name + " on " + one.place.node.text() + " ";
+    facts_[assigned.generation].unready_max = *spec->unready_within + spec->stop_grace + asked_apart;
+  const std::string place = name + " on " + assigned.place.node.text() + " ";
   const bool is_remote = std::holds_alternative<Remote>(spec->transport());
-  expect(now, one.place.devices.size() == spec->gpus_per_replica(), place + "has another number of devices than asked");
-  expect(now, std::set(one.place.devices.begin(), one.place.devices.end()).size() == one.place.devices.size(),
+  expect(now, assigned.place.devices.size() == spec->gpus_per_replica(),
+         place + "has another number of devices than asked");
+  expect(now,
+         std::set(assigned.place.devices.begin(), assigned.place.devices.end()).size() == assigned.place.devices.size(),
          place + "has a device twice");
-  expect(now, one.place.memory_bytes == (is_remote ? 0 : spec->memory_bytes), place + "has other bytes than asked");
-  expect(now, one.place.exclusive == (spec->gpus_per_replica() > 0 && spec->exclusive),
+  expect(now, assigned.place.memory_bytes == (is_remote ? 0 : spec->memory_bytes),
+         place + "has other bytes than asked");
+  expect(now, assigned.place.exclusive == (spec->gpus_per_replica() > 0 && spec->exclusive),
          place + "shares its devices in another way than asked");
-  expect(now, is_heard(one.place.node, call_began), place + "was placed on a node that is silent");
-  const auto known = known_.find(one.place.node);
+  expect(now, is_heard(assigned.place.node, call_began), place + "was placed on a node that is silent");
+  const auto known = known_.find(assigned.place.node);
   if (known == known_.end()) return;
   const NodeView& view = known->second.report.node;
   expect(now, is_allowed_on(*spec, view), place + "was placed where its labels, taints or egress forbid it");
-  for (const DeviceId& id : one.place.devices) {
+  for (const DeviceId& id : assigned.place.devices) {
     const auto device = std::find_if(view.devices.begin(), view.devices.end(),
                                      [&](const NodeDevice& other) { return other.info.id == id; });
     expect(now, device != view.devices.end(), place + "has a device of another node: " + id.text());
@@ -182,15 +185,15 @@ void FleetChecker::check_start(TimePoint now, TimePoint call_began, const fleet:
     expect(now, !node->second.devices.contains(id), place + "has a device that is not in service: " + id.text());
   }
   const auto on_its_node = [&](const auto& entry) {
-    if (entry.first.first != one.place.deployment) return false;
+    if (entry.first.first != assigned.place.deployment) return false;
     return std::any_of(entry.second.begin(), entry.second.end(), [&](const fleet::Assigned* other) {
-      return other->generation != one.generation && other->place.node == one.place.node;
+      return other->generation != assigned.generation && other->place.node == assigned.place.node;
     });
   };
   expect(now, spec->spread != Spread::one_per_node || std::none_of(by_replica_.begin(), by_replica_.end(), on_its_node),
          place + "shares its node with another one, and there is to be one per node");
   // What a server has to remember for it is lost with the server, and with a commit that it takes for failed.
-  const auto avoided = avoided_.find({one.place.deployment, one.place.node});
+  const auto avoided = avoided_.find({assigned.place.deployment, assigned.place.node});
   expect(now, servers_fail_ || avoided == avoided_.end() || now >= avoided->second.until,
          place + "was placed too soon on a node that has refused it " +
              std::to_string(avoided == avoided_.end() ? 0 : avoided->second.refusals) + " times");
@@ -200,10 +203,11 @@ void FleetChecker::check_start(TimePoint now, TimePoint call_began, const fleet:
 void FleetChecker::note_refusals(TimePoint call_began, const store::State& before) {
   const std::set<std::uint64_t> now = generations_of(state_);
   for (const auto& [node, list] : before.assignments) {
-    for (const fleet::Assigned& one : list.assigned) {
-      const fleet::ReplicaReport* report = report_of(one);
-      if (now.contains(one.generation) || one.stopping || !report || report->state != ReplicaState::refused) continue;
-      Avoided& avoided = avoided_[{one.place.deployment, node}];
+    for (const fleet::Assigned& replica : list.assigned) {
+      const fleet::ReplicaReport* report = report_of(replica);
+      if (now.contains(replica.generation) || replica.stopping || !report || report->state != ReplicaState::refused)
+        continue;
+      Avoided& avoided = avoided_[{replica.place.deployment, node}];
       avoided.until = call_began + std::min<Duration>(1s * (1u << std::min(avoided.refusals, 6u)), 60s);
       ++avoided.refusals;
     }
@@ -229,20 +233,20 @@ void FleetChecker::check_intents(TimePoint now) {
 void FleetChecker::check_stops(TimePoint now, TimePoint call_began, const std::set<std::uint64_t>& started) {
   std::map<DeploymentId, std::uint32_t> taken_away;
   for (const auto& [name, all] : by_replica_) {
-    for (const fleet::Assigned* one : all) {
-      if (!one->stopping || !stopping_.insert(one->generation).second) continue;
+    for (const fleet::Assigned* replica : all) {
+      if (!replica->stopping || !stopping_.insert(replica->generation).second) continue;
       const auto wanted = state_.desired.deployments.find(name.first);
       if (wanted == state_.desired.deployments.end() || name.second >= wanted->second.spec.replicas) continue;
       const bool has_successor = std::any_of(all.begin(), all.end(), [&](const fleet::Assigned* other) {
         return is_live(other) && is_known_ready(*other, call_began);
       });
       const bool is_moved =
-          is_silent(now, *one, epoch_began_) && std::any_of(all.begin(), all.end(), [&](const auto* other) {
+          is_silent(now, *replica, epoch_began_) && std::any_of(all.begin(), all.end(), [&](const auto* other) {
             return is_live(other) && (started.contains(other->generation) || is_heard(other->place.node, call_began));
           });
       const bool has_another = std::any_of(all.begin(), all.end(), [&](const auto* other) { return is_live(other); });
       if (!has_another) taken_away_.insert(name);
-      if (!may_serve(*one, call_began)) continue;
+      if (!may_serve(*replica, call_began)) continue;
       exempt("an incarnation was stopped on a silent node, without a successor that serves", 60,
              is_moved && !has_successor);
       if (!has_successor && !is_moved) ++taken_away[name.first];
@@ -253,8 +257,8 @@ void FleetChecker::check_stops(TimePoint now, TimePoint call_began, const std::s
     std::uint32_t ready = 0;
     for (std::uint32_t replica = 0; replica < spec.replicas; ++replica) {
       const auto& all = all_of({id, replica});
-      ready += std::any_of(all.begin(), all.end(), [&](const fleet::Assigned* one) {
-        return is_live(one) && is_known_ready(*one, call_began);
+      ready += std::any_of(all.begin(), all.end(), [&](const fleet::Assigned* assigned) {
+        return is_live(assigned) && is_known_ready(*assigned, call_began);
       });
     }
     const std::uint32_t unavailable = std::max(spec.rollout.unavailable, spec.single ? 1u : 0u);
@@ -276,13 +280,13 @@ void FleetChecker::check_together(TimePoint now, const ByReplica& before, const 
       // What is replaced, or was stopped to make room, does not wait for others; what was refused is new again.
       if (returning_.contains({id, replica})) continue;
       const auto is_replaced = [&](const fleet::Assigned* old) {
-        return old->stopping || std::any_of(all.begin(), all.end(), [&](const fleet::Assigned* one) {
-                 return one->generation == old->generation;
+        return old->stopping || std::any_of(all.begin(), all.end(), [&](const fleet::Assigned* assigned) {
+                 return assigned->generation == old->generation;
                });
       };
       if (earlier != before.end() && std::any_of(earlier->second.begin(), earlier->second.end(), is_replaced)) continue;
-      const bool is_begun =
-          std::any_of(all.begin(), all.end(), [&](const auto* one) { return started.contains(one->generation); });
+      const bool is_begun = std::any_of(all.begin(), all.end(),
+                                        [&](const auto* assigned) { return started.contains(assigned->generation); });
       ++(is_begun ? begun : left);
     }
     expect(now, begun == 0 || left == 0,
@@ -295,16 +299,16 @@ void FleetChecker::check_together(TimePoint now, const ByReplica& before, const 
 void FleetChecker::check_devices(TimePoint now) {
   std::map<std::pair<NodeId, DeviceId>, std::vector<const fleet::Assigned*>> holders;
   for (const auto& [name, all] : by_replica_) {
-    for (const fleet::Assigned* one : all) {
-      for (const DeviceId& id : one->place.devices) holders[{one->place.node, id}].push_back(one);
+    for (const fleet::Assigned* replica : all) {
+      for (const DeviceId& id : replica->place.devices) holders[{replica->place.node, id}].push_back(replica);
     }
   }
   for (const auto& [device, held] : holders) {
     std::uint64_t bytes = 0;
     bool is_exclusive = false;
-    for (const fleet::Assigned* one : held) {
-      bytes += one->place.memory_bytes;
-      is_exclusive = is_exclusive || one->place.exclusive;
+    for (const fleet::Assigned* replica : held) {
+      bytes += replica->place.memory_bytes;
+      is_exclusive = is_exclusive || replica->place.exclusive;
     }
     expect(now, !is_exclusive || held.size() == 1,
            "device " + device.second.text() + " of " + device.first.text() +
@@ -321,7 +325,9 @@ void FleetChecker::check_surge(TimePoint now, const ByReplica& before) {
     const auto wanted = state_.desired.deployments.find(name.first);
     if (wanted == state_.desired.deployments.end() || name.second >= wanted->second.spec.replicas) continue;
     // What is on a lost node counts as ended.
-    const auto counts = [&](const fleet::Assigned* one) { return is_live(one) && !is_silent(now, *one, epoch_began_); };
+    const auto counts = [&](const fleet::Assigned* replica) {
+      return is_live(replica) && !is_silent(now, *replica, epoch_began_);
+    };
     const auto live = std::count_if(all.begin(), all.end(), counts);
     if (live <= 1) continue;
     more[name.first] += static_cast<std::uint32_t>(live - 1);
@@ -369,7 +375,7 @@ void FleetChecker::ended(TimePoint now, const NodeId& node, const fleet::Replica
   ended_[key] = now;
   std::vector<Process>& running = processes_[{key.deployment, key.replica}];
   const auto found = std::find_if(running.begin(), running.end(),
-                                  [&](const Process& one) { return one.node == node && one.key == key; });
+                                  [&](const Process& process) { return process.node == node && process.key == key; });
   if (found != running.end()) running.erase(found);
 }
 
@@ -381,7 +387,7 @@ void FleetChecker::refused(TimePoint now, const NodeId& node, const fleet::Repli
   expect(now, times.size() <= 6, to_string(key) + " was refused by " + node.text() + " again and again");
 }
 
-void FleetChecker::heard(TimePoint now, std::uint64_t epoch, const fleet::NodeReport& report) {
+void FleetChecker::note_report(TimePoint now, std::uint64_t epoch, const fleet::NodeReport& report) {
   if (epoch != state_.epoch) return;  // another server leads by now
   const NodeId& node = report.node.id;
   const auto before = known_.find(node);
@@ -390,23 +396,23 @@ void FleetChecker::heard(TimePoint now, std::uint64_t epoch, const fleet::NodeRe
     return;
   std::set<fleet::ReplicaKey> ready_before;
   if (before != known_.end()) {
-    for (const fleet::ReplicaReport& one : before->second.report.replicas) {
-      if (one.state == ReplicaState::ready) ready_before.insert(one.key);
+    for (const fleet::ReplicaReport& replica : before->second.report.replicas) {
+      if (replica.state == ReplicaState::ready) ready_before.insert(replica.key);
     }
     if (before->second.report.node != report.node) add_cause(node);
   }
-  for (const fleet::ReplicaReport& one : report.replicas) {
-    if (one.state != ReplicaState::ready) continue;
-    if (!ready_before.contains(one.key)) avoided_.erase({one.key.deployment, node});
-    const auto began = began_.find(one.key);
-    if (began == began_.end() || !facts_.contains(one.key.generation)) continue;  // without a command
-    const auto ended = ended_.find(one.key);
+  for (const fleet::ReplicaReport& replica : report.replicas) {
+    if (replica.state != ReplicaState::ready) continue;
+    if (!ready_before.contains(replica.key)) avoided_.erase({replica.key.deployment, node});
+    const auto began = began_.find(replica.key);
+    if (began == began_.end() || !facts_.contains(replica.key.generation)) continue;  // without a command
+    const auto ended = ended_.find(replica.key);
     const bool is_ended = ended != ended_.end() && ended->second >= began->second;
     const bool is_late = ended != ended_.end() && now < ended->second + oldest_report;
-    const bool was_ready =
-        facts_[one.key.generation].has_readiness ? answered_.contains(one.key) : now >= began->second + settled_after;
+    const bool was_ready = facts_[replica.key.generation].has_readiness ? answered_.contains(replica.key)
+                                                                        : now >= began->second + settled_after;
     expect(now, (was_ready && !is_ended) || is_late,
-           to_string(one.key) + " is reported as ready by " + node.text() + " and is not");
+           to_string(replica.key) + " is reported as ready by " + node.text() + " and is not");
   }
   known_[node] = {report, now};
 }
@@ -421,8 +427,8 @@ std::uint64_t FleetChecker::asked(const DeploymentId& deployment, const std::opt
 void FleetChecker::answered(const DeploymentId& deployment, std::uint64_t request, bool is_accepted) {
   std::vector<Request>& requests = requests_[deployment];
   if (is_accepted) std::erase_if(requests, [&](const Request& other) { return other.ended < request; });
-  for (Request& one : requests) {
-    if (one.began == request) one.ended = ++moments_;
+  for (Request& entry : requests) {
+    if (entry.began == request) entry.ended = ++moments_;
   }
 }
 

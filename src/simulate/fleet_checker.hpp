@@ -42,7 +42,7 @@ class FleetChecker {
   void probed(TimePoint now, const fleet::ReplicaKey& key, std::uint64_t agent, bool is_good, bool is_ordered);
   void refused(TimePoint now, const NodeId& node, const fleet::ReplicaKey& key);
   // A server that leads in this epoch took a report.
-  void heard(TimePoint now, std::uint64_t epoch, const fleet::NodeReport& report);
+  void note_report(TimePoint now, std::uint64_t epoch, const fleet::NodeReport& report);
   // An operator asks for a change, absent: to remove the deployment; later it is told that the change is accepted, or
   // learns nothing. Returns the number of the request.
   std::uint64_t asked(const DeploymentId& deployment, const std::optional<DeploymentSpec>& spec);
@@ -72,7 +72,7 @@ class FleetChecker {
     fleet::ReplicaKey key;
     TimePoint began{};
   };
-  struct Known {
+  struct LastReport {
     fleet::NodeReport report;
     TimePoint at{};
   };
@@ -88,7 +88,7 @@ class FleetChecker {
   using ByReplica = std::map<ReplicaName, std::vector<const fleet::Assigned*>>;
 
   // fleet_checker.cpp
-  void check_start(TimePoint now, TimePoint call_began, const fleet::Assigned& one);
+  void check_start(TimePoint now, TimePoint call_began, const fleet::Assigned& replica);
   void check_stops(TimePoint now, TimePoint call_began, const std::set<std::uint64_t>& started);
   void check_together(TimePoint now, const ByReplica& before, const std::set<std::uint64_t>& started);
   void check_devices(TimePoint now);
@@ -102,27 +102,27 @@ class FleetChecker {
   // Without what this generation holds.
   Room room_of(TimePoint now, Duration age_max, std::uint64_t without = 0) const;
   // Its node was silent for longer than replicas wait to be replaced, to a server that has led since then.
-  bool is_silent(TimePoint now, const fleet::Assigned& one, TimePoint led_since) const;
+  bool is_silent(TimePoint now, const fleet::Assigned& replica, TimePoint led_since) const;
   bool is_in_need(TimePoint now, const ReplicaName& name, bool is_single) const;
   // Which of those in need would find a place: of an all-or-nothing deployment all of them or none.
-  std::vector<std::uint32_t> placeable(TimePoint now, const fleet::Wanted& wanted,
+  std::vector<std::uint32_t> placeable(TimePoint now, const fleet::DesiredDeployment& wanted,
                                        const std::vector<std::uint32_t>& in_need, Room room, bool counts_refusals);
   void exempt(const char* name, std::uint64_t percent_max, bool is_used);
 
   // What servers know of it.
-  const fleet::ReplicaReport* report_of(const fleet::Assigned& one) const;
+  const fleet::ReplicaReport* report_of(const fleet::Assigned& replica) const;
   bool is_heard(const NodeId& node, TimePoint when) const;
-  bool is_known_ready(const fleet::Assigned& one, TimePoint when) const;
-  bool may_serve(const fleet::Assigned& one, TimePoint when) const;
+  bool is_known_ready(const fleet::Assigned& replica, TimePoint when) const;
+  bool may_serve(const fleet::Assigned& replica, TimePoint when) const;
   const std::vector<const fleet::Assigned*>& all_of(const ReplicaName& name) const;
-  const DeploymentSpec* spec_of(const fleet::Assigned& one) const;
-  Duration replace_time(const fleet::Assigned& one) const;
+  const DeploymentSpec* spec_of(const fleet::Assigned& replica) const;
+  Duration replace_time(const fleet::Assigned& replica) const;
 
   const bool servers_fail_;
   std::map<std::pair<NodeId, DeviceId>, std::uint64_t> bytes_;
-  store::State state_;             // as committed last
-  ByReplica by_replica_;           // in state_
-  std::map<NodeId, Known> known_;  // in the epoch of state_
+  store::State state_;                  // as committed last
+  ByReplica by_replica_;                // in state_
+  std::map<NodeId, LastReport> known_;  // in the epoch of state_
   std::optional<std::uint64_t> watched_epoch_;
   TimePoint epoch_began_{}, led_since_{};  // it reaches the store a while after it began
   std::map<ReplicaName, TimePoint> due_;   // in need since then, and fits

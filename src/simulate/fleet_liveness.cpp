@@ -23,7 +23,8 @@ constexpr Duration avoided_max = 60s;
 }  // namespace
 
 void FleetChecker::exempt(const char* name, std::uint64_t percent_max, bool is_used) {
-  auto found = std::find_if(exemptions_.begin(), exemptions_.end(), [&](const auto& one) { return one.name == name; });
+  auto found = std::find_if(exemptions_.begin(), exemptions_.end(),
+                            [&](const auto& exemption) { return exemption.name == name; });
   if (found == exemptions_.end()) found = exemptions_.insert(found, {name, percent_max, 0, 0});
   ++found->chances;
   found->uses += is_used ? 1 : 0;
@@ -32,7 +33,8 @@ void FleetChecker::exempt(const char* name, std::uint64_t percent_max, bool is_u
 void FleetChecker::add_cause(const NodeId& node) {
   const auto list = state_.assignments.find(node);
   if (list == state_.assignments.end()) return;
-  for (const fleet::Assigned& one : list->second.assigned) ++causes_[{one.place.deployment, one.place.replica}];
+  for (const fleet::Assigned& replica : list->second.assigned)
+    ++causes_[{replica.place.deployment, replica.place.replica}];
 }
 
 void FleetChecker::note_causes(const store::State& before) {
@@ -48,28 +50,29 @@ void FleetChecker::note_causes(const store::State& before) {
     add_cause(id);
     const auto list = before.assignments.find(id);
     if (now != state_.nodes.end() || list == before.assignments.end()) continue;
-    for (const fleet::Assigned& one : list->second.assigned) ++causes_[{one.place.deployment, one.place.replica}];
+    for (const fleet::Assigned& replica : list->second.assigned)
+      ++causes_[{replica.place.deployment, replica.place.replica}];
   }
 }
 
 // As docs/guide/deployment.md says. A single replica must have ended by itself before.
-Duration FleetChecker::replace_time(const fleet::Assigned& one) const {
-  const DeploymentSpec* spec = spec_of(one);
-  if (!spec) return std::chrono::seconds(one.replace_s);
+Duration FleetChecker::replace_time(const fleet::Assigned& replica) const {
+  const DeploymentSpec* spec = spec_of(replica);
+  if (!spec) return std::chrono::seconds(replica.replace_s);
   const Duration longest = std::max<Duration>(spec->replace_after, 6s);
   return spec->single ? std::max<Duration>(longest, spec->stop_after + spec->stop_grace + 5s) : longest;
 }
 
-bool FleetChecker::is_silent(TimePoint now, const fleet::Assigned& one, TimePoint led_since) const {
-  const auto known = known_.find(one.place.node);
-  return now - (known == known_.end() ? led_since : std::max(led_since, known->second.at)) >= replace_time(one);
+bool FleetChecker::is_silent(TimePoint now, const fleet::Assigned& replica, TimePoint led_since) const {
+  const auto known = known_.find(replica.place.node);
+  return now - (known == known_.end() ? led_since : std::max(led_since, known->second.at)) >= replace_time(replica);
 }
 
 bool FleetChecker::is_in_need(TimePoint now, const ReplicaName& name, bool is_single) const {
   const bool awaits_end = is_single || taken_away_.contains(name);
   const auto& all = all_of(name);
-  return std::all_of(all.begin(), all.end(), [&](const fleet::Assigned* one) {
-    return is_silent(now, *one, led_since_) || (one->stopping && !awaits_end);
+  return std::all_of(all.begin(), all.end(), [&](const fleet::Assigned* replica) {
+    return is_silent(now, *replica, led_since_) || (replica->stopping && !awaits_end);
   });
 }
 
@@ -81,14 +84,14 @@ Room FleetChecker::room_of(TimePoint now, Duration age_max, std::uint64_t withou
     room.add_node(known->second.report.node, node);
   }
   for (const auto& [name, all] : by_replica_) {
-    for (const fleet::Assigned* one : all) {
-      if (one->generation != without) room.charge(one->place);
+    for (const fleet::Assigned* replica : all) {
+      if (replica->generation != without) room.charge(replica->place);
     }
   }
   return room;
 }
 
-std::vector<std::uint32_t> FleetChecker::placeable(TimePoint now, const fleet::Wanted& wanted,
+std::vector<std::uint32_t> FleetChecker::placeable(TimePoint now, const fleet::DesiredDeployment& wanted,
                                                    const std::vector<std::uint32_t>& in_need, Room room,
                                                    bool counts_refusals) {
   // Where a rollout is paused, the others may run what was wanted before.
@@ -156,23 +159,26 @@ void FleetChecker::check_rest(TimePoint now, const std::set<fleet::ReplicaKey>& 
   const Room room = room_of(now, reports_apart);
   std::set<std::uint64_t> assigned;
   for (const auto& [name, all] : by_replica_) {
-    for (const fleet::Assigned* one : all) {
-      assigned.insert(one->generation);
-      const std::string text = to_string(one->key());
-      expect(now, !one->stopping, text + " has not stopped on " + one->place.node.text());
+    for (const fleet::Assigned* replica : all) {
+      assigned.insert(replica->generation);
+      const std::string text = to_string(replica->key());
+      expect(now, !replica->stopping, text + " has not stopped on " + replica->place.node.text());
       const auto wanted = state_.desired.deployments.find(name.first);
       expect(now, wanted != state_.desired.deployments.end() && name.second < wanted->second.spec.replicas,
              text + " is not wanted");
-      if (wanted == state_.desired.deployments.end() || !known_.contains(one->place.node)) continue;
+      if (wanted == state_.desired.deployments.end() || !known_.contains(replica->place.node)) continue;
       // What runs an earlier revision, which may be a bad one, stays where its successor fits nowhere.
       const bool is_stuck =
-          one->revision != wanted->second.revision &&
-          !room_of(now, reports_apart, one->generation).find(wanted->second.spec, [](const NodeId&) { return true; });
+          replica->revision != wanted->second.revision &&
+          !room_of(now, reports_apart, replica->generation).find(wanted->second.spec, [](const NodeId&) {
+            return true;
+          });
       exempt("an earlier revision runs on in the end, since its successor fits nowhere", 2, is_stuck);
       is_stuck_ = is_stuck_ || is_stuck;
-      expect(now, is_stuck || ready.contains(one->key()), text + " does not serve on " + one->place.node.text());
+      expect(now, is_stuck || ready.contains(replica->key()),
+             text + " does not serve on " + replica->place.node.text());
       const DeploymentSpec& spec = wanted->second.spec;
-      const bool is_allowed = is_allowed_on(spec, known_.at(one->place.node).report.node);
+      const bool is_allowed = is_allowed_on(spec, known_.at(replica->place.node).report.node);
       const auto serving =
           std::count_if(ready.begin(), ready.end(), [&](const auto& key) { return key.deployment == name.first; });
       // Replicas that fit nowhere have used up what may be missing, and no successor may run beside the old one.
@@ -181,15 +187,15 @@ void FleetChecker::check_rest(TimePoint now, const std::set<fleet::ReplicaKey>& 
           static_cast<std::uint64_t>(serving) + std::max(1u, spec.rollout.unavailable) <= spec.replicas;
       exempt("a replica stays where it is forbidden, since its deployment can lose no other", 2, is_held);
       expect(now, is_allowed || is_held || !room.find(spec, [](const NodeId&) { return true; }),
-             text + " stays on " + one->place.node.text() + ", where its labels, taints or egress forbid it");
+             text + " stays on " + replica->place.node.text() + ", where its labels, taints or egress forbid it");
     }
   }
   for (const auto& [id, wanted] : state_.desired.deployments) {
     std::vector<std::uint32_t> in_need;
     for (std::uint32_t replica = 0; replica < wanted.spec.replicas; ++replica) {
       const auto& all = all_of({id, replica});
-      const bool serves =
-          std::any_of(all.begin(), all.end(), [&](const auto* one) { return ready.contains(one->key()); });
+      const bool serves = std::any_of(all.begin(), all.end(),
+                                      [&](const auto* incarnation) { return ready.contains(incarnation->key()); });
       exempt("a replica has no place in the end, since nothing fits", 30, !serves);
       if (!serves && all.empty()) in_need.push_back(replica);
     }
@@ -197,9 +203,9 @@ void FleetChecker::check_rest(TimePoint now, const std::set<fleet::ReplicaKey>& 
       expect(now, false, id.text() + "/" + std::to_string(replica) + " fits and does not serve in the end");
   }
   for (const auto& [name, running] : processes_) {
-    for (const Process& one : running)
-      expect(now, assigned.contains(one.key.generation),
-             to_string(one.key) + " runs on " + one.node.text() + " and is not assigned");
+    for (const Process& process : running)
+      expect(now, assigned.contains(process.key.generation),
+             to_string(process.key) + " runs on " + process.node.text() + " and is not assigned");
     expect(now, running.size() <= 1, name.first.text() + "/" + std::to_string(name.second) + " runs twice");
   }
   for (const auto& [id, requests] : requests_) {

@@ -34,9 +34,9 @@ void Machine::stop(const std::string& id) {
   job.ends = timeline_.now + (random_.below(10) == 0 ? job.stop_grace + 100ms : 200ms + 1ms * random_.below(800));
 }
 
-void Machine::renew(const std::string& id, TimePoint heard) {
+void Machine::renew(const std::string& id, TimePoint report_sent_at) {
   const auto found = jobs_.find(id);
-  if (found != jobs_.end() && found->second.found.single) found->second.found.single->renewed = heard;
+  if (found != jobs_.end() && found->second.found.single) found->second.found.single->renewed = report_sent_at;
 }
 
 void Machine::remove(const std::string& id) {
@@ -53,7 +53,7 @@ std::vector<agent::FoundJob> Machine::find_jobs() const {
 bool Machine::has_room(const Job& wanted) const {
   for (const DeviceId& id : wanted.place.devices) {
     const auto device = std::find_if(view.devices.begin(), view.devices.end(),
-                                     [&](const NodeDevice& one) { return one.info.id == id; });
+                                     [&](const NodeDevice& candidate) { return candidate.info.id == id; });
     if (device == view.devices.end() || taken_by_people.contains(id)) return false;
     std::uint64_t bytes = wanted.place.memory_bytes;
     for (const auto& [other_id, other] : jobs_) {
@@ -83,8 +83,9 @@ void Machine::tick() {
     // Its supervisor ends it, with or without an agent.
     if (job.found.single && now >= job.found.single->renewed + job.found.single->stop_after) stop(id);
     const bool is_broken = std::any_of(job.place.devices.begin(), job.place.devices.end(), [&](const DeviceId& device) {
-      return std::any_of(view.devices.begin(), view.devices.end(),
-                         [&](const NodeDevice& one) { return one.info.id == device && one.health == Health::lost; });
+      return std::any_of(view.devices.begin(), view.devices.end(), [&](const NodeDevice& node_device) {
+        return node_device.info.id == device && node_device.health == Health::lost;
+      });
     });
     if (job.ends && now >= *job.ends) {
       end(job, job.is_bad ? "exit status 1" : "signal 15");
@@ -161,12 +162,12 @@ void SimulatedAgent::probe(const std::vector<agent::FoundJob>& jobs) {
     if (timeline_.now < asked + 2s) continue;
     asked = timeline_.now;
     const bool is_good = machine_.answers_probe(job.id);
-    for (agent::Probed::Answers* one : {&answers.readiness, &answers.liveness}) {
-      one->was_good = one->was_good || is_good;
-      one->failures = is_good ? 0 : one->failures + 1;
-      one->problem = is_good ? "" : "no answer";
-      if (is_good) one->failing_since.reset();
-      if (!is_good && !one->failing_since) one->failing_since = timeline_.now;
+    for (agent::Probed::Answers* probe : {&answers.readiness, &answers.liveness}) {
+      probe->was_good = probe->was_good || is_good;
+      probe->failures = is_good ? 0 : probe->failures + 1;
+      probe->problem = is_good ? "" : "no answer";
+      if (is_good) probe->failing_since.reset();
+      if (!is_good && !probe->failing_since) probe->failing_since = timeline_.now;
     }
     checker_.probed(timeline_.now, job.key, start_, is_good, has_orders_for(job.key));
   }
@@ -176,11 +177,11 @@ void SimulatedAgent::probe(const std::vector<agent::FoundJob>& jobs) {
 std::optional<fleet::NodeReport> SimulatedAgent::tick(std::uint64_t crash_chance_percent) {
   const std::vector<agent::FoundJob> jobs = machine_.find_jobs();
   probe(jobs);
-  agent::Step step = agent::step(
-      {orders_ ? &*orders_ : nullptr, heard_, jobs, probed_, &rules_, std::move(memory_), timeline_.now, newest_});
+  agent::Step step = agent::step({orders_ ? &*orders_ : nullptr, report_sent_at_, jobs, probed_, &rules_,
+                                  std::move(memory_), timeline_.now, newest_});
   memory_ = std::move(step.memory);
   const auto crashes = [&] { return random_.below(100) < crash_chance_percent; };
-  for (const agent::Renewal& renewal : step.renew) machine_.renew(renewal.job, renewal.heard);
+  for (const agent::Renewal& renewal : step.renew) machine_.renew(renewal.job, renewal.report_sent_at);
   for (const agent::Stop& stop : step.stop) {
     if (crashes()) return std::nullopt;
     machine_.stop(stop.job);
@@ -214,11 +215,11 @@ std::optional<fleet::NodeReport> SimulatedAgent::tick(std::uint64_t crash_chance
   return out;
 }
 
-void SimulatedAgent::heard(TimePoint sent, std::pair<std::uint64_t, std::uint64_t> newest) {
+void SimulatedAgent::take_answer(TimePoint sent, std::pair<std::uint64_t, std::uint64_t> newest) {
   if (newest.first < machine_.epoch_heard) return;
   machine_.epoch_heard = newest.first;
-  if (heard_ && *heard_ >= sent) return;
-  heard_ = sent;
+  if (report_sent_at_ && *report_sent_at_ >= sent) return;
+  report_sent_at_ = sent;
   newest_ = newest;
 }
 

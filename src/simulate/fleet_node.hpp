@@ -39,7 +39,7 @@ class Machine {
 
   std::string start(const agent::Start& start);
   void stop(const std::string& id);
-  void renew(const std::string& id, TimePoint heard);
+  void renew(const std::string& id, TimePoint report_sent_at);
   // What lives is not removed.
   void remove(const std::string& id);
   std::vector<agent::FoundJob> find_jobs() const;
@@ -76,7 +76,8 @@ class Machine {
   std::uint64_t next_job_ = 1;
 };
 
-// One start of an agent. What it sends goes through `send_report`; answers come back through `heard` and `ordered`.
+// One start of an agent. What it sends goes through `send_report`; answers come back through `take_answer` and
+// `ordered`.
 class SimulatedAgent {
  public:
   SimulatedAgent(Timeline& timeline, Random& random, FleetChecker& checker, Machine& machine, std::uint64_t start)
@@ -87,7 +88,7 @@ class SimulatedAgent {
   // Looks, acts and makes its report. In `crash_chance_percent` of the actions it crashes before the next one: absent.
   std::optional<fleet::NodeReport> tick(std::uint64_t crash_chance_percent);
   // The answer to a report that was sent then: epoch and number of the newest orders.
-  void heard(TimePoint sent, std::pair<std::uint64_t, std::uint64_t> newest);
+  void take_answer(TimePoint sent, std::pair<std::uint64_t, std::uint64_t> newest);
   void ordered(const fleet::NodeOrders& orders);
 
   std::uint64_t epoch() const { return orders_ ? orders_->epoch : 0; }
@@ -102,7 +103,7 @@ class SimulatedAgent {
   Random& random_;
   FleetChecker& checker_;
   std::optional<fleet::NodeOrders> orders_;
-  std::optional<TimePoint> heard_;
+  std::optional<TimePoint> report_sent_at_;
   std::pair<std::uint64_t, std::uint64_t> newest_{};
   agent::Memory memory_;
   agent::Rules rules_;

@@ -129,7 +129,7 @@ void FleetOperators::change_some_deployment() {
     apply({some_spec(number)});
     return;
   }
-  const fleet::Wanted& wanted = found->second;
+  const fleet::DesiredDeployment& wanted = found->second;
   DeploymentSpec spec = wanted.spec;
   switch (random_.below(6)) {
     case 0:
@@ -174,7 +174,7 @@ bool FleetOperators::repair(const std::vector<NodeId>& machines) {
   }
   for (const auto& [id, node] : now.nodes) {
     if (node.intent != Intent::in_service) is_done = set_intent(id, Intent::in_service) && is_done;
-    for (const auto& [device, said] : node.devices)
+    for (const auto& [device, device_intent] : node.devices)
       is_done = set_device_intent(id, device, Intent::in_service) && is_done;
   }
   std::vector<DeploymentSpec> specs;

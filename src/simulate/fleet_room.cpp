@@ -18,12 +18,12 @@ void Room::add_node(const NodeView& view, const fleet::NodeRecord& record) {
   Node& node = nodes_[view.id];
   node.view = &view;
   node.bytes_free = view.memory_bytes.value_or(0);
-  for (const NodeDevice& one : view.devices) {
-    Device& device = node.devices[one.info.id];
-    device.bytes_free = one.info.memory_bytes_total.value_or(0);
-    device.takes_replicas = one.health == Health::healthy && one.intent == Intent::in_service &&
-                            !record.devices.contains(one.info.id) && !one.held_exclusively;
-    device.is_held = one.holders > 0;
+  for (const NodeDevice& node_device : view.devices) {
+    Device& device = node.devices[node_device.info.id];
+    device.bytes_free = node_device.info.memory_bytes_total.value_or(0);
+    device.takes_replicas = node_device.health == Health::healthy && node_device.intent == Intent::in_service &&
+                            !record.devices.contains(node_device.info.id) && !node_device.held_exclusively;
+    device.is_held = node_device.holders > 0;
   }
 }
 

@@ -39,9 +39,9 @@ void SimulatedServer::tick() {
 std::optional<std::pair<std::uint64_t, std::uint64_t>> SimulatedServer::report(const NodeId& node,
                                                                                const fleet::NodeReport& report) {
   const auto newest = ask([&](server::Leader& leader) -> Result<std::pair<std::uint64_t, std::uint64_t>> {
-    server::Heard heard;
-    heard.report = report;
-    BERTH_TRY(leader.take_report(std::move(heard)));
+    server::LastReport last;
+    last.report = report;
+    BERTH_TRY(leader.take_report(std::move(last)));
     return std::pair(leader.epoch(), leader.orders_number(node));
   });
   return newest && *newest ? std::optional(**newest) : std::nullopt;

@@ -41,9 +41,9 @@ void expect_substance(const Total& total, std::uint64_t fleets) {
   EXPECT_GT(total.starts, 15 * fleets);
   EXPECT_GT(total.ready, 5 * fleets);
   EXPECT_GT(total.ready * 10, total.replicas * 7);
-  for (const Exemption& one : total.exemptions)
-    EXPECT_TRUE(one.is_within_share()) << one.name << ": " << one.uses << " of " << one.chances << " cases, more than "
-                                       << one.percent_max << " %";
+  for (const Exemption& exemption : total.exemptions)
+    EXPECT_TRUE(exemption.is_within_share()) << exemption.name << ": " << exemption.uses << " of " << exemption.chances
+                                             << " cases, more than " << exemption.percent_max << " %";
 }
 
 FleetOptions small(std::uint64_t seed) {

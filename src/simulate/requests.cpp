@@ -214,10 +214,10 @@ Figures simulate_policy(std::span<const Request> jobs, std::span<const std::uint
   const std::size_t runs = policy.ticket == TicketKind::none ? 1 : seeds;
   Figures mean{0, 0, 0};
   for (std::size_t seed = 0; seed < runs; ++seed) {
-    const Figures one = figures_of(replay(jobs, speeds_milli, policy, options, seed), speeds_milli);
-    mean.p50_s += one.p50_s / static_cast<double>(runs);
-    mean.p99_s += one.p99_s / static_cast<double>(runs);
-    mean.imbalance += one.imbalance / static_cast<double>(runs);
+    const Figures figures = figures_of(replay(jobs, speeds_milli, policy, options, seed), speeds_milli);
+    mean.p50_s += figures.p50_s / static_cast<double>(runs);
+    mean.p99_s += figures.p99_s / static_cast<double>(runs);
+    mean.imbalance += figures.imbalance / static_cast<double>(runs);
   }
   return mean;
 }

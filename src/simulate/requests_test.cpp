@@ -61,11 +61,11 @@ TEST(Theory, EightServersAtLoad85WaitAsErlangSays) {
 }
 
 TEST(Theory, OneServerWaitsAsPollaczekAndKhinchineSay) {
-  const Speeds one{1000};
-  const auto jobs = make_jobs(memoryless(500'000, 2), {WorkModel::ms, {}, 0.85}, one).value();
-  const Replay run = replay(jobs, one, policy("least_loaded"), {}, 0);
+  const Speeds speeds{1000};
+  const auto jobs = make_jobs(memoryless(500'000, 2), {WorkModel::ms, {}, 0.85}, speeds).value();
+  const Replay run = replay(jobs, speeds, policy("least_loaded"), {}, 0);
   EXPECT_NEAR(mean_wait_s(run, jobs) / (0.85 / 0.15), 1, 0.05);
-  EXPECT_EQ(run.latency_ns, replay_central(jobs, one).latency_ns) << "with one server both are the same queue";
+  EXPECT_EQ(run.latency_ns, replay_central(jobs, speeds).latency_ns) << "with one server both are the same queue";
 }
 
 TEST(Workload, StretchesTimeToTheLoadAndKeepsTheShape) {

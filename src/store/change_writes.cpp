@@ -14,11 +14,11 @@ Result<void> check(const Change& change, const Counters& counters) {
     return contradiction("gives out generations that are not the next ones");
   const std::uint64_t next = change.generations ? change.generations->second : counters.next_generation;
   for (const auto& [node, list] : change.assignments) {
-    for (const fleet::Assigned& one : list.assigned) {
-      if (one.place.node != node)
+    for (const fleet::Assigned& replica : list.assigned) {
+      if (replica.place.node != node)
         return contradiction("has an assignment of another node in the list of " + node.text());
-      if (one.generation == 0 || one.generation >= next)
-        return contradiction("has " + to_string(one.key()) + ", a generation that it did not take out");
+      if (replica.generation == 0 || replica.generation >= next)
+        return contradiction("has " + to_string(replica.key()) + ", a generation that it did not take out");
     }
   }
   for (const auto& [name, wanted] : change.deployments) {
@@ -78,8 +78,8 @@ Result<std::vector<Write>> writes_of(const Change& change, ProjectRoot& root, Co
   for (const auto& [node, list] : change.assignments) {
     writes.push_back({keys::assignments_of(node), list.assigned.empty() ? std::nullopt : std::optional(head_text())});
     Incarnations old = before.at(node);
-    for (const fleet::Assigned& one : list.assigned) {
-      std::string key = keys::incarnation(one), value = text_of(one);
+    for (const fleet::Assigned& replica : list.assigned) {
+      std::string key = keys::incarnation(replica), value = text_of(replica);
       const auto at = old.extract(key);
       if (at.empty())
         begun.push_back({std::move(key), std::move(value)});

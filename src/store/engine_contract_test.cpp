@@ -233,14 +233,14 @@ TEST_P(EngineContract, OneOwnerAtATime) {
 
 TEST_P(EngineContract, AnotherProcessOrConnectionSeesTheSame) {
   if (!GetParam().is_shared_by_processes) return;  // nothing is promised
-  const auto one = opened(), two = opened();
-  const std::uint64_t version = put(*one, "a", "1");
-  EXPECT_EQ(two->list("").value().entries, (std::vector<Entry>{{"a", "1", version}}));
-  EXPECT_EQ(two->list("").value().change_number, version);
-  EXPECT_EQ(two->commit({{{"a", version}}, {{"a", "2"}}}).value(), version + 1);
-  EXPECT_FALSE(one->commit({{{"a", version}}, {{"a", "3"}}}).value()) << "the other was first";
-  ASSERT_TRUE(one->hold("server-1", 1s));
-  const Result<void> refused = two->hold("server-1", 1s);
+  const auto first = opened(), second = opened();
+  const std::uint64_t version = put(*first, "a", "1");
+  EXPECT_EQ(second->list("").value().entries, (std::vector<Entry>{{"a", "1", version}}));
+  EXPECT_EQ(second->list("").value().change_number, version);
+  EXPECT_EQ(second->commit({{{"a", version}}, {{"a", "2"}}}).value(), version + 1);
+  EXPECT_FALSE(first->commit({{{"a", version}}, {{"a", "3"}}}).value()) << "the other was first";
+  ASSERT_TRUE(first->hold("server-1", 1s));
+  const Result<void> refused = second->hold("server-1", 1s);
   ASSERT_FALSE(refused) << "the same name, but not the same server";
   EXPECT_NE(refused.error().message.find("server-1"), std::string::npos);
 }

@@ -51,8 +51,8 @@ std::string deployment(const DeploymentId& name, std::uint64_t version) {
 std::string node(const NodeId& name) { return std::string(nodes) + name.text(); }
 std::string assignments_of(const NodeId& node) { return std::string(assignments) + node.text(); }
 std::string assigned_to(const NodeId& node) { return std::string(assigned) + node.text() + "/"; }
-std::string incarnation(const fleet::Assigned& one) {
-  return assigned_to(one.place.node) + name_of(one.key()) + "/" + std::to_string(one.generation);
+std::string incarnation(const fleet::Assigned& replica) {
+  return assigned_to(replica.place.node) + name_of(replica.key()) + "/" + std::to_string(replica.generation);
 }
 std::optional<fleet::Assigned> incarnation_at(std::string_view key) {
   if (!key.starts_with(assigned)) return std::nullopt;
@@ -63,13 +63,13 @@ std::optional<fleet::Assigned> incarnation_at(std::string_view key) {
     words.push_back(key.substr(0, end));
     if (end == std::string_view::npos) break;
   }
-  fleet::Assigned one;
-  if (words.size() != 4 || words[0].empty() || words[1].empty() || !read_digits(words[2], one.place.replica) ||
-      !read_digits(words[3], one.generation))
+  fleet::Assigned replica;
+  if (words.size() != 4 || words[0].empty() || words[1].empty() || !read_digits(words[2], replica.place.replica) ||
+      !read_digits(words[3], replica.generation))
     return std::nullopt;
-  one.place.node = NodeId(std::string(words[0]));
-  one.place.deployment = DeploymentId(std::string(words[1]));
-  return one;
+  replica.place.node = NodeId(std::string(words[0]));
+  replica.place.deployment = DeploymentId(std::string(words[1]));
+  return replica;
 }
 std::string credential(std::string_view id) { return std::string(credentials) + std::string(id); }
 std::string event(std::uint64_t id) { return std::string(events) + twenty_digits(id); }
@@ -108,7 +108,7 @@ std::string text_of(const Counters& counters) { return format::document(format::
 std::string text_of(const Leader& leader) { return format::document(format::noun_to_json(leader)); }
 std::string text_of(const fleet::Assigned& assigned) { return format::document(format::to_json(assigned)); }
 std::string head_text() { return format::document({}); }
-std::string text_of(const fleet::Wanted& wanted) { return format::document(format::to_json(wanted)); }
+std::string text_of(const fleet::DesiredDeployment& wanted) { return format::document(format::to_json(wanted)); }
 std::string text_of(const fleet::NodeRecord& record) { return format::document(format::to_json(record)); }
 std::string text_of(const fleet::Credential& credential) { return format::document(format::to_json(credential)); }
 std::string text_of(const fleet::Event& event) { return format::document(format::to_json(event)); }
@@ -118,12 +118,12 @@ Result<Counters> counters_of(const Entry& entry) { return read_entry(entry, reco
 Result<Leader> leader_of(const Entry& entry) { return read_entry(entry, record_of<Leader>); }
 Result<fleet::Assigned> assigned_of(const Entry& entry) {
   return read_entry(entry, [](const json::value& value, const std::string& where) {
-    fleet::Assigned one = format::assigned_of(value, where);
-    if (keys::incarnation(one) != where) throw format::JsonError{where + " has another incarnation"};
-    return one;
+    fleet::Assigned replica = format::assigned_of(value, where);
+    if (keys::incarnation(replica) != where) throw format::JsonError{where + " has another incarnation"};
+    return replica;
   });
 }
-Result<fleet::Wanted> wanted_of(const Entry& entry) { return read_entry(entry, format::wanted_of); }
+Result<fleet::DesiredDeployment> wanted_of(const Entry& entry) { return read_entry(entry, format::wanted_of); }
 Result<fleet::NodeRecord> node_record_of(const Entry& entry) { return read_entry(entry, format::node_record_of); }
 Result<fleet::Credential> credential_of(const Entry& entry) { return read_entry(entry, format::credential_of); }
 Result<fleet::Event> event_of(const Entry& entry) { return read_entry(entry, format::event_of); }

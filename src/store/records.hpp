@@ -84,7 +84,7 @@ std::string text_of(const Counters& counters);
 std::string text_of(const Leader& leader);
 std::string text_of(const fleet::Assigned& assigned);
 std::string head_text();  // at keys::assignments_of(): its version is what counts
-std::string text_of(const fleet::Wanted& wanted);
+std::string text_of(const fleet::DesiredDeployment& wanted);
 std::string text_of(const fleet::NodeRecord& record);
 std::string text_of(const fleet::Credential& credential);
 std::string text_of(const fleet::Event& event);
@@ -94,7 +94,7 @@ Result<ProjectRoot> project_root_of(const Entry& entry);
 Result<Counters> counters_of(const Entry& entry);
 Result<Leader> leader_of(const Entry& entry);
 Result<fleet::Assigned> assigned_of(const Entry& entry);
-Result<fleet::Wanted> wanted_of(const Entry& entry);
+Result<fleet::DesiredDeployment> wanted_of(const Entry& entry);
 Result<fleet::NodeRecord> node_record_of(const Entry& entry);
 Result<fleet::Credential> credential_of(const Entry& entry);
 Result<fleet::Event> event_of(const Entry& entry);

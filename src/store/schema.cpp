@@ -52,7 +52,7 @@ Result<std::vector<Write>> split_assignments(const std::vector<Entry>& entries) 
                        : std::vector<fleet::Assigned>();
           }));
       if (list.empty()) continue;  // done by a migration that was interrupted
-      for (const fleet::Assigned& one : list) writes.push_back({keys::incarnation(one), text_of(one)});
+      for (const fleet::Assigned& replica : list) writes.push_back({keys::incarnation(replica), text_of(replica)});
       writes.push_back({entry.key, head_text()});
     } else if (entry.key.starts_with(keys::events)) {
       const Result<fleet::Event> event = event_of(entry);

@@ -142,9 +142,9 @@ std::shared_ptr<Engine> store_of_layout_1() {
   }
   put(*engine, keys::assignments_of(NodeId("n1")), R"({"schema":1,"assigned":[)" + list + "]}");
   for (std::uint64_t i = 1; i <= 3; ++i) {
-    fleet::Event one = event("event " + std::to_string(i), i == 2 ? "user:ann" : "controller");
-    one.id = i;
-    put(*engine, keys::event(i), text_of(one));
+    fleet::Event stored = event("event " + std::to_string(i), i == 2 ? "user:ann" : "controller");
+    stored.id = i;
+    put(*engine, keys::event(i), text_of(stored));
   }
   return engine;
 }

@@ -46,7 +46,7 @@ struct Change {
   std::optional<std::uint64_t> project_version;  // absent: it does not depend on the desired state
 
   // Desired state; any of these makes the next version of the project. No record: the deployment is removed.
-  std::map<DeploymentId, std::optional<fleet::Wanted>> deployments;
+  std::map<DeploymentId, std::optional<fleet::DesiredDeployment>> deployments;
   std::optional<std::string> cluster;
   std::optional<EgressPreference> egress_preference;
   bool changes_desired() const { return !deployments.empty() || cluster || egress_preference; }

@@ -31,12 +31,12 @@ Result<std::optional<Value>> unless_damaged(State& state, Result<Value> read) {
 // An incarnation of which only the key is known. It may be single: where its node is silent, it counts as running for
 // an hour.
 std::optional<fleet::Assigned> to_be_stopped(std::string_view key) {
-  std::optional<fleet::Assigned> one = keys::incarnation_at(key);
-  if (one) {
-    one->stopping = true;
-    one->replace_s = 3600;
+  std::optional<fleet::Assigned> replica = keys::incarnation_at(key);
+  if (replica) {
+    replica->stopping = true;
+    replica->replace_s = 3600;
   }
-  return one;
+  return replica;
 }
 
 }  // namespace
@@ -45,7 +45,7 @@ Result<State> StateReader::read(const Listing& listing) {
   State state;
   state.change_number = listing.change_number;
   ProjectRoot root;
-  Parsed<fleet::Wanted> wanted;
+  Parsed<fleet::DesiredDeployment> wanted;
   Parsed<fleet::Assigned> assigned;
   Parsed<fleet::NodeRecord> nodes;
   Parsed<fleet::Credential> credentials;
@@ -64,9 +64,9 @@ Result<State> StateReader::read(const Listing& listing) {
     } else if (key.starts_with(keys::assignments)) {
       state.assignments[NodeId(std::string(key.substr(keys::assignments.size())))].version = entry.version;
     } else if (key.starts_with(keys::assigned)) {
-      auto one = BERTH_TRY(unless_damaged(state, parsed(entry, assigned_, assigned, assigned_of)));
-      if (!one) one = to_be_stopped(key);
-      if (one) state.assignments[one->place.node].assigned.push_back(*std::move(one));
+      auto replica = BERTH_TRY(unless_damaged(state, parsed(entry, assigned_, assigned, assigned_of)));
+      if (!replica) replica = to_be_stopped(key);
+      if (replica) state.assignments[replica->place.node].assigned.push_back(*std::move(replica));
     } else if (key.starts_with(keys::nodes)) {
       auto record = BERTH_TRY(unless_damaged(state, parsed(entry, nodes_, nodes, node_record_of)));
       if (!record) {
@@ -96,7 +96,7 @@ Result<State> StateReader::read(const Listing& listing) {
   for (const auto& [name, version] : root.deployments) {
     const std::string key = keys::deployment(name, version);
     const auto at = records.find(key);
-    std::optional<fleet::Wanted> record;
+    std::optional<fleet::DesiredDeployment> record;
     if (at == records.end())
       state.damaged.push_back("the store lacks " + key + ", which its project names");
     else

@@ -25,7 +25,7 @@ class StateReader {
   template <class Value>
   using Parsed = std::map<std::string, std::pair<std::uint64_t, Value>, std::less<>>;
 
-  Parsed<fleet::Wanted> wanted_;
+  Parsed<fleet::DesiredDeployment> wanted_;
   Parsed<fleet::Assigned> assigned_;
   Parsed<fleet::NodeRecord> nodes_;
   Parsed<fleet::Credential> credentials_;

@@ -46,8 +46,8 @@ Result<State> Store::load() {
 Result<std::vector<fleet::Event>> Store::events(std::uint64_t after, std::size_t limit) {
   std::vector<fleet::Event> events =
       readable(BERTH_TRY(engine_->list(keys::events, keys::event(after), limit)).entries);
-  for (fleet::Event& one : readable(BERTH_TRY(engine_->list(keys::actions, keys::action(after), limit)).entries))
-    events.push_back(std::move(one));
+  for (fleet::Event& event : readable(BERTH_TRY(engine_->list(keys::actions, keys::action(after), limit)).entries))
+    events.push_back(std::move(event));
   std::sort(events.begin(), events.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
   if (events.size() > limit) events.erase(events.begin() + static_cast<std::ptrdiff_t>(limit), events.end());
   return events;
@@ -59,8 +59,8 @@ Result<std::vector<fleet::Event>> Store::actions(std::size_t limit) {
   return readable(entries);
 }
 
-Result<Store::Known> Store::read_known(const Listing& listing) {
-  Known known;
+Result<Store::OwnEntries> Store::read_known(const Listing& listing) {
+  OwnEntries known;
   for (const std::string_view key : own_keys) {
     const Entry* const entry = find(listing, key);
     known.versions.emplace(key, entry ? entry->version : 0);
@@ -130,7 +130,7 @@ Result<void> Store::remove_leftovers(const Listing& listing) {
 Result<bool> Store::still_leads() {
   if (epoch_ == 0) return false;
   const Listing listing = BERTH_TRY(engine_->list(keys::state));
-  Known known = BERTH_TRY(read_known(listing));
+  OwnEntries known = BERTH_TRY(read_known(listing));
   if (known.versions.find(keys::leader)->second != known_.versions.find(keys::leader)->second) {
     epoch_ = 0;
     return false;
@@ -185,7 +185,7 @@ Result<Committed> Store::commit(const Change& change) {
   if (change.generations && change.generations->first != known_.counters.next_generation)
     return moved(Moved::assignments, "other replicas were assigned meanwhile");
 
-  Known after = known_;
+  OwnEntries after = known_;
   std::map<NodeId, Incarnations> before;
   for (const auto& [node, list] : change.assignments) {
     Incarnations& of_node = before[node];

@@ -56,7 +56,7 @@ class Store {
 
  private:
   // What a leader knows of the keys that only it writes. Their versions are conditions of its transactions.
-  struct Known {
+  struct OwnEntries {
     ProjectRoot root;
     Counters counters;
     std::deque<std::uint64_t> actions;                           // ids of those that are kept
@@ -65,7 +65,7 @@ class Store {
 
   explicit Store(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
   Result<std::uint64_t> begin_epoch(const std::string& server);
-  Result<Known> read_known(const Listing& listing);
+  Result<OwnEntries> read_known(const Listing& listing);
   Result<bool> still_leads();
   Result<std::string> who_leads();
   Result<void> remove_leftovers(const Listing& listing);
@@ -80,7 +80,7 @@ class Store {
   std::string server_;
   Duration duration_{};
   std::uint64_t epoch_ = 0;  // 0: does not lead
-  Known known_;
+  OwnEntries known_;
   bool is_known_ = false;  // false: `known_` is read again before it is used
 };
 

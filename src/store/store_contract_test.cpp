@@ -375,7 +375,8 @@ TEST_P(StoreContract, OfSeveralThreadsThatDecidedOnTheSameStateOneWins) {
   const State state = store_->load().value();
   std::set<std::uint64_t> generations;
   for (const auto& [node, list] : state.assignments) {
-    for (const fleet::Assigned& one : list.assigned) EXPECT_TRUE(generations.insert(one.generation).second) << "twice";
+    for (const fleet::Assigned& replica : list.assigned)
+      EXPECT_TRUE(generations.insert(replica.generation).second) << "twice";
   }
   EXPECT_EQ(generations.size(), std::size_t{threads * each});
   EXPECT_EQ(state.next_generation, std::uint64_t{threads * each + 1});
@@ -385,22 +386,22 @@ TEST_P(StoreContract, OfSeveralThreadsThatDecidedOnTheSameStateOneWins) {
 TEST(Leadership, EndsAfterItsDurationWithoutARenewal) {
   FakeClock clock;
   const auto engine = make_memory_engine(clock);
-  const auto one = Store::open(engine).value(), two = Store::open(engine).value();
-  ASSERT_TRUE(one->lead("server-1", 10s));
+  const auto first = Store::open(engine).value(), second = Store::open(engine).value();
+  ASSERT_TRUE(first->lead("server-1", 10s));
   clock.advance(9s);
-  ASSERT_TRUE(one->renew());
+  ASSERT_TRUE(first->renew());
   clock.advance(9s);
-  EXPECT_FALSE(two->lead("server-2", 10s)) << "it was renewed";
-  Change late = change_of(one->load().value());
+  EXPECT_FALSE(second->lead("server-2", 10s)) << "it was renewed";
+  Change late = change_of(first->load().value());
   late.cluster = "decided before";
   clock.advance(2s);
-  EXPECT_TRUE(one->commit(late).value()) << "no other server leads yet";
-  late = change_of(one->load().value());
+  EXPECT_TRUE(first->commit(late).value()) << "no other server leads yet";
+  late = change_of(first->load().value());
   late.cluster = "decided before";
-  ASSERT_TRUE(two->lead("server-2", 10s));
-  const Committed committed = one->commit(late).value();
+  ASSERT_TRUE(second->lead("server-2", 10s));
+  const Committed committed = first->commit(late).value();
   EXPECT_EQ(committed.moved, Moved::leader) << "a paused server that comes back changes nothing";
-  const Result<void> renewed = one->renew();
+  const Result<void> renewed = first->renew();
   ASSERT_FALSE(renewed);
   EXPECT_NE(renewed.error().message.find("server-2"), std::string::npos) << renewed.error().message;
 }

@@ -64,7 +64,7 @@ Change some_change(Random& random, const State& state) {
     if (change.assignments.contains(NodeId(node))) continue;
     NodeAssignments list;
     if (const auto at = state.assignments.find(NodeId(node)); at != state.assignments.end()) list = at->second;
-    for (fleet::Assigned& one : list.assigned) one.stopping = one.stopping || random.below(3) == 0;
+    for (fleet::Assigned& replica : list.assigned) replica.stopping = replica.stopping || random.below(3) == 0;
     if (random.below(3) == 0 && !list.assigned.empty()) list.assigned.erase(list.assigned.begin());
     if (random.below(2) == 0) list.assigned.push_back(assigned(node, any("d"), 0, generation++));
     change.assignments.emplace(node, std::move(list));
@@ -87,7 +87,7 @@ TEST(StoreLaws, TheStoreIsWhatTheCommittedChangesMadeOfIt) {
     auto store = Store::open(engine).value();
     RC_ASSERT(store->lead("server", 1h).has_value());
     State model = store->load().value();
-    std::vector<fleet::Event> told;
+    std::vector<fleet::Event> earlier_events;
     for (int step = 0; step < 12; ++step) {
       if (random.below(6) == 0) {  // the server is started again
         store = Store::open(engine).value();
@@ -120,16 +120,16 @@ TEST(StoreLaws, TheStoreIsWhatTheCommittedChangesMadeOfIt) {
         apply(whole, change);
         RC_ASSERT(after.desired == before.desired || after.desired == whole.desired);
         for (const auto& [node, list] : after.assignments) {
-          for (const fleet::Assigned& one : list.assigned) RC_ASSERT(one.generation < after.next_generation);
+          for (const fleet::Assigned& replica : list.assigned) RC_ASSERT(replica.generation < after.next_generation);
         }
         model = after;
       }
       const std::vector<fleet::Event> events = store->events(0, SIZE_MAX).value();
-      RC_ASSERT(events.size() >= told.size());
-      RC_ASSERT(std::equal(told.begin(), told.end(), events.begin()));  // none is replaced
+      RC_ASSERT(events.size() >= earlier_events.size());
+      RC_ASSERT(std::equal(earlier_events.begin(), earlier_events.end(), events.begin()));  // none is replaced
       for (std::size_t i = 1; i < events.size(); ++i) RC_ASSERT(events[i].id > events[i - 1].id);
       RC_ASSERT((events.empty() ? 0 : events.back().id) <= store->load().value().last_event);
-      told = events;
+      earlier_events = events;
     }
   }));
 }

@@ -140,7 +140,7 @@ TEST_P(StoreSplit, WhatEndsIsCommittedBeforeAnythingBegins) {
     std::uint64_t generation = before.next_generation;
     for (std::size_t i = 0; i < nodes; ++i) {
       NodeAssignments list = before.assignments.at(NodeId(numbered("n", i)));
-      for (fleet::Assigned& one : list.assigned) one.stopping = true;
+      for (fleet::Assigned& replica : list.assigned) replica.stopping = true;
       const auto replica = static_cast<std::uint32_t>((i + nodes - 1) % nodes);
       list.assigned.push_back(assigned(numbered("n", i), "chat", replica, generation++));
       move.assignments.emplace(numbered("n", i), std::move(list));
@@ -154,17 +154,17 @@ TEST_P(StoreSplit, WhatEndsIsCommittedBeforeAnythingBegins) {
     std::map<std::uint32_t, int> alive;  // by replica
     std::uint64_t newest = 0, begun = 0;
     for (const auto& [node, list] : after.assignments) {
-      for (const fleet::Assigned& one : list.assigned) {
-        newest = std::max(newest, one.generation);
-        begun += one.generation >= before.next_generation ? 1 : 0;
-        if (!one.stopping) ++alive[one.place.replica];
+      for (const fleet::Assigned& replica : list.assigned) {
+        newest = std::max(newest, replica.generation);
+        begun += replica.generation >= before.next_generation ? 1 : 0;
+        if (!replica.stopping) ++alive[replica.place.replica];
       }
     }
     for (const auto& [replica, count] : alive)
       EXPECT_EQ(count, 1) << "chat/" << replica << " runs twice after " << survived << " transactions";
     EXPECT_LT(newest, after.next_generation) << "a number in use can be given out again";
-    const std::uint64_t told = after.last_event - before.last_event;
-    EXPECT_TRUE(told == 0 || begun == nodes) << "events of what has not happened";
+    const std::uint64_t event_count = after.last_event - before.last_event;
+    EXPECT_TRUE(event_count == 0 || begun == nodes) << "events of what has not happened";
     if (committed) {
       ASSERT_TRUE(*committed);
       EXPECT_EQ(alive.size(), nodes);

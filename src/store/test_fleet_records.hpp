@@ -9,8 +9,9 @@ namespace berth::store {
 
 inline std::string numbered(const std::string& name, std::size_t number) { return name + std::to_string(number); }
 
-inline fleet::Wanted wanted(const std::string& name, std::uint32_t replicas = 1, std::uint64_t revision = 1) {
-  fleet::Wanted wanted;
+inline fleet::DesiredDeployment wanted(const std::string& name, std::uint32_t replicas = 1,
+                                       std::uint64_t revision = 1) {
+  fleet::DesiredDeployment wanted;
   wanted.spec.name = DeploymentId(name);
   wanted.spec.model = "m";
   wanted.spec.runtime = Runtime{RuntimeKind::process, ""};

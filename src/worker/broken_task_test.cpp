@@ -16,7 +16,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, DeathOn, testing::ValuesIn(backends_here()),
 struct Broken {
   Harm harm;
   const char* name;
-  const char* said;  // in the error
+  const char* message;  // in the error
 };
 class BrokenTask : public OnBackend<std::tuple<std::string, Broken>> {};
 INSTANTIATE_TEST_SUITE_P(
@@ -39,7 +39,7 @@ TEST_P(BrokenTask, CostsOneWorkerAndTheNextWorkRuns) {
   const auto result = bench.workers->submit(harm, bench.harmful(broken.harm), bench.on(device)).get(soon());
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().code, ErrorCode::worker_lost) << result.error().to_text();
-  EXPECT_NE(result.error().message.find(broken.said), std::string::npos) << result.error().message;
+  EXPECT_NE(result.error().message.find(broken.message), std::string::npos) << result.error().message;
   EXPECT_EQ(result.error().where, device.text());
   EXPECT_EQ(bench.flags().begun, 1) << "it may not run twice";
 

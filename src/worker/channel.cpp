@@ -46,11 +46,11 @@ ErrorText::ErrorText(const Error& error) {
 }
 
 std::optional<Error> ErrorText::error(std::uint32_t code) const {
-  const std::optional<std::string> said = message.text(), advised = advice.text(), driver = driver_name.text();
-  if (code == 0 || code > static_cast<std::uint32_t>(ErrorCode::internal) + 1 || !said || !advised || !driver ||
+  const std::optional<std::string> message_text = message.text(), advised = advice.text(), driver = driver_name.text();
+  if (code == 0 || code > static_cast<std::uint32_t>(ErrorCode::internal) + 1 || !message_text || !advised || !driver ||
       has_driver > 1)
     return std::nullopt;
-  Error error{static_cast<ErrorCode>(code - 1), *said, *advised};
+  Error error{static_cast<ErrorCode>(code - 1), *message_text, *advised};
   if (has_driver) error.driver = DriverError{driver_code, *driver};
   return error;
 }

@@ -16,13 +16,13 @@ std::uint64_t DeathLimit::add(TimePoint now, DeathCircumstances circumstances) {
 }
 
 void DeathLimit::forgive(std::uint64_t death) {
-  for (Death& one : deaths_)
-    if (one.number == death) one.forgiven = true;
+  for (Death& record : deaths_)
+    if (record.number == death) record.forgiven = true;
 }
 
 void DeathLimit::confirm(std::uint64_t death) {
-  for (Death& one : deaths_)
-    if (one.number == death) one.circumstances.unclear = false;
+  for (Death& record : deaths_)
+    if (record.number == death) record.circumstances.unclear = false;
 }
 
 std::optional<TimePoint> DeathLimit::exceeded_until(TimePoint now) const {

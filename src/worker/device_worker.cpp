@@ -327,13 +327,13 @@ void DeviceWorker::start(TimePoint now) {
 void DeviceWorker::see_to_start(TimePoint now) {
   WorkerProcess& process = *current_->process;
   if (process.was_killed()) return;
-  const std::optional<Result<void>> said = process.read_message();
-  if (said && *said) {
+  const std::optional<Result<void>> message = process.read_message();
+  if (message && *message) {
     ready_ = true;
     failed_starts_ = 0;
     changed_.notify_all();
-  } else if (said) {
-    process.kill(said->error());
+  } else if (message) {
+    process.kill(message->error());
   } else if (now >= start_by_) {
     process.kill({ErrorCode::timeout, "the worker was not ready in time",
                   "call berth::worker_entry(argc, argv) first thing in main, or raise start_deadline"});
@@ -372,9 +372,9 @@ void DeviceWorker::bury(TimePoint now) {
   const bool ended_by_itself = !process.was_killed();
   bool spoke = false;
   if (!ready_ && ended_by_itself)  // its last words say more than how it ended
-    if (const std::optional<Result<void>> said = process.read_message(); said && !*said) {
+    if (const std::optional<Result<void>> message = process.read_message(); message && !*message) {
       spoke = true;
-      process.kill(said->error());
+      process.kill(message->error());
     }
   process.reap();
   last_death_ = process.reason();

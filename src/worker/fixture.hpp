@@ -94,15 +94,15 @@ class Bench {
     return options;
   }
   WorkerStatus status(const DeviceId& device) const {
-    for (const WorkerStatus& one : workers->status())
-      if (one.device == device) return one;
+    for (const WorkerStatus& status : workers->status())
+      if (status.device == device) return status;
     return {};
   }
   // Of its only or first device.
   DeviceId first() const { return pool->devices().front()->id(); }
   Health health(const DeviceId& device) const {
-    for (const DeviceStatus& one : pool->status())
-      if (one.info.id == device) return one.view.health;
+    for (const DeviceStatus& status : pool->status())
+      if (status.info.id == device) return status.view.health;
     return Health::lost;
   }
 

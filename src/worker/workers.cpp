@@ -83,7 +83,7 @@ Result<Workers> Workers::start(const Scheduler& scheduler, WorkerOptions given) 
   }
   std::vector<worker::DeviceWorker*> started;
   for (const std::shared_ptr<Device>& device : pool.devices()) started.push_back(BERTH_TRY(state->worker_of(*device)));
-  for (worker::DeviceWorker* one : started) BERTH_TRY(one->wait_ready());
+  for (worker::DeviceWorker* device_worker : started) BERTH_TRY(device_worker->wait_ready());
   return Workers(Scheduler(scheduler.state_), std::move(state));
 }
 

@@ -124,8 +124,9 @@ TEST(Workers, AKernelThatRunsPastItsDeadlineIsEndedWithItsWorker) {
   Bench bench("opencl");
   const auto devices = bench.pool->devices();
   // PoCL's basic device, "cpu-minimal" in newer versions, computes inside the call that launches the kernel.
-  const auto device = std::find_if(devices.begin(), devices.end(), [](const auto& one) {
-    const std::string kind = one->info().former_id.value_or(one->id()).text();  // it begins with PoCL's name of it
+  const auto device = std::find_if(devices.begin(), devices.end(), [](const auto& candidate) {
+    const std::string kind =
+        candidate->info().former_id.value_or(candidate->id()).text();  // it begins with PoCL's name of it
     return kind.find("basic") == std::string::npos && kind.find("minimal") == std::string::npos;
   });
   ASSERT_NE(device, devices.end()) << "POCL_DEVICES must name one that computes beside its caller";
@@ -364,18 +365,18 @@ TEST(Workers, LeaveNothingBehind) {
 }
 
 TEST(Workers, EndWithAProgramThatIsKilled) {
-  std::array<int, 2> told{};
-  ASSERT_EQ(pipe(told.data()), 0);
-  const std::string descriptor = std::to_string(told[1]);
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe(ends.data()), 0);
+  const std::string descriptor = std::to_string(ends[1]);
   const pid_t program = fork();
   if (program == 0) {
     execl("/proc/self/exe", "workers_test", "--start-workers-and-wait", descriptor.c_str(), nullptr);
     _exit(1);
   }
-  close(told[1]);
+  close(ends[1]);
   std::uint32_t worker = 0;
-  ASSERT_EQ(read(told[0], &worker, sizeof worker), static_cast<ssize_t>(sizeof worker));
-  close(told[0]);
+  ASSERT_EQ(read(ends[0], &worker, sizeof worker), static_cast<ssize_t>(sizeof worker));
+  close(ends[0]);
   ASSERT_EQ(kill(static_cast<pid_t>(worker), 0), 0);
   kill(program, SIGKILL);
   waitpid(program, nullptr, 0);
@@ -459,10 +460,10 @@ TEST(Workers, SharedMemoryIsBounded) {
 }  // namespace
 
 // Starts workers, says which, and waits to be killed.
-int start_workers_and_wait(int told) {
+int start_workers_and_wait(int descriptor) {
   Bench bench("host");
   const std::uint32_t worker = *bench.status(bench.first()).pid;
-  if (write(told, &worker, sizeof worker) != sizeof worker) return 1;
+  if (write(descriptor, &worker, sizeof worker) != sizeof worker) return 1;
   for (;;) pause();
 }
 

@@ -242,13 +242,13 @@ TEST(Telemetry, AFloodOfEventsIsBounded) {
   std::string flood;
   for (int i = 0; i < 1000; ++i) flood += "event gpu=0 kind=xid code=13\n";
   also(flood);
-  std::size_t told = 0;
+  std::size_t total = 0;
   for (int i = 0; i < 4; ++i) {
     const std::size_t now = events_of(watch).size();
     EXPECT_LE(now, 256U);
-    told += now;
+    total += now;
   }
-  EXPECT_EQ(told, 1000U);
+  EXPECT_EQ(total, 1000U);
 }
 
 TEST(Telemetry, WhatTheDriverWantsDoneIsToldAtFirstAndWhenItChanges) {

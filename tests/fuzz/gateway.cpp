@@ -93,9 +93,9 @@ void check_routes(std::string_view bytes) {
   std::map<DeploymentId, gateway::Deployment> deployments;
   std::map<std::pair<std::string, std::string>, std::vector<DeploymentId>> addresses;
   for (std::size_t i = 0; i + 4 <= lines.size(); i += 2) {
-    gateway::Deployment& one = deployments[DeploymentId("d" + std::to_string(i))];
-    if (!lines[i].empty()) one.serving.host = lines[i];
-    one.serving.path = lines[i + 1];
+    gateway::Deployment& deployment = deployments[DeploymentId("d" + std::to_string(i))];
+    if (!lines[i].empty()) deployment.serving.host = lines[i];
+    deployment.serving.path = lines[i + 1];
     addresses[{lines[i], without_slash(lines[i + 1])}].push_back(DeploymentId("d" + std::to_string(i)));
   }
   std::optional<DeploymentId> expected;

@@ -257,8 +257,9 @@ Findings driver_reports(const Facts& facts) {
     if (row.seen->recovery_action && *row.seen->recovery_action != RecoveryAction::none) {
       const DeviceEvent wish{
           DeviceEvent::Kind::recovery_action, static_cast<std::uint32_t>(*row.seen->recovery_action), {}};
-      const Error said = error_of(wish, row.info.id.text());
-      found.push_back(error(label_of(row.info) + ": " + said.message, "it must not be used before that", said.advice));
+      const Error problem = error_of(wish, row.info.id.text());
+      found.push_back(
+          error(label_of(row.info) + ": " + problem.message, "it must not be used before that", problem.advice));
     }
     if (row.seen->ecc_uncorrected.value_or(0) > 0)
       found.push_back(warning(label_of(row.info) + " had " + counted(*row.seen->ecc_uncorrected, "memory error") +
@@ -271,12 +272,12 @@ Findings driver_reports(const Facts& facts) {
                            "nvidia-smi -q -d ROW_REMAPPER -i " + gpu_of(row.info)));
     for (const DeviceEvent& event : row.seen->load.events) {
       if (event.kind == DeviceEvent::Kind::recovery_action || blame_of(event) == Blame::none) continue;
-      const Error said = error_of(event, row.info.id.text());
+      const Error problem = error_of(event, row.info.id.text());
       found.push_back({blame_of(event) == Blame::device ? Severity::error : Severity::warning,
                        {},
-                       label_of(row.info) + ": " + said.message,
+                       label_of(row.info) + ": " + problem.message,
                        {},
-                       said.advice});
+                       problem.advice});
     }
   }
   return found;
@@ -404,9 +405,9 @@ Findings seen_twice(const Facts& facts) {
   const BackendAnswer *const cuda = facts.answer("cuda"), *const opencl = facts.answer("opencl");
   if (cuda == nullptr || opencl == nullptr || !cuda->devices || !opencl->devices) return found;
   std::vector<std::string> twice;
-  for (const DeviceInfo& one : *cuda->devices) {
+  for (const DeviceInfo& device : *cuda->devices) {
     for (const DeviceInfo& other : *opencl->devices) {
-      if (one.pci_address && one.pci_address == other.pci_address) twice.push_back(other.id.text());
+      if (device.pci_address && device.pci_address == other.pci_address) twice.push_back(other.id.text());
     }
   }
   if (twice.empty()) return found;

@@ -322,14 +322,14 @@ TEST(Doctor, TheMostSevereFindingIsFirst) {
 TEST(Doctor, AProcessIsOneFindingHoweverManyGpusItUses) {
   Facts facts = well();
   for (DeviceRow& row : facts.rows) row.seen->processes = {{4711, ProcessKind::foreign, "python3", gib}};
-  std::size_t told = 0;
+  std::size_t count = 0;
   for (const Finding& finding : examine(facts)) {
     if (finding.check != "foreign_processes") continue;
-    ++told;
+    ++count;
     EXPECT_EQ(finding.message,
               "process 4711 (python3) holds 1.0 GiB of cuda:0 (GPU-00000000) and 1.0 GiB of cuda:1 (GPU-00000001)");
   }
-  EXPECT_EQ(told, 1u);
+  EXPECT_EQ(count, 1u);
 }
 
 TEST(Doctor, ForeignMemoryOfPartsIsReportedOnce) {

@@ -110,18 +110,18 @@ TEST(Drain, OnlyAnEmptyDeviceIsCalledEmpty) {
 TEST(Drain, AWaitThatTimesOutNamesTheProcesses) {
   DeviceRow row = gpu();
   row.seen->processes = {process(4712, "python\033")};
-  StillThere one = still_there(name, occupation_of(row, {}), {{4712, "bob"}});
-  EXPECT_EQ(one.error.message, "1 foreign process is still on cuda:6 GPU-00000006: 4712 (python\\x1b of bob)");
-  EXPECT_EQ(one.status, does_not_fit);
+  StillThere outcome = still_there(name, occupation_of(row, {}), {{4712, "bob"}});
+  EXPECT_EQ(outcome.error.message, "1 foreign process is still on cuda:6 GPU-00000006: 4712 (python\\x1b of bob)");
+  EXPECT_EQ(outcome.status, does_not_fit);
   row.held_by = {lease(100, {})};
   row.seen->processes->push_back(process(4713));
-  one = still_there(name, occupation_of(row, {}), {});
-  EXPECT_EQ(one.error.message, "2 foreign processes are still on cuda:6 GPU-00000006: 4712 (python\\x1b), 4713");
-  EXPECT_EQ(one.status, does_not_fit);
+  outcome = still_there(name, occupation_of(row, {}), {});
+  EXPECT_EQ(outcome.error.message, "2 foreign processes are still on cuda:6 GPU-00000006: 4712 (python\\x1b), 4713");
+  EXPECT_EQ(outcome.status, does_not_fit);
   row.seen->processes->clear();
-  one = still_there(name, occupation_of(row, {}), {});
-  EXPECT_EQ(one.error.message, "1 lease still holds cuda:6 GPU-00000006");
-  EXPECT_EQ(one.status, environment_error);
+  outcome = still_there(name, occupation_of(row, {}), {});
+  EXPECT_EQ(outcome.error.message, "1 lease still holds cuda:6 GPU-00000006");
+  EXPECT_EQ(outcome.status, environment_error);
   row.held_by.push_back(lease(101, {}));
   EXPECT_EQ(still_there(name, occupation_of(row, {}), {}).error.message, "2 leases still hold cuda:6 GPU-00000006");
 }

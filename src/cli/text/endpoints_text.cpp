@@ -20,8 +20,8 @@ Cell traffic_cell(std::string (Fields::*form)(std::string_view) const, std::stri
 
 std::string deployments_part(const json::array& deployments, const Style& style) {
   json::array rows;
-  for (const json::value& one : deployments)
-    if (Fields(one).has("traffic")) rows.push_back(one);
+  for (const json::value& deployment : deployments)
+    if (Fields(deployment).has("traffic")) rows.push_back(deployment);
   if (rows.empty()) return {};
   return table_text(rows,
                     {{"DEPLOYMENT", text_cell("name"), 8},
@@ -41,7 +41,7 @@ std::string deployments_part(const json::array& deployments, const Style& style)
 // Where there are keys: what passes without one is in the rows of the deployments.
 std::string callers_part(const json::array& callers, const Style& style) {
   const bool has_keys = std::any_of(callers.begin(), callers.end(),
-                                    [](const json::value& one) { return Fields(one).text("id") != "local"; });
+                                    [](const json::value& gateway) { return Fields(gateway).text("id") != "local"; });
   if (!has_keys) return {};
   return "\n" + table_text(callers,
                            {{"CALLER", text_cell("id"), 8},
@@ -71,19 +71,19 @@ std::string state_of(const Fields& row, const Style& style) {
 std::string endpoints_text(const json::object& answer, const Style& style) {
   const Fields fields(answer);
   std::string out;
-  for (const json::value& one : fields.list("gateways")) {
-    const Fields gateway(one);
+  for (const json::value& entry : fields.list("gateways")) {
+    const Fields gateway(entry);
     out += "gateway " + gateway.text("name") + " at " + gateway.text("address");
     const bool is_silent = gateway.has("reports") && !gateway.is("reports");
     out += is_silent ? " does not report: it may not be running; its log says why\n" : "\n";
   }
   if (out.empty())
     out = "there is no gateway; start one with berth gateway, or see the log of berth serve for why it runs none\n";
-  for (const json::value& one : fields.list("warnings"))
-    out += paragraph("! ", Fields(one).text("subject") + ": " + Fields(one).text("text"), style);
+  for (const json::value& warning : fields.list("warnings"))
+    out += paragraph("! ", Fields(warning).text("subject") + ": " + Fields(warning).text("text"), style);
   json::array rows;
-  for (const json::value& one : fields.list("deployments")) {
-    const Fields deployment(one);
+  for (const json::value& entry : fields.list("deployments")) {
+    const Fields deployment(entry);
     for (const json::value& endpoint : deployment.list("endpoints")) rows.push_back(endpoint);
   }
   if (rows.empty()) return out + "no replica takes requests: its command must listen on {port} or {socket}\n";
@@ -95,7 +95,7 @@ std::string endpoints_text(const json::object& answer, const Style& style) {
                                    {">REQ/S", traffic_cell(&Fields::rate, "requests_per_s"), 0, 2},
                                    {">FIRST P99", traffic_cell(&Fields::seconds, "first_byte_s_p99"), 0, 1}};
   const bool has_direct =
-      std::any_of(rows.begin(), rows.end(), [](const json::value& one) { return Fields(one).has("address"); });
+      std::any_of(rows.begin(), rows.end(), [](const json::value& row) { return Fields(row).has("address"); });
   if (has_direct) columns.insert(columns.begin() + 3, {"ADDRESS", text_cell("address")});
   return out + deployments_part(fields.list("deployments"), style) + table_text(rows, columns, style) +
          callers_part(fields.list("callers"), style);

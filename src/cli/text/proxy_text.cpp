@@ -22,8 +22,8 @@ struct GatewayAddress {
 
 std::vector<GatewayAddress> gateways_of(const json::object& answer) {
   std::vector<GatewayAddress> gateways;
-  for (const json::value& one : Fields(answer).list("gateways")) {
-    const Fields gateway(one);
+  for (const json::value& entry : Fields(answer).list("gateways")) {
+    const Fields gateway(entry);
     std::string address = gateway.text("address");
     // It listens on all addresses of the server's machine.
     if (address.starts_with(':')) address = gateway.text("name") + address;

@@ -68,8 +68,9 @@ std::string candidates_part(const Fields& of, const Style& style) {
 
 std::string unconnected_part(const Fields& request, const Style& style) {
   const json::array& candidates = request.list("candidates");
-  const bool is_any = std::any_of(candidates.begin(), candidates.end(),
-                                  [](const json::value& one) { return Fields(one).raw("verdict") == "not_connected"; });
+  const bool is_any = std::any_of(candidates.begin(), candidates.end(), [](const json::value& candidate) {
+    return Fields(candidate).raw("verdict") == "not_connected";
+  });
   if (!is_any) return {};
   return "\n" + paragraph("",
                           "not connected: the node of the replica had no connection to the gateway " +
@@ -99,8 +100,8 @@ std::string attempts_part(const Fields& request, const Style& style) {
 
 std::string request_text(const json::object& answer, const Style& style) {
   std::string out;
-  for (const json::value& one : Fields(answer).list("requests")) {
-    const Fields request(one);
+  for (const json::value& entry : Fields(answer).list("requests")) {
+    const Fields request(entry);
     out += (out.empty() ? "" : "\n") + paragraph("", "request " + request.text("id") + " " + ending_of(request), style);
     out += paragraph("", times_of(request), style) + paragraph("", origin_of(request), style);
     out += attempts_part(request, style) + candidates_part(request, style) + unconnected_part(request, style);

@@ -20,8 +20,8 @@ std::string share_text(const Fields& owner, double all) {
 }
 
 std::string state_of(const Fields& deployment, const std::string& replica) {
-  for (const json::value& one : deployment.list("owners")) {
-    const Fields owner(one);
+  for (const json::value& entry : deployment.list("owners")) {
+    const Fields owner(entry);
     if (owner.raw("replica") == replica) return owner.raw("state");
   }
   return {};
@@ -38,8 +38,8 @@ std::string without_room(const KeyPlace& place, const std::string& for_what) {
 
 std::string shards_text(const json::object& answer, const Style& style) {
   std::string out;
-  for (const json::value& one : Fields(answer).list("deployments")) {
-    const Fields deployment(one);
+  for (const json::value& entry : Fields(answer).list("deployments")) {
+    const Fields deployment(entry);
     const double all = deployment.number("shards").value_or(0);
     std::string head = deployment.text("name") + ": key " + deployment.text("key") + ", " +
                        deployment.word("affinity") + ", epoch " + deployment.count("epoch") + ", " +
@@ -61,8 +61,8 @@ Result<KeyPlace> place_of_key(const json::object& answer, const std::string& dep
   const json::array& all = Fields(answer).list("deployments");
   if (deployment.empty() && all.size() > 1)
     return Error{ErrorCode::invalid_argument, "several deployments have keys", "add --deployment NAME"};
-  for (const json::value& one : all) {
-    const Fields fields(one);
+  for (const json::value& entry : all) {
+    const Fields fields(entry);
     if (!deployment.empty() && fields.raw("name") != deployment) continue;
     const ShardTable table = BERTH_TRY(ShardTable::parse(fields.raw("table")));
     KeyPlace place{fields.raw("name"),          fields.raw("affinity"),
@@ -107,9 +107,9 @@ std::string key_place_text(const KeyPlace& place, const Style& style) {
 
 json::object to_json(const KeyPlace& place) {
   json::array order;
-  for (const KeyPlace::Replica& one : place.order) {
-    json::object entry{{"replica", one.name}};
-    if (!one.state.empty()) entry["state"] = one.state;
+  for (const KeyPlace::Replica& replica : place.order) {
+    json::object entry{{"replica", replica.name}};
+    if (!replica.state.empty()) entry["state"] = replica.state;
     order.push_back(std::move(entry));
   }
   return {{"deployment", place.deployment},

@@ -158,12 +158,12 @@ std::string report_text(const IsolatedReport& report, const Style& style) {
 std::string report_json(const IsolatedReport& report, const Frame& frame, const std::string& policy) {
   boost::json::array devices;
   for (const IsolatedReport::OfDevice& device : report.devices) {
-    boost::json::object one{{"id", device.info.id.text()},
-                            {"frames", device.frames},
-                            {"worker_starts", device.worker.starts},
-                            {"worker_deaths", device.worker.deaths}};
-    if (device.worker.last_death) one["last_death"] = device.worker.last_death->message;
-    devices.push_back(std::move(one));
+    boost::json::object entry{{"id", device.info.id.text()},
+                              {"frames", device.frames},
+                              {"worker_starts", device.worker.starts},
+                              {"worker_deaths", device.worker.deaths}};
+    if (device.worker.last_death) entry["last_death"] = device.worker.last_death->message;
+    devices.push_back(std::move(entry));
   }
   boost::json::object out{
       {"width", frame.width},      {"height", frame.height},       {"passes", filter_passes},

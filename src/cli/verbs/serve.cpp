@@ -70,7 +70,7 @@ Result<server::ServerFile> read_settings(const ServeArguments& arguments) {
 
 // One that an earlier server has started goes on.
 Result<void> start_gateway(const server::ServerFile& settings, const ServeArguments& arguments,
-                           const server::Serving& serving, const server::ServeOptions& options,
+                           const server::ServerReady& serving, const server::ServeOptions& options,
                            std::optional<OwnGateway>& gateway) {
   const std::string address = settings.gateway.value_or(gateway::default_address);
   const std::string folder = BERTH_TRY(private_folder(BERTH_TRY(state_folder("gateway")) + "/" + options.name));
@@ -106,8 +106,8 @@ Result<void> check_gateway(const std::string& gateway, const server::ServerFile&
   };
   BERTH_TRY(http::parse_listen_address(gateway));
   const auto& listeners = settings.endpoints.listeners;
-  const bool has_tls = std::any_of(listeners.begin(), listeners.end(), [&](const http::ListenOn& one) {
-    return one.tls.has_value() || !is_local(one.address);
+  const bool has_tls = std::any_of(listeners.begin(), listeners.end(), [&](const http::ListenOn& listener) {
+    return listener.tls.has_value() || !is_local(listener.address);
   });
   if (is_local(gateway) || has_tls) return {};
   return Error{ErrorCode::invalid_argument,
@@ -167,7 +167,7 @@ int run_serve(const ServeArguments& arguments) {
     gateway.reset();
   };
   std::optional<Error> agent_error;
-  const Result<void> served = server::serve(options, [&](const server::Serving& serving) {
+  const Result<void> served = server::serve(options, [&](const server::ServerReady& serving) {
     for (const std::string& url : serving.urls) options.log({LogLevel::info, "the server serves " + url});
     options.log({LogLevel::info, "the page asks for a token: yours is in " + serving.token_file});
     ready_notice.send();

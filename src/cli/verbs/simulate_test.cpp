@@ -87,16 +87,16 @@ TEST_F(SimulateCommand, JsonIsAnObjectForOnePolicyAndAnArrayForAll) {
   ASSERT_EQ(all.size(), policies().size());
   for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i].at("policy").as_string(), policies()[i].name);
   arguments.policy = "power_of_two";
-  const SimulateOutcome one = call(arguments);
-  const auto object = boost::json::parse(one.out).as_object();
+  const SimulateOutcome outcome = call(arguments);
+  const auto object = boost::json::parse(outcome.out).as_object();
   EXPECT_EQ(object.at("policy").as_string(), "power_of_two");
   const double p99 = object.at("p99").as_double();
   EXPECT_GT(p99, object.at("p50").as_double());
   EXPECT_NEAR(object.at("p99_over_central").as_double(), p99 / object.at("central_p99").as_double(), 1e-9);
   EXPECT_GE(object.at("imbalance").as_double(), 1);
-  EXPECT_EQ(call(arguments).out, one.out) << "the same seeds, the same bytes";
+  EXPECT_EQ(call(arguments).out, outcome.out) << "the same seeds, the same bytes";
   arguments.seeds = 3;
-  EXPECT_NE(call(arguments).out, one.out);
+  EXPECT_NE(call(arguments).out, outcome.out);
 }
 
 TEST_F(SimulateCommand, WrongInputIsOneErrorMessage) {

@@ -69,7 +69,9 @@ Result<std::string> run_advance(const StoreArguments& arguments) {
   return "nodes will accept the store " + engine->name() + " again";
 }
 
-int print_result(const Result<std::string>& said) { return said ? print(*said + "\n") : print_error(said.error()); }
+int print_result(const Result<std::string>& result) {
+  return result ? print(*result + "\n") : print_error(result.error());
+}
 
 }  // namespace
 

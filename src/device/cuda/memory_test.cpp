@@ -107,10 +107,10 @@ TEST(Cuda, MemoryThatAStreamFreedServesItsNextWorkAndGoesBackWhenItIsNotUsed) {
   EXPECT_EQ(used_bytes(), before + size) << "it is kept";
   EXPECT_EQ(stream->allocate(size).value().native(), first);
   {
-    const Result<Buffer> one = stream->allocate(size), other = stream->allocate(size), third = stream->allocate(size),
+    const Result<Buffer> left = stream->allocate(size), right = stream->allocate(size), third = stream->allocate(size),
                          fourth = stream->allocate(size);
-    ASSERT_TRUE(one && other && third && fourth);
-    EXPECT_NE(one->native(), other->native());
+    ASSERT_TRUE(left && right && third && fourth);
+    EXPECT_NE(left->native(), right->native());
   }
   EXPECT_TRUE(stream->allocate(size).has_value());
   EXPECT_TRUE(device->sample().has_value());

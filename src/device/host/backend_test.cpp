@@ -310,13 +310,13 @@ TEST_F(HostLimitsTest, WhatCannotBeReadIsAbsentNotZero) {
 TEST(HostLimits, TheAffinityMaskLimitsTheCores) {
   unsigned cores = 0;
   std::thread([&] {
-    cpu_set_t all, one;
+    cpu_set_t all, single;
     ASSERT_EQ(sched_getaffinity(0, sizeof all, &all), 0);
-    CPU_ZERO(&one);
-    for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++cpu) {
-      if (CPU_ISSET(cpu, &all)) CPU_SET(cpu, &one);
+    CPU_ZERO(&single);
+    for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&single) == 0; ++cpu) {
+      if (CPU_ISSET(cpu, &all)) CPU_SET(cpu, &single);
     }
-    ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+    ASSERT_EQ(sched_setaffinity(0, sizeof single, &single), 0);
     cores = read_host_limits().cores;
   }).join();
   EXPECT_EQ(cores, 1U);

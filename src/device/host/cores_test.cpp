@@ -64,14 +64,14 @@ TEST_F(CoreTimesTest, CountsOnlyTheRequestedCores) {
   const std::string text =
       "cpu  1000 1000 1000 1000 1000 1000 1000 1000 0 0\n"
       "cpu0 1 2 4 8 16 32 64 128 1 2\ncpu1 100 0 0 300 0 0 0 0 100 0\ncpu10 5 0 0 5 0 0 0 0 0 0\nintr 7\n";
-  const auto one = read(text, {0});
-  ASSERT_TRUE(one);
-  EXPECT_EQ(one->all, 255U);
-  EXPECT_EQ(one->busy, 255U - 8 - 16) << "idle, and waiting for a disk";
-  const auto two = read(text, {1, 10});
-  ASSERT_TRUE(two);
-  EXPECT_EQ(two->all, 410U) << "a guest's time is counted once";
-  EXPECT_EQ(two->busy, 105U);
+  const auto first = read(text, {0});
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->all, 255U);
+  EXPECT_EQ(first->busy, 255U - 8 - 16) << "idle, and waiting for a disk";
+  const auto second = read(text, {1, 10});
+  ASSERT_TRUE(second);
+  EXPECT_EQ(second->all, 410U) << "a guest's time is counted once";
+  EXPECT_EQ(second->busy, 105U);
 }
 
 TEST_F(CoreTimesTest, CoresThatAreNotListedAreAbsent) {

@@ -54,11 +54,11 @@ TEST(ExpectedFinish, ASizeThatIsNoneCountsAsOne) {
     requirements.cost = cost;
     return costs_of("expected_finish", fleet, requirements);
   };
-  const std::vector<std::uint64_t> one{2'000'000, 1'000'000};
-  EXPECT_EQ(costs_for(1), one);
+  const std::vector<std::uint64_t> expected{2'000'000, 1'000'000};
+  EXPECT_EQ(costs_for(1), expected);
   for (const double none :
        {0.0, -3.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
-    EXPECT_EQ(costs_for(none), one) << none;
+    EXPECT_EQ(costs_for(none), expected) << none;
   }
   EXPECT_EQ(costs_for(0.001), (std::vector<std::uint64_t>{1998, 999})) << "sizes count in 2^-20 units";
   EXPECT_LT(costs_for(1e300)[1], costs_for(1e300)[0]);

@@ -50,8 +50,8 @@ TEST(RoundRobin, S0_10_EachCallFromAnyThreadIsOneTurn) {
 }
 
 TEST(RoundRobin, S3_11_FirstTicketGivesPositionZeroThenOneAfterTheOther) {
-  TestFleet one(1);
-  EXPECT_EQ(winners_of("round_robin", one, 5), Winners(5, 0));
+  TestFleet fleet(1);
+  EXPECT_EQ(winners_of("round_robin", fleet, 5), Winners(5, 0));
   TestFleet four(4);
   EXPECT_EQ(winners_of("round_robin", four, 6), (Winners{0, 1, 2, 3, 0, 1}));
 }
