@@ -48,14 +48,13 @@ class Buffer {
   std::shared_ptr<Memory> memory_;
 };
 
-// Host memory that copies reach at the full rate of the link and without the
-// copy holding up the thread that enqueues it. Shared handle; the last one lets
-// the memory go (or, where it was the caller's own, unregisters it). On devices
-// that gain nothing from it, ordinary memory.
+// Host memory that copies use at the full rate of the link, without blocking the thread that
+// enqueues the copy. Shared handle; the last one frees the memory (or unregisters it, if it belongs
+// to the caller). On devices that do not benefit from it, this is ordinary memory.
 class PinnedMemory {
  public:
   PinnedMemory() = default;
-  // `owner` lets go of the bytes in its destructor.
+  // `owner` releases the bytes in its destructor.
   PinnedMemory(std::span<std::byte> bytes, std::shared_ptr<void> owner) : bytes_(bytes), owner_(std::move(owner)) {}
   explicit operator bool() const noexcept { return !bytes_.empty(); }
   std::span<std::byte> bytes() const noexcept { return bytes_; }

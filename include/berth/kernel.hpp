@@ -43,8 +43,8 @@ class Argument {
   std::size_t size_ = 0;
 };
 
-// What a host kernel sees of its arguments. Asking for one that is not there, or
-// as something that it is not, is a bug of the kernel and asserts.
+// What a host kernel sees of its arguments. Asking for a missing argument, or with the wrong type,
+// is a bug in the kernel and asserts.
 class HostArguments {
  public:
   explicit HostArguments(std::span<const Argument> arguments) : arguments_(arguments) {}
@@ -98,9 +98,9 @@ struct KernelSource {
   // have a single row asks which dimension that is.
   std::function<void(const LaunchShape&, std::uint32_t begin, std::uint32_t end, const HostArguments&)> host = {};
   std::string opencl_c = {};
-  // CUDA takes the first of these that works on the device: a binary made for
-  // it (cubin or fat binary), PTX, CUDA C++ where the run-time compiler is
-  // installed. In CUDA C++ the entry is extern "C", or its name is another.
+  // CUDA takes the first of these that works on the device: a binary built for it (cubin or fat
+  // binary), PTX, or CUDA C++ if the run-time compiler is installed. In CUDA C++ the entry must be
+  // extern "C", because its name is mangled otherwise.
   std::string ptx = {};
   std::string cubin = {};
   std::string cuda_cpp = {};
@@ -117,7 +117,7 @@ struct Occupancy {
 class LoadedKernel {
  public:
   virtual ~LoadedKernel() = default;
-  // For groups of this many work items; not_supported where it is not known.
+  // For groups of this many work items; not_supported if it is not known.
   virtual Result<Occupancy> occupancy(std::uint32_t group_items) const;
 };
 

@@ -2,10 +2,9 @@
 // of their load and is the only source of leases on them. A device that cannot be
 // opened is in the pool with its reason and does not stop the others.
 //
-// acquire = filter, choose, charge: a policy chooses on the live counters of all
-// devices, and one compare-and-swap charges the winner; a lost race decides
-// again. Between two polls callers therefore see each other's charges and neither
-// herd nor overcommit.
+// acquire = filter, choose, charge: a policy chooses on the live counters of all devices, and one
+// compare-and-swap charges the winner; after a lost race it decides again. Between two polls
+// callers therefore see each other's charges and neither herd nor overcommit.
 //
 // All functions may be called from several threads. A pool belongs to the process
 // that opened it: a forked child opens one of its own.
@@ -45,23 +44,21 @@ class Ledger;  // what all programs of the machine promise; ledger.hpp
 
 struct PoolOptions {
   std::string policy = "least_loaded";
-  // The first poll runs at once. One poll per device may be outstanding; it is
-  // given up after the deadline, and a device silent for longer than
-  // `stale_after` gets no new work until it answers again. A device on which work
-  // failed by its own fault is asked at once, whatever the period.
+  // The first poll runs at once. One poll per device may be outstanding; it is abandoned at the
+  // deadline, and a device silent for longer than `stale_after` gets no new work until it answers
+  // again. A device that caused work to fail is polled at once, regardless of the period.
   Duration poll_period = std::chrono::milliseconds(250);
   Duration poll_deadline = std::chrono::milliseconds(1000);
   Duration stale_after = std::chrono::milliseconds(2000);
-  // False: no thread is started, and poll_now() is the only poll; it asks the
-  // devices on the caller's thread. Age is judged at polls.
+  // False: no thread is started, and poll_now() is the only poll; it queries the devices on the
+  // caller's thread. The age of samples is checked at polls.
   bool poll = true;
-  std::size_t capacity = 256;  // ids the pool can ever know, at most 4096
+  std::size_t capacity = 256;  // device ids that the pool can hold over its lifetime, at most 4096
   HealthRules health;
-  // Bytes of real devices are promised in the ledger of the machine, beside those
-  // of other programs (ledger.hpp). Only where the machine has no folder for a ledger
-  // are they promised within this program alone. Where it has one, a device gets work
-  // once this program's claim on it is in the ledger: until then acquire returns
-  // `unavailable` and says what is in the way, and every poll tries again. See
+  // Bytes of real devices are promised in the ledger of the machine, which other programs share
+  // (ledger.hpp). If the machine has no folder for a ledger, they are promised within this program
+  // only. If it has one, a device gets work once this program's claim on it is in the ledger; until
+  // then acquire returns `unavailable` with the reason, and every poll tries again. See
   // Pool::ledger_error.
   bool machine_wide = true;
   // How long opening the pool waits for the drivers to list their devices, and how
@@ -75,7 +72,7 @@ struct PoolOptions {
   // A policy of the caller's own, used instead of `policy`.
   std::optional<Policy> custom_policy;
   Clock* clock = nullptr;    // null: the real clock
-  Random* random = nullptr;  // null: the real source; thread-safe if the pool's users are several
+  Random* random = nullptr;  // null: the real source; must be thread-safe if several threads use the pool
 };
 
 // How work on a lease ended: completed, failed, or (error `cancelled`)
@@ -85,9 +82,9 @@ struct Outcome {
   std::optional<Duration> busy;    // time the device worked on it, if known
 };
 
-// The right to use a device, with the bytes and the expected time it was
-// charged. Move-only; gives everything back when it goes out of scope. It may outlive its
-// pool: what it needs of it goes with the last lease.
+// The right to use a device, with the bytes and the expected time it was charged. Move-only; gives
+// everything back when it goes out of scope. It may outlive its pool: the parts that it needs are
+// freed with the last lease.
 class [[nodiscard]] Lease {
  public:
   Lease() = default;
@@ -139,36 +136,36 @@ class [[nodiscard]] Lease {
 struct DeviceStatus {
   DeviceInfo info;
   DeviceView view;  // view.info is owned by the pool
-  // Why it could not be opened or was lost, or what its driver reported last,
-  // until it is healthy again.
+  // Why it could not be opened or was lost, or the last report of its driver, until it is healthy
+  // again.
   std::optional<Error> error;
   std::optional<Duration> age;  // of the load values; absent: never sampled
 };
 
-// A handle: its copies are the same pool, which closes with the last of them and the last
-// scheduler on it. Leases that are still out then keep their devices open and their bytes promised.
+// A handle: all copies refer to one pool, which closes when the last copy and the last scheduler on
+// it are gone. Leases that still exist then keep their devices open and their bytes promised.
 class Pool {
  public:
-  // All devices of all back ends that answer. No device at all: no_device, with
-  // the reasons of the silent back ends. A named back end that is missing: its error.
+  // All devices of all back ends that answer. If there is no device at all: no_device, with the
+  // reasons of the silent back ends. If a named back end is missing: its error.
   static Result<Pool> open_all(const BackendOptions& backends = {}, PoolOptions options = {});
-  // The same with these back ends alone; if one alone is given and it fails, its error.
+  // The same with only these back ends; if only one is given and it fails, its error.
   static Result<Pool> open_backends(std::span<const std::shared_ptr<Backend>> backends, PoolOptions options = {});
   // These devices, in this order. Empty, or the same id twice: invalid_argument.
   static Result<Pool> open(std::vector<std::shared_ptr<Device>> devices, PoolOptions options = {});
 
   std::size_t device_count() const noexcept;  // devices in the pool, unusable ones included
 
-  // Devices without a lease: to look at, and for programs that count for themselves. What is allocated there is
-  // promised to nobody.
+  // Devices without a lease, for inspection and for programs with their own accounting. Memory allocated on
+  // them is not part of any promise.
   std::vector<std::shared_ptr<Device>> devices() const;  // usable ones, in pool order
   Result<std::shared_ptr<Device>> device(const DeviceId& id) const;
   Result<std::shared_ptr<Device>> device_at(std::size_t position) const;
   // Ordinals are for display and may change; an unknown one is no_device with code 101.
   Result<std::shared_ptr<Device>> device_by_ordinal(int ordinal) const;
-  // Takes turns; never fails while a device is usable.
+  // Devices take turns; never fails while a device is usable.
   Result<std::shared_ptr<Device>> next_device() const;
-  // Most bytes available: free as reported minus promised. Ties: lowest id.
+  // The device with the most bytes available: reported free minus promised. Ties: lowest id.
   Result<std::shared_ptr<Device>> best_available_device() const;
 
   std::vector<DeviceStatus> status() const;
@@ -180,7 +177,7 @@ class Pool {
   // device (Error::explanation). If no device is eligible before the first poll has ended, waits
   // for it, at most the poll deadline, and decides again.
   Result<Lease> acquire(const Requirements& requirements = {}) const;
-  // By another policy than the pool's own.
+  // With another policy than the pool's own.
   Result<Lease> acquire(const Requirements& requirements, const Policy& policy) const;
   // Waits for a release or another change until the deadline, first by priority, then in order
   // of arrival; a request that does not fit yet holds up no request behind it. Too late: timeout,
@@ -189,14 +186,14 @@ class Pool {
   Result<Lease> acquire(const Requirements& requirements, Duration timeout) const {
     return acquire(requirements, Deadline::after(clock(), timeout));
   }
-  // All of `count` different devices, or none; those that are joined best (choose_group).
+  // Leases on `count` different devices with the best links (choose_group), or none.
   Result<std::vector<Lease>> acquire_group(const Requirements& requirements, std::size_t count) const;
   // The same decision without charging it, explained.
   [[nodiscard]] Explanation explain(const Requirements& requirements = {}) const;
 
   // Devices come and go while the pool works.
   Result<void> join(std::shared_ptr<Device> device) const;
-  Result<void> leave(const DeviceId& id) const;  // no new work; its leases stay valid until released
+  Result<void> leave(const DeviceId& id) const;  // it gets no new work; its leases stay valid until released
   Result<void> set_intent(const DeviceId& id, Intent intent) const;
   Result<void> set_weight(const DeviceId& id, double weight) const;  // finite and positive
 
@@ -210,15 +207,15 @@ class Pool {
   // them until the poll deadline. Judges the age of all samples.
   void poll_now() const;
 
-  // What has happened on each device, all read at one moment.
+  // What has happened on each device, read at one instant.
   Statistics statistics() const;
-  // A number for a class of work, whose cost is learnt apart from other classes; the same
-  // name, the same number. Names beyond the fifteenth share the class of unnamed work.
+  // A number for a class of work, whose cost is learnt separately from other classes; the same name
+  // always gives the same number. Names beyond the fifteenth share the class of unnamed work.
   std::uint16_t work_class(std::string_view name) const;
 
   // Why this pool, or one of its devices, is not in the machine's ledger; absent: all are.
   std::optional<Error> ledger_error() const;
-  std::uint64_t policy_errors() const noexcept;  // answers outside of the candidate list, overruled
+  std::uint64_t policy_errors() const noexcept;  // answers outside of the candidate list, replaced by least_loaded's
   const Policy& policy() const noexcept;
   Clock& clock() const noexcept;
 

@@ -15,9 +15,9 @@
 
 namespace berth {
 
-// What a caller asks for. A default-constructed value constrains nothing.
+// What a caller asks for. A default-constructed value has no constraints.
 struct Requirements {
-  std::uint64_t memory_bytes_min = 0;             // must be free and is promised to the lease
+  std::uint64_t memory_bytes_min = 0;             // must be free, and are promised to the lease
   std::optional<double> memory_share = {};        // the same as a part of the device's total, 0 < x <= 1
   std::optional<Capability> capability_min = {};  // absent: any
   std::optional<Priority> priority = {};          // absent: normal
@@ -27,23 +27,23 @@ struct Requirements {
   std::map<std::string, std::string> labels = {};  // all of them, equal values
   std::vector<DeviceId> only = {};                 // empty: any device
   std::vector<DeviceId> avoid = {};
-  std::vector<DeviceId> prefer = {};  // these before any other, where they are eligible
+  std::vector<DeviceId> prefer = {};  // these before any others, if they are eligible
   std::optional<DeviceId> near = {};  // then the nearest to this one, itself first
   bool exclusive = false;             // no other lease on the device, now or while this one lasts
   // The whole device: exclusive, and practically all of its memory free. One that
   // does not answer, or that processes of others use, is not whole.
   bool whole = false;
 
-  // Size of the work in units of its class; 1 when the caller does not know.
-  // Expected time = cost x the unit cost learnt for `work_class` on a device.
+  // Size of the work in units of its class; 1 if the caller does not know. Expected time = cost x
+  // the unit cost learnt for `work_class` on a device.
   double cost = 1.0;
   std::uint16_t work_class = 0;  // see Scheduler::work_class
 
-  // No other holder beside this request.
+  // Whether no other holder may share the device with this request.
   bool wants_alone() const noexcept { return exclusive || whole; }
 
-  // Bytes it takes on this device, the larger of both needs. Unknown when a share
-  // is asked of a device that does not say how much it has.
+  // Bytes it needs on this device: the larger of minimum and share. Unknown if it needs a share of
+  // a device whose total memory is unknown.
   Maybe memory_bytes_needed(const DeviceInfo& info) const noexcept {
     if (!memory_share) [[likely]]
       return memory_bytes_min;

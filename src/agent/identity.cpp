@@ -75,7 +75,7 @@ Result<void> join(const Joining& joining) {
     body["certificate_request"] = request.request;
   }
   http::Client client = BERTH_TRY(http::Client::create(server));
-  // The token is used up by the answer, so there must be room for what the answer brings.
+  // The answer uses up the token, so there must be room on the disk to save the answer.
   const std::string room = joining.folder + "/joining";
   BERTH_TRY(world::write_private_text(room, std::string(32 * 1024, '\n')));
   const auto asked = client.request("POST", "/api/v1/agent/join", format::document(body),
@@ -95,7 +95,7 @@ Result<void> join(const Joining& joining) {
   // Written before the credential: if the agent is killed in between, it must not use the token again.
   forget_epoch(joining.folder);  // the epochs of another server may be lower
   BERTH_TRY(world::write_private_text(joined_with_file(joining.folder), http::sha256(joining.server.token) + "\n"));
-  // Files of an earlier join are not valid any longer.
+  // Files of an earlier join are no longer valid.
   if (!given.certificate.empty()) {
     if (trusts_token && !server.fingerprint.empty())
       BERTH_TRY(world::write_private_text(authority, given.authority));

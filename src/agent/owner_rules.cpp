@@ -40,7 +40,7 @@ std::optional<std::string> leads_out(const DeploymentSpec& spec, const Rules& ru
   for (const std::string& program : programs_of(spec)) {
     std::error_code failed;
     const fs::path real = fs::canonical(program, failed);
-    if (failed) continue;  // it is not there: its start says so
+    if (failed) continue;  // it does not exist: its start will report that
     const bool is_inside = std::any_of(rules.commands->begin(), rules.commands->end(), [&](const std::string& one) {
       if (!one.ends_with('/')) return one == program;
       const fs::path folder = fs::canonical(one, failed);

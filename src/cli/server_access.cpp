@@ -29,7 +29,7 @@ namespace {
 
 namespace json = boost::json;
 
-// Three times as long as the server lets a stream of events be silent.
+// Three times the server's keep-alive interval for event streams.
 constexpr std::chrono::milliseconds silent_stream_max{45'000};
 
 std::string variable(const char* name) {
@@ -37,7 +37,7 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
-// Words of the API, and what a caller can do. What is not listed is status 1.
+// Error words of the API as codes. Words that are not listed give status 1.
 ErrorCode code_named(std::string_view word) {
   if (word == "invalid_argument" || word == "too_large") return ErrorCode::invalid_argument;
   if (word == "newer_schema") return ErrorCode::not_supported;
@@ -99,7 +99,7 @@ Result<ServerAccess> ServerAccess::open(const ServerArguments& arguments) {
   options.ca_file = arguments.ca_file.empty() ? variable("BERTH_CA_FILE") : arguments.ca_file;
   const bool is_own = options.url.empty();
   if (is_own) {
-    // Its socket knows who connects.
+    // The socket shows who connects.
     options.url = "unix:" + BERTH_TRY(state_folder("server", IfMissing::accept)) + "/socket";
   } else if (const std::string file = variable("BERTH_TOKEN_FILE"); !file.empty()) {
     BERTH_TRY(check_takes_token(options.url));

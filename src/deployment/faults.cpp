@@ -21,9 +21,9 @@ using std::chrono::seconds;
 // From the end of a single replica on a node that is cut off to the start of the next one: SIGKILL, and clocks of
 // unequal speed.
 constexpr Duration single_margin = seconds(2);
-// An agent reports every 2 s: below this one late report would stop a single replica that is in reach of its server.
+// An agent reports every 2 s: with less, one late report would stop a `single` replica that can reach its server.
 constexpr Duration stop_after_min = seconds(5);
-// Until three reports are missing a node does not count as silent.
+// A node counts as silent only after three missing reports.
 constexpr Duration replace_after_min = seconds(6);
 constexpr double cpus_max = 1e6;
 
@@ -33,7 +33,7 @@ Fault fault(std::string key, std::string message, std::string advice) {
 
 std::string shown(std::string_view text) { return "\"" + world::printable(text.substr(0, 60)) + "\""; }
 
-// An argument, a variable or a path ends at a byte of 0.
+// Arguments, variables and paths end at a NUL byte.
 bool has_zero(std::string_view text) { return text.find('\0') != std::string_view::npos; }
 
 bool is_variable(std::string_view name) {
@@ -125,7 +125,7 @@ std::optional<Fault> fault_in_environment(const DeploymentSpec& spec, const std:
   return std::nullopt;
 }
 
-// What has no effect without a command.
+// Fields that have no effect without a command.
 std::optional<Fault> fault_without_command(const DeploymentSpec& spec, const std::string& of) {
   for (const auto& [key, given] :
        {std::pair("environment", !spec.environment.empty()), std::pair("secrets", !spec.secrets.empty()),
@@ -157,7 +157,7 @@ std::optional<Fault> fault_in_what_runs(const DeploymentSpec& spec, const std::s
   return std::nullopt;
 }
 
-// A program that is not told where to listen would listen where gateways do not ask, or on every address unasked.
+// A program that is not told where to listen might listen where gateways do not look, or on every address.
 std::optional<Fault> fault_in_reach(const DeploymentSpec& spec, const std::string& of) {
   if (spec.serving.reach != Reach::direct) return std::nullopt;
   if (uses_placeholder(spec, "port") && uses_placeholder(spec, "address")) return std::nullopt;

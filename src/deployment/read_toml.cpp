@@ -40,8 +40,8 @@ NodeView read_node(const Table& table) {
   assign(node.intent, table.word<Intent>("intent", world::words<Intent>));
   assign(node.health, table.word<Health>("health", world::words<Health>));
 
-  // An id of its own for each GPU of a plain count: the node's name makes it
-  // unique, its position stable.
+  // Each GPU of a plain count gets an id: the node's name makes it unique, and the position makes
+  // it stable.
   if (const auto* source = table.table("gpus")) {
     const Table gpus(table.reading(), *source, "gpus of [[node]]",
                      {"count", "backend", "model", "memory", "capability", "labels"});

@@ -85,7 +85,7 @@ bool matches(const Rule& rule, std::string_view model) {
   return false;
 }
 
-// Absent: no rule says anything about it.
+// Absent: no rule matches.
 std::optional<RuntimeKind> inferred_from(std::string_view model) {
   const std::string low = lower(model);
   for (const Rule& rule : rules) {
@@ -202,8 +202,8 @@ Result<KeyRef> KeyRef::parse(std::string_view text) {
   const std::string_view scheme = text.substr(0, colon == std::string_view::npos ? 0 : colon);
   const std::string_view place = scheme.empty() ? text : text.substr(colon + 1);
   const std::string_view last = place.substr(place.rfind('/') == std::string_view::npos ? 0 : place.rfind('/') + 1);
-  // None of these messages repeats the text: it may be the secret itself. The place of one may begin like it: HF_TOKEN,
-  // hf_token.
+  // None of these messages repeats the text: it may be the secret itself. A place of a secret may start like a
+  // secret: HF_TOKEN, hf_token.
   const auto is_random = [](std::string_view part) {
     return std::any_of(part.begin(), part.end(), [](unsigned char c) { return std::isdigit(c); }) &&
            std::any_of(part.begin(), part.end(), [](unsigned char c) { return std::islower(c); });

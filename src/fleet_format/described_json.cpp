@@ -42,7 +42,7 @@ std::uint64_t checked_number(const json::value& value, const std::string& where,
   return number;
 }
 
-// In thousandths: Boost.JSON may read a fraction with another last bit than it has written.
+// In thousandths: Boost.JSON may change the last bit of a fraction between writing and reading.
 double checked_real(const json::value& value, const std::string& where, const FieldRules& rules, From from) {
   if (rules.has_sign) {
     if (!value.is_number() || !(std::abs(value.to_number<double>()) < 1e15))

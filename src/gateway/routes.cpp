@@ -37,7 +37,7 @@ Routes::Routes(const std::map<DeploymentId, Deployment>& deployments) {
                          ", so neither gets them; change serving.host or serving.path of one");
   }
   for (auto& [model, names] : by_model) {
-    // The name of a deployment is its own, whatever models others serve.
+    // A deployment always owns its name, whatever models others serve.
     const auto own =
         std::find_if(names.begin(), names.end(), [&](const DeploymentId& id) { return id.text() == model; });
     if (names.size() == 1 || own != names.end()) {

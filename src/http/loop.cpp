@@ -42,7 +42,7 @@ void Loop::sweep_later() {
 
 void Loop::sweep() {
   const TimePoint now = real_clock().now();
-  for (Wire* const wire : wires_) wire->sweep(now);  // what it cancels goes on from the loop
+  for (Wire* const wire : wires_) wire->sweep(now);  // what it cancels continues from the loop
   sweep_later();
 }
 

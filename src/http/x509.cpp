@@ -29,7 +29,7 @@ bool add_extension(X509* certificate, X509* issuer, int kind, const std::string&
 
 bool add_name(X509_NAME* name, const char* kind, const std::string& text) {
   if (text.empty()) return true;
-  const std::string shortened = text.substr(0, 64);  // the most that X.509 allows
+  const std::string shortened = text.substr(0, 64);  // the longest that X.509 allows
   return X509_NAME_add_entry_by_txt(name, kind, MBSTRING_UTF8, reinterpret_cast<const unsigned char*>(shortened.data()),
                                     static_cast<int>(shortened.size()), -1, 0) == 1;
 }

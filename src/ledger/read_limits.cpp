@@ -1,4 +1,4 @@
-// Reads the file of limits per user. Apart from the rules, because toml++ is slow to compile.
+// Reads the file of limits per user. Separate from the rules, because toml++ is slow to compile.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -76,9 +76,9 @@ void Counters::carry() noexcept {
 }
 
 std::optional<std::vector<Counters::Totals>> Counters::cut(int tries) const {
-  // Every counter only grows (the charge word holds the number of charges ever made), so
-  // two equal looks in a row, without a change that has reached one of its two counters, are a
-  // state that really existed.
+  // Every counter only grows (the charge word holds the number of charges ever made), so two equal
+  // consecutive reads, without a half-finished change of two counters, show a state that really
+  // existed.
   std::vector<Totals> last, now;
   bool last_was_whole = false;
   for (int looks = 0; tries == 0 || looks <= tries; ++looks) {

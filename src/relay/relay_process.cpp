@@ -22,9 +22,9 @@ namespace {
 
 using http::Async;
 
-constexpr std::chrono::milliseconds leave_time{5'000};  // for a relay that runs to leave its place
+constexpr std::chrono::milliseconds leave_time{5'000};  // time for a running relay to hand over
 
-// All of it on the thread of its server.
+// Runs entirely on the thread of its server.
 class RelayProcess {
  public:
   explicit RelayProcess(const RelayProcessOptions& options)
@@ -91,8 +91,8 @@ class RelayProcess {
     return to_text(ControlAnswer{relay_->admission().in_flight(), options_.version, relay_->problem()});
   }
 
-  // Its socket and its lock get other names, so that another relay can have theirs. Requests are still taken: their
-  // agent ends this one when the other one runs.
+  // Renames its socket and its lock, so that another relay can use their names. Requests are still accepted; the
+  // agent ends this relay when the other one is running.
   http::Response leave() {
     if (!replaced_name_.empty()) return http::error_response(409, "conflict", "the relay has left its place already");
     const std::string name = name_of_replaced(::getpid());
@@ -106,8 +106,8 @@ class RelayProcess {
     return http::json_response(200, answer_text());
   }
 
-  // A target whose job was removed is none, whether or not an agent is there to say so. Where this process may not
-  // look, all are taken to be there.
+  // A target whose job was removed does not count, whether or not an agent reports it. If this process may not
+  // look, all are assumed to exist.
   bool has_targets() const {
     return std::any_of(targets_.begin(), targets_.end(), [](const Target& target) {
       struct stat folder{};
@@ -130,7 +130,7 @@ class RelayProcess {
     });
   }
 
-  // Asked again, it may end earlier, never later.
+  // A second call can only shorten the time.
   void end(const std::string& reason, std::chrono::milliseconds drain_max) {
     server_.after(drain_max, [this] { server_.shutdown(std::chrono::milliseconds(0)); });
     if (ending_) return;
@@ -149,7 +149,7 @@ class RelayProcess {
   std::optional<http::Running> ending_;
   std::optional<world::ProcessLock> lock_;
   std::string socket_, reason_, problem_;
-  std::string replaced_name_;  // empty: no other relay has taken its place
+  std::string replaced_name_;  // empty: no other relay has replaced it
   struct stat listening_{};    // the socket's file
   std::vector<Target> targets_;
   TimePoint heard_{};

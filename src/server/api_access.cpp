@@ -1,4 +1,4 @@
-// Of the API: tokens, sessions of the page, certificates, and machines that join.
+// The part of the API for tokens, sessions of the page, certificates, and joining machines.
 #include <boost/json.hpp>
 
 #include "deployment/identifiers.hpp"
@@ -16,7 +16,7 @@ using fleet::Role;
 
 namespace {
 
-constexpr std::size_t request_bytes_max = 3 * 1024;  // several times what a request for a certificate has
+constexpr std::size_t request_bytes_max = 3 * 1024;  // several times the size of a certificate request
 
 std::string node_name_of(const json::value& value, const std::string& where) {
   std::string read = format::text_of(value, where);
@@ -55,7 +55,7 @@ void Api::post_token(const Call& call) {
     Role role = Role::read;
     std::optional<std::uint64_t> seconds;
     std::optional<std::string> node, name;
-    fleet::Credential of_call;  // what the token of a caller has besides
+    fleet::Credential of_call;  // additional fields of a caller's token
     bool for_gateway = false;
   };
   const auto body = read_body(call.request, [](const json::object& object, const std::string& where) {
@@ -98,7 +98,7 @@ void Api::post_token(const Call& call) {
   const std::optional<DeploymentId>& deployment = body->of_call.deployment;
   if (deployment && !leader_.state().desired.deployments.contains(*deployment))
     return send(call.responder, leader_.no_deployment(*deployment));
-  // A key for requests is shown to gateways, never to a server, so that it does not carry the server's fingerprint.
+  // A key for requests is presented to gateways, never to a server, so it does not contain the server's fingerprint.
   http::Token token{http::make_secret(is_call ? http::call_prefix : http::control_prefix),
                     signing_.signs_server && !is_call ? signing_.authority->fingerprint() : ""};
   fleet::Credential credential = new_credential(body->role, call.who, token.secret);
@@ -184,7 +184,7 @@ void Api::post_certificate(const Call& call) {
     return request_of(format::member(object, "certificate_request", where), where + ".certificate_request");
   });
   if (!request) return send(call.responder, request.error());
-  // A certificate may all that its token may, and outlives a session.
+  // A certificate has all rights of its token, and outlives a session.
   if (call.who.is_session)
     return call.responder.send(http::error_response(403, "forbidden", "a session of the page gets no certificate",
                                                     "show the token itself: berth login asks for it"));
@@ -231,7 +231,7 @@ void Api::post_join(const Call& call) {
   else
     credential.node = node;
   json::object out{{"node", node.text()}, {"id", credential.id}};
-  // With a certificate the node has no other secret than its key, which it has made itself.
+  // With a certificate, the node's only secret is its key, which it has created itself.
   if (body->request && signing_.authority) {
     Result<json::object> made = certify(*body->request, credential);
     if (!made) return send(call.responder, made.error());

@@ -1,4 +1,4 @@
-// The part of the API that changes what is wanted and who may do what, and the part that agents use.
+// The part of the API that changes the desired state and access rights, and the part that agents use.
 #include <boost/json.hpp>
 
 #include "fleet_format/fleet_json.hpp"
@@ -128,7 +128,8 @@ void Api::post_rollout(const Call& call) {
 
 namespace {
 
-// Of IP; the machine itself for a Unix socket. A link-local address means another machine on another link.
+// The IP address, or the machine itself for a Unix socket. A link-local address would mean a different machine on
+// another link.
 std::string came_from(const http::Peer& peer) {
   if (peer.is_loopback) return "127.0.0.1";
   return peer.address.starts_with("fe80:") ? std::string() : peer.address;

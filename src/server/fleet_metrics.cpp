@@ -29,7 +29,7 @@ std::string joined(const std::string& labels, std::string_view name, std::string
 struct Gpu {
   std::string node, labels;
   const ReportedDevice* device = nullptr;
-  Intent intent = Intent::in_service;  // the strictest of those of its node, its machine and the operator
+  Intent intent = Intent::in_service;  // the strictest of the intents for its node, on its machine and by the operator
   bool takes_work = false;
   std::optional<Duration> sample_age;
 };
@@ -106,7 +106,7 @@ class FleetMetrics {
              });
   }
 
-  // What is known without telemetry.
+  // Values that are known without telemetry.
   void write_gpus() {
     out_.metric("berth_gpus", "gauge", "GPUs of the nodes that report, by use.");
     struct Uses {

@@ -56,7 +56,7 @@ fleet::ReplicaState state_of(const fleet::ReplicaReport* report, const fleet::As
   return assigned.stopping ? fleet::ReplicaState::stopping : fleet::ReplicaState::waiting;
 }
 
-// Why it is in its state; empty: it is well.
+// Why it is in its state; empty: nothing is wrong.
 std::string reason_of(const Leader& leader, const fleet::ReplicaReport* report, const fleet::Assigned& assigned) {
   const std::string said = report ? report->reason : "";
   if (leader.health(assigned.place.node) == controller::NodeHealth::lost)
@@ -97,7 +97,7 @@ json::object incarnation_view(const Leader& leader, const fleet::Assigned& assig
   return out;
 }
 
-// By deployment and index, the newest incarnation first.
+// Sorted by deployment and index, the newest incarnation first.
 std::vector<const fleet::Assigned*> sorted_assigned(const Leader& leader) {
   std::vector<const fleet::Assigned*> out;
   for (const auto& [node, list] : leader.state().assignments) {
@@ -129,8 +129,8 @@ bool takes_work(const fleet::ReportedDevice& device, const fleet::NodeRecord& re
 
 namespace {
 
-// What to do about a device that is lost; empty: nothing is known. The driver takes a PCI address as well as the UUID,
-// which displays shorten.
+// What to do about a lost device; empty: not known. The driver accepts a PCI address as well as the UUID, which
+// displays shorten.
 std::string advice_for(const fleet::ReportedDevice& device) {
   if (device.health != Health::lost) return {};
   if (device.info.backend != "cuda") return "see the kernel log of its node: sudo dmesg | tail";
@@ -139,7 +139,7 @@ std::string advice_for(const fleet::ReportedDevice& device) {
          " on its node, or reboot the node; it is used again once it is healthy";
 }
 
-// Why a device is not in service: what its operator has set, or a user of its machine. Empty: it is in service.
+// Why a device is not in service: set by its operator, or by a user of its machine. Empty: it is in service.
 json::object intent_view(const fleet::ReportedDevice& device, const fleet::NodeRecord& record) {
   const fleet::DeviceIntent* const said = operators_intent(device, record);
   const Intent intent = said ? said->intent : device.intent;
@@ -149,7 +149,7 @@ json::object intent_view(const fleet::ReportedDevice& device, const fleet::NodeR
   if (said && !said->reason.empty()) out["intent_reason"] = said->reason;
   return out;
 }
-// The same of a node as a whole.
+// The same for a node as a whole.
 json::object intent_view(const fleet::NodeRecord& record) {
   json::object out{{"intent", to_string(record.intent)}};
   if (!record.intent_by.empty()) out["intent_by"] = record.intent_by;
@@ -174,8 +174,8 @@ json::object device_view(const fleet::ReportedDevice& device, const fleet::NodeR
   return out;
 }
 
-// Counts of GPUs, and of all devices. Memory that is free is that which new work could have: of GPUs that take new
-// work, without what is promised.
+// Counts of GPUs, and of all devices. Free memory means memory available to new work: on GPUs that accept new
+// work, minus what is promised.
 struct DeviceCounts {
   std::uint64_t total = 0, gpus = 0, free = 0, in_use = 0, unavailable = 0, bytes_total = 0, bytes_free = 0;
   json::array unhealthy, cordoned;
@@ -369,7 +369,7 @@ json::array replicas_view(const Leader& leader, const std::optional<DeploymentId
 }
 
 json::array pending_view(const Leader& leader, const std::optional<DeploymentId>& only) {
-  // In a large fleet with much that is pending, the next request goes on.
+  // In a large fleet with many pending replicas, the next request continues.
   const TimePoint until = leader.now() + std::chrono::milliseconds(50);
   json::array out;
   for (const Pending& pending : leader.pending()) {

@@ -115,8 +115,8 @@ bool ShardTable::rename(const DeviceId& from, const DeviceId& to) {
   return true;
 }
 
-// A line per fact, then the shards in order as runs "position*length" ("-" for
-// no owner), then the checksum of all lines before it.
+// One line per fact, then the shards in order as runs "position*length" ("-" for no owner), then
+// the checksum of all lines before it.
 std::string ShardTable::to_text() const {
   std::string text(first_line);
   text += "\nhash " + std::string(to_string(space_.hash()));

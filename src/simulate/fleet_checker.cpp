@@ -1,4 +1,5 @@
-// What holds with every commit, report and process. What must happen in time is in fleet_liveness.cpp.
+// The laws that hold at every commit, report and process. Those about what must happen in time are in
+// fleet_liveness.cpp.
 #include "simulate/fleet_checker.hpp"
 
 #include <algorithm>
@@ -14,11 +15,11 @@ std::string at(TimePoint now) {
          " ms: ";
 }
 
-// A node that is silent for longer gets nothing new, and what it said about its replicas no longer counts.
+// A node that is silent for longer gets no new replicas, and its last report no longer counts.
 constexpr Duration fresh_for = 6s;
 // A replica without a readiness probe is ready when it has run for this long.
 constexpr Duration settled_after = 2s;
-// Agents ask every 2 s and look twice a second; a process that was killed is gone soon.
+// Agents probe every 2 s and check twice a second; a killed process is gone soon.
 constexpr Duration asked_apart = 4s;
 // A report is sent every 2 s and takes at most 8 s.
 constexpr Duration oldest_report = 12s;
@@ -45,7 +46,7 @@ void FleetChecker::add_device(const NodeId& node, const DeviceId& device, std::u
 
 void FleetChecker::decided(TimePoint now, const std::string& call, std::optional<std::uint64_t> known,
                            std::uint64_t made) {
-  // A call may commit several times: what it has done itself it knows.
+  // A call may commit several times; it knows its own commits.
   expect(now, !known || call == last_call_ || *known >= last_change_,
          call + " committed what it decided on a state that is gone");
   last_call_ = call;
@@ -86,7 +87,7 @@ bool FleetChecker::is_known_ready(const fleet::Assigned& one, TimePoint when) co
   return report && report->state == ReplicaState::ready && is_heard(one.place.node, when);
 }
 
-// Also where nothing is known: a server that has just begun, or a node that is silent.
+// Also true if nothing is known: the server has just started, or the node is silent.
 bool FleetChecker::may_serve(const fleet::Assigned& one, TimePoint when) const {
   const auto known = known_.find(one.place.node);
   if (known == known_.end()) return true;
@@ -135,7 +136,7 @@ void FleetChecker::committed(TimePoint now, TimePoint call_began, store::State s
   check_surge(now, replicas_before);
 }
 
-// An incarnation is what its spec asks for, in a place that takes it, as far as its server knows.
+// An incarnation matches its spec, in a place that accepts it, as far as its server knows.
 void FleetChecker::check_start(TimePoint now, TimePoint call_began, const fleet::Assigned& one) {
   const std::string name = to_string(one.key());
   const ReplicaName replica{one.place.deployment, one.place.replica};
@@ -189,7 +190,7 @@ void FleetChecker::check_start(TimePoint now, TimePoint call_began, const fleet:
   };
   expect(now, spec->spread != Spread::one_per_node || std::none_of(by_replica_.begin(), by_replica_.end(), on_its_node),
          place + "shares its node with another one, and there is to be one per node");
-  // What a server has to remember for it is lost with the server, and with a commit that it takes for failed.
+  // A server's memory of this is lost when the server ends, or with a commit that seems to have failed.
   const auto avoided = avoided_.find({one.place.deployment, one.place.node});
   expect(now, servers_fail_ || avoided == avoided_.end() || now >= avoided->second.until,
          place + "was placed too soon on a node that has refused it " +
@@ -224,8 +225,8 @@ void FleetChecker::check_intents(TimePoint now) {
   intents_ = std::move(intents);
 }
 
-// What is wanted and may serve is stopped when a successor serves; when its node is lost and another one has it; or as
-// far as the rollout allows fewer replicas.
+// A wanted replica that may serve is stopped only when a successor serves, when its node is lost and another node
+// runs it, or as far as the rollout allows fewer replicas.
 void FleetChecker::check_stops(TimePoint now, TimePoint call_began, const std::set<std::uint64_t>& started) {
   std::map<DeploymentId, std::uint32_t> taken_away;
   for (const auto& [name, all] : by_replica_) {
@@ -273,7 +274,7 @@ void FleetChecker::check_together(TimePoint now, const ByReplica& before, const 
     for (std::uint32_t replica = 0; replica < wanted.spec.replicas; ++replica) {
       const auto& all = all_of({id, replica});
       const auto earlier = before.find({id, replica});
-      // What is replaced, or was stopped to make room, does not wait for others; what was refused is new again.
+      // Replaced replicas, and those stopped to make room, do not wait for others; refused ones count as new again.
       if (returning_.contains({id, replica})) continue;
       const auto is_replaced = [&](const fleet::Assigned* old) {
         return old->stopping || std::any_of(all.begin(), all.end(), [&](const fleet::Assigned* one) {
@@ -320,7 +321,7 @@ void FleetChecker::check_surge(TimePoint now, const ByReplica& before) {
   for (const auto& [name, all] : by_replica_) {
     const auto wanted = state_.desired.deployments.find(name.first);
     if (wanted == state_.desired.deployments.end() || name.second >= wanted->second.spec.replicas) continue;
-    // What is on a lost node counts as ended.
+    // Incarnations on a lost node count as ended.
     const auto counts = [&](const fleet::Assigned* one) { return is_live(one) && !is_silent(now, *one, epoch_began_); };
     const auto live = std::count_if(all.begin(), all.end(), counts);
     if (live <= 1) continue;

@@ -51,7 +51,7 @@ Result<std::vector<Write>> split_assignments(const std::vector<Entry>& entries) 
             return all ? format::entries_of(*all, where + ".assigned", format::assigned_of)
                        : std::vector<fleet::Assigned>();
           }));
-      if (list.empty()) continue;  // done by a migration that was interrupted
+      if (list.empty()) continue;  // already done by an interrupted migration
       for (const fleet::Assigned& one : list) writes.push_back({keys::incarnation(one), text_of(one)});
       writes.push_back({entry.key, head_text()});
     } else if (entry.key.starts_with(keys::events)) {
@@ -107,7 +107,7 @@ Result<void> bring_up_to_date(Engine& engine, std::span<const Migration> migrati
     if (!first.entries.empty())
       return Error{ErrorCode::io, engine.name() + " is not a Berth store: it has entries and no layout",
                    "give another store"};
-    // Another process may do the same at this moment, which then is as good.
+    // Another process may do the same at this moment, which has the same effect.
     const std::string key(keys::schema);
     BERTH_TRY(engine.commit({{{key, 0}}, {{key, text_of(SchemaMark{to, this_version()})}}}));
     return {};

@@ -104,8 +104,8 @@ Result<std::uint64_t> Store::begin_epoch(const std::string& server) {
   return leader.epoch;
 }
 
-// What changes that failed have left: records of deployments that do not count, and events that are too old (each new
-// event removes an old one, except where a number was taken and not used).
+// Removes leftovers of failed changes: records of deployments that do not count, and events that are too old (each
+// new event removes an old one, except where a number was taken and not used).
 Result<void> Store::remove_leftovers(const Listing& listing) {
   std::set<std::string> counted;
   for (const auto& [name, version] : known_.root.deployments) counted.insert(keys::deployment(name, version));
@@ -197,9 +197,9 @@ Result<Committed> Store::commit(const Change& change) {
 
   std::map<std::string, std::uint64_t, std::less<>> versions = known_.versions;
   for (const auto& [node, list] : change.assignments) versions.emplace(keys::assignments_of(node), list.version);
-  if (parts.empty()) parts.emplace_back();  // still tells whether this server leads
+  if (parts.empty()) parts.emplace_back();  // still checks whether this server leads
   Committed committed;
-  is_known_ = false;  // until all parts are through
+  is_known_ = false;  // until all parts are committed
   for (const Part& part : parts) {
     Transaction transaction;
     transaction.conditions.push_back({std::string(keys::leader), versions.find(keys::leader)->second});
@@ -221,7 +221,7 @@ Result<Committed> Store::commit(const Change& change) {
   return committed;
 }
 
-// After a condition did not hold.
+// Called when a condition did not hold: finds out which.
 Result<Committed> Store::what_moved(const Change& change) {
   if (!BERTH_TRY(still_leads())) return moved(Moved::leader, BERTH_TRY(who_leads()));
   for (const auto& [node, list] : change.assignments) {

@@ -6,7 +6,7 @@
 namespace berth::worker {
 namespace {
 
-// What drivers pin is whole pages, up to 64 KiB large on some machines.
+// Drivers pin whole pages, which are up to 64 KiB on some machines.
 constexpr std::uint64_t alignment = 64 << 10;
 
 std::uint64_t rounded_up(std::uint64_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }

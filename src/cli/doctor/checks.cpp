@@ -297,7 +297,7 @@ Findings throttling(const Facts& facts) {
 
 Findings foreign_processes(const Facts& facts) {
   std::map<std::uint32_t, std::string> holds;  // by process; the end of a sentence
-  std::set<std::string> seen;                  // parts of one GPU share its processes
+  std::set<std::string> seen;                  // partitions of a GPU share its processes
   for (const DeviceRow& row : facts.rows) {
     if (!row.seen || !row.seen->processes || !seen.insert(row.info.memory_home()).second) continue;
     for (const DeviceProcess& process : *row.seen->processes) {

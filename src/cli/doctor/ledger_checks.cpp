@@ -1,5 +1,4 @@
-// Checks of the ledger: programs see each other's promises only where they use the same
-// one.
+// Checks of the ledger: programs see each other's promises only if they use the same ledger.
 #include <algorithm>
 
 #include "cli/doctor/findings.hpp"

@@ -13,7 +13,7 @@ namespace json = boost::json;
 
 namespace {
 
-// Of the traffic of a deployment or a replica.
+// A cell about the traffic of a deployment or a replica.
 Cell traffic_cell(std::string (Fields::*form)(std::string_view) const, std::string key) {
   return [form, key = std::move(key)](const Fields& row) { return (row.in("traffic").*form)(key); };
 }
@@ -38,7 +38,7 @@ std::string deployments_part(const json::array& deployments, const Style& style)
          "\n";
 }
 
-// Where there are keys: what passes without one is in the rows of the deployments.
+// If there are keys; requests without a key are counted in the rows of the deployments.
 std::string callers_part(const json::array& callers, const Style& style) {
   const bool has_keys = std::any_of(callers.begin(), callers.end(),
                                     [](const json::value& one) { return Fields(one).text("id") != "local"; });
@@ -60,7 +60,7 @@ std::string callers_part(const json::array& callers, const Style& style) {
                            style);
 }
 
-// A replica that takes requests may be left out by gateways for a while.
+// Gateways may temporarily skip a replica that accepts requests.
 std::string state_of(const Fields& row, const Style& style) {
   const bool is_ejected = !row.in("traffic").list("ejected_by").empty();
   return is_ejected ? paint(style, Colour::red, "ejected") : state_cell("state", style)(row);

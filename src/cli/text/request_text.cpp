@@ -11,7 +11,7 @@ namespace json = boost::json;
 
 namespace {
 
-// The replica of the last attempt.
+// The replica that the last attempt went to.
 std::string last_replica(const Fields& request) {
   const json::array& attempts = request.list("attempts");
   return attempts.empty() ? "" : Fields(attempts.back()).text("replica");
@@ -67,7 +67,7 @@ std::string candidates_part(const Fields& of, const Style& style) {
 
 std::string attempts_part(const Fields& request, const Style& style) {
   const json::array& attempts = request.list("attempts");
-  // A single one that succeeded is in the first sentence.
+  // A single successful attempt is already in the first sentence.
   if (attempts.empty() || (attempts.size() == 1 && request.raw("outcome") == "answered")) return {};
   return section(
       "replicas tried",

@@ -27,7 +27,7 @@ std::string state_of(const Fields& deployment, const std::string& replica) {
   return {};
 }
 
-// What requests do that find no replica that may take them.
+// What happens to requests if no replica may accept them.
 std::string without_room(const KeyPlace& place, const std::string& for_what) {
   if (place.on_capacity_exhausted == "queue") return "wait" + for_what;
   const bool falls_back = place.on_capacity_exhausted == "fallback" && !place.fallback.empty();

@@ -1,4 +1,4 @@
-// `berth doctor`; what it looks at and finds is in doctor/.
+// `berth doctor`; the facts and checks are in doctor/.
 #include "cli/doctor/doctor.hpp"
 
 #include "cli/options.hpp"

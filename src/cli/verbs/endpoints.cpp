@@ -1,4 +1,4 @@
-// `berth endpoints`: what can be called, and where.
+// `berth endpoints`: lists what can be called, and where.
 #include <cstdlib>
 
 #include "cli/server_access.hpp"

@@ -70,7 +70,7 @@ Result<void> join_with(const GatewayArguments& arguments, const http::ClientOpti
   return agent::join(joining);
 }
 
-// For `berth serve`, which finds it later.
+// Records the start, so that `berth serve` finds the gateway later.
 Result<void> note_start(const std::string& folder) {
   std::ifstream file("/proc/self/cmdline");
   std::vector<std::string> words;

@@ -1,4 +1,4 @@
-// `berth relay`: passes requests of gateways on to the replicas of this node. Agents start it.
+// `berth relay`: forwards requests from gateways to the replicas of this node. Agents start it.
 
 #include <cstdio>
 

@@ -54,8 +54,8 @@ Result<LedgerEntry> releasable(const LedgerSnapshot& snapshot, const LeaseName& 
                    "there is no lease " + number + (name.user ? " of user " + *name.user : std::string()),
                    "berth ps lists them");
   }
-  // A user without a prefix means their own lease; root must name the user where several
-  // have the number.
+  // Without a prefix, a number means the caller's own lease; root must name the user if several
+  // have that number.
   if (caller != 0) {
     if (users.contains(caller)) std::erase_if(found, [&](const LedgerEntry* entry) { return entry->user != caller; });
   } else if (users.size() > 1) {

@@ -49,7 +49,7 @@ Result<void> check(const SimulateRequestsArguments& arguments) {
   return {};
 }
 
-// In thousandths, one per replica.
+// The speeds in thousandths, one per replica.
 Result<std::vector<std::uint32_t>> speeds_of(std::string_view text, std::size_t replicas) {
   std::vector<std::uint32_t> given;
   for (bool more = true; more;) {

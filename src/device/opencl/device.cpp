@@ -103,7 +103,7 @@ Result<Buffer> OpenclDevice::allocate(std::uint64_t bytes) {
                     std::to_string(largest_bytes_) + " in one buffer";
     return error;
   }
-  // Drivers allocate more than there is and fail when the memory is touched.
+  // Drivers allow allocations beyond the device's memory, and fail only when the memory is touched.
   const std::uint64_t total = info().memory_bytes_total.value_or(std::numeric_limits<std::uint64_t>::max());
   const std::uint64_t used = used_->fetch_add(bytes, std::memory_order_relaxed);
   auto memory = std::make_shared<OpenclMemory>(shared_from_this(), used_, bytes);
