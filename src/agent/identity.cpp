@@ -51,7 +51,7 @@ Error refusal_of(const http::Response& answer, const std::string& what) {
   const auto error = format::answer_error(answer.body);
   if (answer.status == 401 && !(error && error->message.find("expired") != std::string::npos))
     return {ErrorCode::unavailable, what + ": it does not know the credential of this node",
-            "join again: give a token of berth token add join with --token-file"};
+            "join again: give a token from berth token add join with --token-file"};
   return {answer.status == 409 ? ErrorCode::already_exists : ErrorCode::unavailable,
           what + ": " + (error ? error->message : "status " + std::to_string(answer.status)),
           error ? error->advice : ""};
@@ -128,7 +128,7 @@ Result<http::ClientOptions> known_server(http::ClientOptions server, const std::
   if (is_there(certificate_file(folder)))
     return Error{ErrorCode::not_found,
                  "this node has joined over https://, and " + server.url + " is not such an address",
-                 "give the address it joined with, or a new token of berth token add join with --token-file"};
+                 "give the address it joined with, or a new token from berth token add join with --token-file"};
   return Error{ErrorCode::not_found, "this node has not joined yet",
                "berth token add join on the server's machine prints a token; give the file it is in with --token-file"};
 }

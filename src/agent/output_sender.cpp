@@ -165,7 +165,7 @@ void OutputSender::start(OutputRequest request) {
     sendings_.push_back({has_ended, std::jthread([with_client, is_refused, has_ended](std::stop_token stop) {
                            with_client(std::move(stop), [&](OutputSending sending) {
                              if (!is_refused) return sending.run();
-                             sending.refuse("sends output to " + std::to_string(readers_max) + " readers already");
+                             sending.refuse("already sends output to " + std::to_string(readers_max) + " readers");
                            });
                            has_ended->store(true);
                          })});

@@ -28,7 +28,7 @@ Result<void> open_to_users(const std::string& jobs) {
     if (::stat(path.c_str(), &about) == 0 && (about.st_mode & S_IXOTH) == 0)
       return Error{ErrorCode::io,
                    "users in the agent's file cannot get to their jobs: " + path.string() + " is closed to them",
-                   "chmod o+x " + path.string() + " (StateDirectoryMode=0711 in a unit of systemd)"};
+                   "chmod o+x " + path.string() + " (StateDirectoryMode=0711 in the systemd unit)"};
   }
   return {};
 }

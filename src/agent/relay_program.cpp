@@ -165,7 +165,7 @@ Result<void> run_relay_program(const RelayProgram& program) {
       options.relay = *std::move(without);
     else if (program.log)
       program.log({format::LogLevel::warning,
-                   "the relay keeps the rights of root, since it cannot run as another user",
+                   "the relay keeps running as root, because it cannot run as another user",
                    {{"reason", without.error().to_text()}}});
   }
   options.on_ready = [&ready] {

@@ -73,7 +73,7 @@ Result<std::string> read_secret(const KeyRef& place, const AgentFile& file) {
                    "see secret_folders in the agent's file"};
     value = BERTH_TRY(world::read_plain_text(real, secret_bytes_max));
     if (value.find('\0') != std::string::npos)
-      return Error{ErrorCode::invalid_argument, name + " has a byte 0, which no variable can hold",
+      return Error{ErrorCode::invalid_argument, name + " contains a NUL byte, which a variable cannot contain",
                    "encode the secret as text, for example with base64"};
   }
   while (!value.empty() && (value.back() == '\n' || value.back() == '\r')) value.pop_back();

@@ -66,7 +66,7 @@ Result<std::string> read_token_file(const std::string& path, const std::string& 
   close(file);
   if (got < 0) return wrong("is not a regular file", "correct " + named_by);
   if ((about.st_mode & 077) != 0 || (about.st_uid != geteuid() && about.st_uid != 0))
-    return wrong("is open to other users", "make it yours alone: chmod 600 " + path);
+    return wrong("is open to other users", "make it private: chmod 600 " + path);
   token.resize(static_cast<std::size_t>(got));
   token.erase(token.find_last_not_of(" \t\r\n") + 1);
   if (token.empty()) return wrong("is empty", "berth token add ROLE -o " + path + " writes a token into it");
@@ -190,8 +190,8 @@ Error error_of_answer(int status, std::string_view body, const std::string& serv
     return {ErrorCode::unavailable, server + " is not a Berth server (status " + std::to_string(status) + ")",
             "check --server and BERTH_SERVER"};
   if (error->advice.empty() && error->code == "not_logged_in")
-    error->advice = server.starts_with("https://") ? "log in with a token of berth token add: berth login " + server
-                                                   : "set BERTH_TOKEN_FILE to a file with a token of berth token add";
+    error->advice = server.starts_with("https://") ? "log in with a token from berth token add: berth login " + server
+                                                   : "set BERTH_TOKEN_FILE to a file with a token from berth token add";
   return {code_named(error->code), std::move(error->message), std::move(error->advice)};
 }
 

@@ -51,8 +51,8 @@ std::optional<Fault> fault_in_placeholders(std::span<const std::string> texts, c
   for (const std::string_view word : placeholder_words())
     known += (known.empty() ? "{" : ", {") + std::string(word) + "}";
   return fault(key, "the placeholder {" + unknown->substr(0, 60) + "} in " + where + " is not known",
-               nearest ? "did you mean {" + std::string(*nearest) + "}? Write {{ for a brace itself"
-                       : "known are " + known + "; write {{ for a brace itself");
+               nearest ? "did you mean {" + std::string(*nearest) + "}? Write {{ for a literal brace"
+                       : "use one of " + known + "; write {{ for a literal brace");
 }
 
 std::optional<Fault> fault_in_command(std::span<const std::string> command, const std::string& key,
@@ -60,7 +60,7 @@ std::optional<Fault> fault_in_command(std::span<const std::string> command, cons
   if (!command.empty() && command.front().empty())
     return fault(key, "the " + key + of + " begins with an empty word", "name a program first");
   for (const std::string& argument : command) {
-    if (has_zero(argument)) return fault(key, "an argument in the " + key + of + " has a byte of 0", "remove it");
+    if (has_zero(argument)) return fault(key, "an argument in the " + key + of + " contains a NUL byte", "remove it");
   }
   return fault_in_placeholders(command, key, "the " + key + of);
 }
@@ -108,7 +108,7 @@ std::optional<Fault> fault_in_environment(const DeploymentSpec& spec, const std:
   for (const auto& [name, value] : spec.environment) {
     if (auto found = fault_in_variable("environment", name, of)) return found;
     if (has_zero(value))
-      return fault("environment." + name, "the value of " + name + of + " has a byte of 0", "remove it");
+      return fault("environment." + name, "the value of " + name + of + " contains a NUL byte", "remove it");
     if (auto found =
             fault_in_placeholders(std::vector{value}, "environment." + name, name + " in the environment" + of))
       return found;
@@ -118,7 +118,7 @@ std::optional<Fault> fault_in_environment(const DeploymentSpec& spec, const std:
     if (spec.environment.contains(name))
       return fault("secrets." + name, name + of + " is in environment and in secrets", "keep one of them");
     if (has_zero(key.text()))
-      return fault("secrets." + name, "the place of " + name + of + " has a byte of 0", "remove it");
+      return fault("secrets." + name, "the place of " + name + of + " contains a NUL byte", "remove it");
     if (key.text().starts_with("file:") && !key.text().starts_with("file:/"))
       return fault("secrets." + name, "the file of " + name + of + " is not an absolute path", "begin it with /");
   }
@@ -132,7 +132,7 @@ std::optional<Fault> fault_without_command(const DeploymentSpec& spec, const std
         std::pair("user", spec.user.has_value()), std::pair("folder", spec.folder.has_value()),
         std::pair("readiness", spec.readiness.has_value()), std::pair("liveness", spec.liveness.has_value())}) {
     if (given)
-      return fault(key, std::string(key) + of + " is for a command, and there is none",
+      return fault(key, std::string(key) + of + " is for a command, but there is none",
                    "add command = [\"...\"], or remove " + std::string(key));
   }
   return std::nullopt;
@@ -179,7 +179,7 @@ std::optional<Fault> fault_in_limits(const DeploymentSpec& spec, const std::stri
   if (spec.ready_within <= Duration::zero())
     return fault("ready_within", "ready_within" + of + " is not positive", "give a length of time, such as \"10m\"");
   if (spec.unready_within && !spec.readiness)
-    return fault("unready_within", "unready_within" + of + " is for a readiness probe, and there is none",
+    return fault("unready_within", "unready_within" + of + " is for a readiness probe, but there is none",
                  "add [deployment.readiness], or remove unready_within");
   if (spec.unready_within && *spec.unready_within <= Duration::zero())
     return fault("unready_within", "unready_within" + of + " is not positive",

@@ -15,7 +15,7 @@ namespace berth::deployment {
 // Letters, digits, '.', '_' and '-', a letter or digit first: safe in a path, a table and a terminal.
 bool is_name(std::string_view text);
 
-// "did you mean "replicas"?" when one of `known` is near, otherwise "known are ...".
+// "did you mean "replicas"?" when one of `known` is near, otherwise "use one of ...".
 std::string suggestion(std::string_view word, std::span<const std::string_view> known);
 
 // The names of the nodes of one fleet, each used once, in whatever format the fleet is read.

@@ -43,7 +43,8 @@ class Reading {
     try {
       return inventory::parse_toml(text);
     } catch (const toml::parse_error& error) {
-      fail(error.source(), "this is not TOML: " + std::string(error.description()), "correct the file at this place");
+      fail(error.source(), "this is not valid TOML: " + std::string(error.description()),
+           "correct the syntax at this position");
       return std::nullopt;
     }
   }

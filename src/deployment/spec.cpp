@@ -210,7 +210,7 @@ Result<KeyRef> KeyRef::parse(std::string_view text) {
   };
   if (looks_like_a_secret(text) || (looks_like_a_secret(place) && is_random(place)) ||
       (looks_like_a_secret(last) && is_random(last)))
-    return wrong("this looks like a key itself, which must not stand in a file", advice);
+    return wrong("this looks like a key itself, which must not be in a file", advice);
   if (scheme == "env") {
     const bool identifier = !place.empty() && !std::isdigit(static_cast<unsigned char>(place.front())) &&
                             std::all_of(place.begin(), place.end(),
@@ -270,7 +270,7 @@ Result<void> deployment::check_needs(const DeploymentSpec& spec) {
     return wrong("deployment " + name + " requests both GPUs and CPU mode", "remove gpus or cpu = true");
   if (on_gpus && !spec.exclusive && spec.memory_bytes == 0)
     return wrong("deployment " + name + " shares GPUs without saying how much memory it needs",
-                 "add memory = \"8GiB\" or what it takes per GPU");
+                 "add memory = \"8GiB\" or however much it needs per GPU");
   if (!spec.runtime && spec.model.empty() && !spec.cpu && !spec.gpus)
     return wrong("deployment " + name + " does not say whether it needs GPUs", "add gpus = 1 or cpu = true");
   if (!spec.runtime && !inferred_from(spec.model) && !spec.cpu && !spec.gpus)
@@ -320,7 +320,7 @@ Result<void> deployment::check_needs(const DeploymentSpec& spec) {
       return wrong("deployment " + name + " has serving.key and " + std::to_string(spec.replicas) + " replicas",
                    "use at most " + std::to_string(deployment::keyed_replicas_max) + " replicas, or no key");
   } else if (spec.serving.affinity != Affinity::bounded_load) {
-    return wrong("deployment " + name + " has an affinity and no key", "add key = \"header:NAME\" to its serving");
+    return wrong("deployment " + name + " has an affinity but no key", "add key = \"header:NAME\" to its serving");
   }
   return {};
 }

@@ -16,7 +16,7 @@ using world::FieldRules;
 std::string checked_id(std::string id, const std::string& where) {
   if (id.size() > fleet::device_id_bytes_max)
     throw JsonError{where + " is longer than " + std::to_string(fleet::device_id_bytes_max) + " bytes"};
-  if (world::printable(id) != id) throw JsonError{where + " has characters that cannot be shown"};
+  if (world::printable(id) != id) throw JsonError{where + " contains unprintable characters"};
   return id;
 }
 

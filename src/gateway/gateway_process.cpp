@@ -104,7 +104,7 @@ class ServerFeed {
     if (answer->status == 200) return answer->body;
     const auto error = format::answer_error(answer->body);
     return Error{ErrorCode::unavailable, error ? error->message : "status " + std::to_string(answer->status),
-                 answer->status == 401 ? "join again with a token of berth token add join --gateway" : ""};
+                 answer->status == 401 ? "join again with a token from berth token add join --gateway" : ""};
   }
 
   Result<void> tell_address(http::Client& client, const std::stop_token& stop) const {

@@ -211,7 +211,7 @@ std::optional<Connection::Refusal> Connection::check_head() {
   const std::string_view encoding = headers.get("transfer-encoding").value_or("");
   const std::string_view length = headers.get("content-length").value_or("");
   if (head_.version != 11)
-    return Refusal{505, "not_supported", "the request is not HTTP/1.1, which is all that is spoken here"};
+    return Refusal{505, "not_supported", "the request is not HTTP/1.1, the only supported protocol"};
   // If the end of a request can be read in two ways, one request can hide in another. Beast refuses most such
   // requests, but not all.
   if (headers.count("content-length") + headers.count("transfer-encoding") > 1)

@@ -52,7 +52,7 @@ std::string in_words(Link::Outcome outcome, const ErrorValue& error) {
     case Link::Outcome::ended: return "it closed the connection";
     case Link::Outcome::timed_out: return "it sent nothing for too long";
     case Link::Outcome::too_long: return "it sent a header that is too long";
-    case Link::Outcome::malformed: return "it sent what is not HTTP/1.1: " + error.message();
+    case Link::Outcome::malformed: return "it sent data that is not HTTP/1.1: " + error.message();
     default: return error.message();
   }
 }

@@ -106,7 +106,7 @@ Result<std::string> alternative_names(std::span<const std::string> names) {
   for (const std::string& name : names) {
     // The separators of OpenSSL's own notation.
     if (name.empty() || name.find_first_of(",; \t\n=") != name.npos)
-      return Error{ErrorCode::invalid_argument, "'" + name + "' is not a name of a host"};
+      return Error{ErrorCode::invalid_argument, "'" + name + "' is not a host name"};
     all += (all.empty() ? "" : ",") + std::string(is_address(name) ? "IP:" : "DNS:") + name;
   }
   if (all.empty()) return Error{ErrorCode::invalid_argument, "a certificate needs a name"};

@@ -171,7 +171,7 @@ Result<std::vector<std::uint64_t>> listeners_on(std::uint16_t port) {
     if (ask_kernel(family, port, inodes)) continue;
     inodes.resize(before);
     if (!read_table(family, port, inodes))
-      return Error{ErrorCode::io, "this kernel does not say which process listens on a port"};
+      return Error{ErrorCode::io, "this kernel does not report which process listens on a port"};
   }
   std::sort(inodes.begin(), inodes.end());
   return inodes;
@@ -202,8 +202,7 @@ bool PortOwners::take_sockets(const std::string& folder, const ProcessIdentity& 
 Result<void> PortOwners::check(std::uint16_t port, const std::string& folder, const std::string& name) {
   const std::vector<std::uint64_t> inodes = BERTH_TRY(listeners_on(port));
   const std::string where = "port " + std::to_string(port);
-  if (inodes.empty())
-    return Error{ErrorCode::unavailable, "nothing listens on " + where + ", the port of " + name};
+  if (inodes.empty()) return Error{ErrorCode::unavailable, "nothing listens on " + where + ", the port of " + name};
   if (unknown(folder, inodes).empty()) return {};
   const TimePoint now = real_clock().now();
   std::erase_if(refused_, [&](const auto& one) { return now >= one.second.until; });

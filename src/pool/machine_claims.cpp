@@ -23,8 +23,8 @@ std::uint64_t step_of(const std::optional<std::uint64_t>& total) {
 std::uint64_t less(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
 
 Error forked() {
-  return {ErrorCode::invalid_argument, "this Pool was opened before a fork and belongs to the other process",
-          "open a Pool of its own in each process"};
+  return {ErrorCode::invalid_argument, "this Pool was opened before a fork and belongs to the parent process",
+          "open a separate Pool in each process"};
 }
 
 }  // namespace

@@ -77,13 +77,13 @@ Result<std::size_t> Membership::place(const DeviceInfo& info) {
     return Error{ErrorCode::invalid_argument, "the device " + info.name + " has no id", "give it a stable id"};
   const auto known = find(info.id);
   if (known && is_present(*known)) {
-    return Error{ErrorCode::already_exists, "the device " + info.id.text() + " is in the pool already",
+    return Error{ErrorCode::already_exists, "the device " + info.id.text() + " is already in the pool",
                  "name each device once", info.id.text()};
   }
   const std::size_t slot = known.value_or(counters_.used());
   if (slot == counters_.capacity()) {
     return Error{ErrorCode::unavailable, "the pool has room for " + std::to_string(slot) + " devices and is full",
-                 "make the pool with a larger capacity", info.id.text()};
+                 "create the pool with a larger capacity", info.id.text()};
   }
   kept_infos_.push_back(std::make_unique<const DeviceInfo>(info));
   columns_.info[slot].store(kept_infos_.back().get(), std::memory_order_release);

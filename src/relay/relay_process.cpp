@@ -94,15 +94,15 @@ class RelayProcess {
   // Renames its socket and its lock, so that another relay can use their names. Requests are still accepted; the
   // agent ends this relay when the other one is running.
   http::Response leave() {
-    if (!replaced_name_.empty()) return http::error_response(409, "conflict", "the relay has left its place already");
+    if (!replaced_name_.empty()) return http::error_response(409, "conflict", "the relay has already handed over");
     const std::string name = name_of_replaced(::getpid());
     const std::string socket = path_of(control_url(options_.folder, name));
     if (::rename(socket_.c_str(), socket.c_str()) != 0 ||
         ::rename(lock_file(options_.folder).c_str(), lock_file(options_.folder, name).c_str()) != 0)
-      return http::error_response(500, "io", std::string("the relay cannot leave its place: ") + std::strerror(errno));
+      return http::error_response(500, "io", std::string("the relay cannot hand over: ") + std::strerror(errno));
     socket_ = socket;
     replaced_name_ = name;
-    log("another relay takes the place of this one, which finishes its requests");
+    log("another relay takes over; this one finishes its requests");
     return http::json_response(200, answer_text());
   }
 
@@ -120,7 +120,7 @@ class RelayProcess {
     if (::lstat(socket_.c_str(), &now) != 0 || now.st_ino != listening_.st_ino || now.st_dev != listening_.st_dev)
       return end("its socket was removed", options_.drain_max);
     if (real_clock().now() - heard_ >= options_.silence_max && !has_targets())
-      return end("it has no targets, and no agent has told it anything for long", options_.drain_max);
+      return end("it has no targets, and no agent has contacted it for a long time", options_.drain_max);
     if (const std::string problem = relay_->problem(); problem_ != problem) {
       problem_ = problem;
       if (!problem.empty()) log(problem, {}, format::LogLevel::warning);

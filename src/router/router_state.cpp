@@ -42,8 +42,8 @@ ShardTable RouterState::first_table(ShardSpace space) {
                        "the kept shard table has " + std::to_string(found.count()) + " shards by " +
                            std::string(to_string(found.hash())) + ", the router was started with " +
                            std::to_string(space.count()) + " by " + std::string(to_string(space.hash())) +
-                           ": every key may have another owner than before",
-                       "start the router with the numbers of the table, or with another name"};
+                           ": keys may have other owners than before",
+                       "start the router with the table's number of shards and hash, or with another name"};
   return ShardTable(space);
 }
 

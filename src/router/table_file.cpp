@@ -33,8 +33,8 @@ Result<void> TableFile::lock() {
   std::string other;
   lock_ = BERTH_TRY(world::ProcessLock::take(path_ + ".lock", "another router", other));
   if (lock_) return {};
-  return Error{ErrorCode::unavailable, "another router writes " + path_ + "; what this one moves is not kept",
-               "give each router a name or a table_file of its own"};
+  return Error{ErrorCode::unavailable, "another router writes " + path_ + "; the moves of this one are not saved",
+               "give each router its own name or table_file"};
 }
 
 Result<std::optional<ShardTable>> TableFile::read() {

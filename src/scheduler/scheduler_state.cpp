@@ -353,7 +353,7 @@ Result<void> SchedulerState::enqueue(Job& job, const TaskOptions& options, Lease
   if (lanes.lanes() == 0) return no_thread_error(lease.id());
   if (options.stop.stop_requested()) return withdrawn_error(lease.id());
   if (!tenants_.has(job.tenant))
-    return Error{ErrorCode::invalid_argument, "the tenant is not one of this scheduler", "use Scheduler::tenant"};
+    return Error{ErrorCode::invalid_argument, "the tenant does not belong to this scheduler", "use Scheduler::tenant"};
   if (!lanes.enter(job)) {
     if (options.when_full == WhenFull::reject) return full_error(lease.id());
     if (options.when_full == WhenFull::run_here || is_on_own_thread()) {

@@ -21,7 +21,8 @@ constexpr std::size_t request_bytes_max = 3 * 1024;  // several times the size o
 std::string node_name_of(const json::value& value, const std::string& where) {
   std::string read = format::text_of(value, where);
   if (!deployment::is_name(read) || read.size() > 200)
-    throw format::JsonError{where + " is not a name: letters, digits, '.', '_' and '-', a letter or digit first"};
+    throw format::JsonError{where +
+                            " is not a valid name: use letters, digits, '.', '_' and '-', a letter or digit first"};
   return read;
 }
 
@@ -71,9 +72,9 @@ void Api::post_token(const Call& call) {
     read.name = format::optional_member(object, "name", where, node_name_of);
     read.for_gateway = format::optional_member(object, "gateway", where, format::bool_of).value_or(false);
     if (read.node && read.role != Role::join)
-      throw format::JsonError{where + ".node is given, and only a token of role join is for a node"};
+      throw format::JsonError{where + ".node is given, but only a token of role join can be for a node"};
     if (read.for_gateway && read.role != Role::join)
-      throw format::JsonError{where + ".gateway is given, and only a token of role join is for a gateway"};
+      throw format::JsonError{where + ".gateway is given, but only a token of role join can be for a gateway"};
     if (read.node && read.for_gateway) throw format::JsonError{where + " has both a node and a gateway; give only one"};
     const auto count_of = [](const json::value& value, const std::string& at) {
       const std::uint64_t count = format::whole_of(value, at);
@@ -82,7 +83,7 @@ void Api::post_token(const Call& call) {
     };
     for (const char* key : {"deployment", "weight", "per_second", "concurrent_max", "explain"}) {
       if (read.role != Role::call && object.contains(key))
-        throw format::JsonError{where + "." + key + " is given, and only a token of role call has it"};
+        throw format::JsonError{where + "." + key + " is given, but only a token of role call can have it"};
     }
     if (read.role == Role::call) {
       read.of_call.deployment.emplace(node_name_of(format::member(object, "deployment", where), where + ".deployment"));
@@ -186,8 +187,8 @@ void Api::post_certificate(const Call& call) {
   if (!request) return send(call.responder, request.error());
   // A certificate has all rights of its token, and outlives a session.
   if (call.who.is_session)
-    return call.responder.send(http::error_response(403, "forbidden", "a session of the page gets no certificate",
-                                                    "show the token itself: berth login asks for it"));
+    return call.responder.send(http::error_response(403, "forbidden", "a session of the page cannot get a certificate",
+                                                    "use the token itself with berth login"));
   const auto found = leader_.state().credentials.find(call.who.credential);
   if (found == leader_.state().credentials.end())
     return call.responder.send(http::error_response(

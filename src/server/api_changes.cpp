@@ -115,7 +115,7 @@ void Api::post_rollout(const Call& call) {
     read.rollout.reason = reason_in(object, where);
     read.rollout.to_revision = format::optional_member(object, "to_revision", where, format::whole_of);
     if (read.rollout.to_revision && read.rollout.action != RolloutAction::undo)
-      throw format::JsonError{where + ".to_revision is given, and only an undo has it"};
+      throw format::JsonError{where + ".to_revision is given, but only an undo can have it"};
     read.dry_run = dry_run_in(object, where);
     return read;
   });

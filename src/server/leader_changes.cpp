@@ -307,7 +307,7 @@ Result<void> Leader::check_singles_ended(const NodeId& node) const {
     return Error{ErrorCode::already_exists,
                  to_string(one.key()) +
                      (spec ? " is single" : " belongs to a removed deployment that may have been single,") +
-                     " and may still run on " + node.text(),
+                     " and may still be running on " + node.text(),
                  "try again in " + std::to_string(left.count()) + " s"};
   }
   return {};
@@ -350,7 +350,7 @@ Result<void> Leader::add_node(const NodeId& node, const fleet::Credential& crede
     if (token == state_.credentials.end() || token->second.node != node)
       return Error{ErrorCode::already_exists,
                    "a node \"" + node.text() + "\" already exists, and this token is for a new node",
-                   "if this machine is that node, join with a token of berth token add join --node " + node.text()};
+                   "if this machine is that node, join with a token from berth token add join --node " + node.text()};
   }
   store::Change change = change_of(state_);
   const auto found = state_.nodes.find(node);

@@ -157,9 +157,8 @@ std::string request_metrics_text(const GatewayReports& reports, TimePoint now) {
                   "Attempts at a replica that have ended, by outcome; a request may have several.", Writer::replicas);
   writer.number("berth_replica_requests_in_flight", "gauge", "Requests that the replica is working on.",
                 Writer::replicas, [](const RequestCounts& row) { return row.in_flight; });
-  writer.number("berth_replica_ejected", "gauge",
-                "1 while the gateway leaves the replica out because it failed repeatedly.", Writer::replicas,
-                [](const RequestCounts& row) { return row.is_ejected ? 1 : 0; });
+  writer.number("berth_replica_ejected", "gauge", "1 while the gateway skips the replica because it failed repeatedly.",
+                Writer::replicas, [](const RequestCounts& row) { return row.is_ejected ? 1 : 0; });
   writer.outcomes("berth_caller_requests_total", "Requests of a caller that have ended, by outcome.", Writer::callers);
   writer.rejections("berth_caller_requests_rejected_total",
                     "Requests of a caller that were rejected before a replica began to work on them, by reason.",

@@ -247,7 +247,7 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
       return options.log({LogLevel::error,
                           "the server cannot use its new configuration and keeps the old one",
                           {{"reason", again.error().to_text()}}});
-    options.log({LogLevel::info, "the server has read its configuration again"});
+    options.log({LogLevel::info, "the server has reloaded its configuration"});
     for (const std::string& url : *again) options.log({LogLevel::info, "the server serves " + url});
   }));
   serving.shutdown = [&] { server.shutdown(shutdown_time); };

@@ -179,7 +179,7 @@ Result<ShardTable> ShardTable::parse(std::string_view text) {
     const auto length = number<std::uint32_t>(run);
     if (!slot || !length || *length > table.slots_.size() - filled ||
         (*slot >= table.owners_.size() && slot_text != "-"))
-      return damaged(lines.number(), "holds a run of shards that is not possible");
+      return damaged(lines.number(), "contains an impossible run of shards");
     std::fill_n(table.slots_.begin() + static_cast<std::ptrdiff_t>(filled), *length, *slot);
     filled += *length;
   }

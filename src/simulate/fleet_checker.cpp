@@ -48,7 +48,7 @@ void FleetChecker::decided(TimePoint now, const std::string& call, std::optional
                            std::uint64_t made) {
   // A call may commit several times; it knows its own commits.
   expect(now, !known || call == last_call_ || *known >= last_change_,
-         call + " committed what it decided on a state that is gone");
+         call + " committed a decision based on an outdated state");
   last_call_ = call;
   last_change_ = made;
 }
@@ -128,7 +128,7 @@ void FleetChecker::committed(TimePoint now, TimePoint call_began, store::State s
   if (!started.empty()) highest_ = std::max(highest_, *started.rbegin());
   check_intents(now);
   check_stops(now, call_began, started);
-  exempt("new replicas may start apart, since their server failed amid a change of several transactions", 1,
+  exempt("new replicas may start apart, because their server failed during a change with several transactions", 1,
          is_cut_off);
   if (!is_cut_off) check_together(now, replicas_before, started);
   if (!started.empty()) returning_.clear();
@@ -143,10 +143,11 @@ void FleetChecker::check_start(TimePoint now, TimePoint call_began, const fleet:
   expect(now, one.generation > highest_, name + " has a generation that was used before");
   const auto wanted = state_.desired.deployments.find(one.place.deployment);
   expect(now, wanted != state_.desired.deployments.end() && one.place.replica < wanted->second.spec.replicas,
-         name + " was started by a decision on a state that is gone: it is not wanted");
+         name + " was started by a decision based on an outdated state: it is not wanted");
   const auto node = state_.nodes.find(one.place.node);
   const bool is_in_service = node != state_.nodes.end() && node->second.intent == Intent::in_service;
-  expect(now, is_in_service, name + " was started by a decision on a state that is gone: its node is not in service");
+  expect(now, is_in_service,
+         name + " was started by a decision based on an outdated state: its node is not in service");
   taken_away_.erase(replica);
   due_.erase(replica);
   // A place may be chosen while its rollout waits for the store, so a cause may come a moment later.
@@ -162,12 +163,14 @@ void FleetChecker::check_start(TimePoint now, TimePoint call_began, const fleet:
     facts_[one.generation].unready_max = *spec->unready_within + spec->stop_grace + asked_apart;
   const std::string place = name + " on " + one.place.node.text() + " ";
   const bool is_remote = std::holds_alternative<Remote>(spec->transport());
-  expect(now, one.place.devices.size() == spec->gpus_per_replica(), place + "has another number of devices than asked");
+  expect(now, one.place.devices.size() == spec->gpus_per_replica(),
+         place + "has a different number of devices than requested");
   expect(now, std::set(one.place.devices.begin(), one.place.devices.end()).size() == one.place.devices.size(),
          place + "has a device twice");
-  expect(now, one.place.memory_bytes == (is_remote ? 0 : spec->memory_bytes), place + "has other bytes than asked");
+  expect(now, one.place.memory_bytes == (is_remote ? 0 : spec->memory_bytes),
+         place + "has a different amount of memory than requested");
   expect(now, one.place.exclusive == (spec->gpus_per_replica() > 0 && spec->exclusive),
-         place + "shares its devices in another way than asked");
+         place + "shares its devices differently than requested");
   expect(now, is_heard(one.place.node, call_began), place + "was placed on a node that is silent");
   const auto known = known_.find(one.place.node);
   if (known == known_.end()) return;
@@ -189,7 +192,7 @@ void FleetChecker::check_start(TimePoint now, TimePoint call_began, const fleet:
     });
   };
   expect(now, spec->spread != Spread::one_per_node || std::none_of(by_replica_.begin(), by_replica_.end(), on_its_node),
-         place + "shares its node with another one, and there is to be one per node");
+         place + "shares its node with another one, although one per node is required");
   // A server's memory of this is lost when the server ends, or with a commit that seems to have failed.
   const auto avoided = avoided_.find({one.place.deployment, one.place.node});
   expect(now, servers_fail_ || avoided == avoided_.end() || now >= avoided->second.until,
@@ -220,7 +223,7 @@ void FleetChecker::check_intents(TimePoint now) {
     intents.emplace(id, node.intent);
     const auto before = intents_.find(id);
     expect(now, before == intents_.end() || before->second == node.intent || asked_intents_.contains({id, node.intent}),
-           "node " + id.text() + " is " + std::string(to_string(node.intent)) + ", which no operator has asked for");
+           "node " + id.text() + " is " + std::string(to_string(node.intent)) + ", which no operator has requested");
   }
   intents_ = std::move(intents);
 }
@@ -337,7 +340,7 @@ void FleetChecker::check_surge(TimePoint now, const ByReplica& before) {
 
 void FleetChecker::began(TimePoint now, const NodeId& node, const fleet::ReplicaKey& key) {
   std::vector<Process>& running = processes_[{key.deployment, key.replica}];
-  expect(now, facts_.contains(key.generation), to_string(key) + " was started on " + node.text() + " by no order");
+  expect(now, facts_.contains(key.generation), to_string(key) + " was started on " + node.text() + " without an order");
   for (const Process& other : running) {
     expect(now, other.key != key, to_string(key) + " was started twice on " + node.text());
     expect(now, !(facts_[key.generation].is_single && facts_[other.key.generation].is_single),

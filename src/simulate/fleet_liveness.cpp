@@ -147,7 +147,7 @@ void FleetChecker::watch(TimePoint now, std::optional<std::uint64_t> epoch) {
       const auto since = before.find({id, replica});
       due_[{id, replica}] = since == before.end() ? now : since->second;
       expect(now, now - due_[{id, replica}] <= placed_within,
-             id.text() + "/" + std::to_string(replica) + " fits and has no place");
+             id.text() + "/" + std::to_string(replica) + " fits but has no place");
     }
   }
 }
@@ -168,7 +168,7 @@ void FleetChecker::check_rest(TimePoint now, const std::set<fleet::ReplicaKey>& 
       const bool is_stuck =
           one->revision != wanted->second.revision &&
           !room_of(now, reports_apart, one->generation).find(wanted->second.spec, [](const NodeId&) { return true; });
-      exempt("an earlier revision runs on in the end, since its successor fits nowhere", 2, is_stuck);
+      exempt("an earlier revision still runs in the end, because its successor fits nowhere", 2, is_stuck);
       is_stuck_ = is_stuck_ || is_stuck;
       expect(now, is_stuck || ready.contains(one->key()), text + " does not serve on " + one->place.node.text());
       const DeploymentSpec& spec = wanted->second.spec;
@@ -180,7 +180,7 @@ void FleetChecker::check_rest(TimePoint now, const std::set<fleet::ReplicaKey>& 
       const bool is_held =
           !is_allowed && spec.rollout.surge == 0 &&
           static_cast<std::uint64_t>(serving) + std::max(1u, spec.rollout.unavailable) <= spec.replicas;
-      exempt("a replica stays where it is forbidden, since its deployment can lose no other", 2, is_held);
+      exempt("a replica stays where it is forbidden, because its deployment cannot lose another", 2, is_held);
       expect(now, is_allowed || is_held || !room.find(spec, [](const NodeId&) { return true; }),
              text + " stays on " + one->place.node.text() + ", where its labels, taints or egress forbid it");
     }
@@ -191,11 +191,11 @@ void FleetChecker::check_rest(TimePoint now, const std::set<fleet::ReplicaKey>& 
       const auto& all = all_of({id, replica});
       const bool serves =
           std::any_of(all.begin(), all.end(), [&](const auto* one) { return ready.contains(one->key()); });
-      exempt("a replica has no place in the end, since nothing fits", 30, !serves);
+      exempt("a replica has no place in the end, because nothing fits", 30, !serves);
       if (!serves && all.empty()) in_need.push_back(replica);
     }
     for (const std::uint32_t replica : placeable(now, wanted, in_need, room, false))
-      expect(now, false, id.text() + "/" + std::to_string(replica) + " fits and does not serve in the end");
+      expect(now, false, id.text() + "/" + std::to_string(replica) + " fits but does not serve in the end");
   }
   for (const auto& [name, running] : processes_) {
     for (const Process& one : running)

@@ -62,7 +62,7 @@ Result<SchemaMark> mark_of(const std::vector<Entry>& entries, const std::string&
   for (const Entry& entry : entries) {
     if (entry.key == keys::schema) found = &entry;
     if (entry.key == keys::restoring)
-      return Error{ErrorCode::io, "a restore into " + where + " did not end", "restore the backup again"};
+      return Error{ErrorCode::io, "a restore into " + where + " was not completed", "restore the backup again"};
   }
   if (!found) return Error{ErrorCode::io, where + " is not a Berth store, or is empty", "give another one"};
   SchemaMark mark = BERTH_TRY(schema_mark_of(*found));

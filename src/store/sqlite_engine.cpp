@@ -219,7 +219,7 @@ class SqliteEngine final : public Engine {
     if (kind == SQLITE_BUSY || kind == SQLITE_LOCKED) {
       return {ErrorCode::timeout,
               "another process kept the store " + path_ + " busy for " + std::to_string(busy_timeout_ms / 1000) + " s",
-              "end what else has it open, and try again"};
+              "end the other process that has it open, and try again"};
     }
     return {ErrorCode::io,
             "cannot use the store " + path_ + ": " + text +
@@ -280,8 +280,7 @@ class SqliteEngine final : public Engine {
     if (size != sizeof header || std::memcmp(header, "SQLite format 3", 16) != 0) return failed(SQLITE_NOTADB);
     const std::uint32_t program = std::uint32_t{header[68]} << 24 | std::uint32_t{header[69]} << 16 |
                                   std::uint32_t{header[70]} << 8 | std::uint32_t{header[71]};
-    if (program != application)
-      return Error{ErrorCode::io, path_ + " is a database of another program", "give another path"};
+    if (program != application) return Error{ErrorCode::io, path_ + " belongs to another program", "give another path"};
     return {};
   }
 

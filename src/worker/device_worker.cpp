@@ -64,7 +64,7 @@ Result<void> DeviceWorker::call(TaskContext& context, const Call& call, const Cl
     }
     if (runs.deaths > 1) {
       why.code = ErrorCode::poisonous_work;
-      why.message = "two workers have died with this work in them; of the second: " + why.message;
+      why.message = "two workers have died while running this work; the second time: " + why.message;
       why.advice = "look for the fault in the task or its arguments";
       return why;
     }
@@ -189,7 +189,7 @@ std::optional<Result<void>> DeviceWorker::exchange(const Place& place, TaskConte
     if (state == Mailbox::answered) return read_answer(place, context, call.value);
     if (is_over) return std::nullopt;
     if (state != Mailbox::asked) {
-      kill(process, "wrote over the memory through which it gets its work");
+      kill(process, "overwrote the memory through which it gets its work");
       return std::nullopt;
     }
     const TimePoint now = real_clock().now();
@@ -226,7 +226,7 @@ std::optional<Result<void>> DeviceWorker::read_answer(const Place& place, TaskCo
   std::optional<Error> error = text.error(answer.code);
   if (!error || answer.request != place.request ||
       checksum_of(answer, std::as_bytes(std::span(&text, 1))) != answer.checksum) {
-    kill(place.process(), "wrote an answer that has no meaning");
+    kill(place.process(), "wrote an invalid answer");
     return std::nullopt;
   }
   if (error->code == ErrorCode::device_lost) {
@@ -386,7 +386,7 @@ void DeviceWorker::bury(TimePoint now) {
     limit_.forgive(*current_->earlier_death);
     if (++poisonous_works_ > DeathLimit::deaths_max)
       take_out_of_service(
-          "four pieces of work in a row have each ended two workers; of the last: " + last_death_->message,
+          "four pieces of work in a row have each ended two workers; the last time: " + last_death_->message,
           "check the device; Berth tries it again after a minute", now + DeathLimit::window);
   } else if ((ended_by_itself && !spoke) || process.blames_device()) {
     DeathCircumstances circumstances;
@@ -410,7 +410,7 @@ void DeviceWorker::bury(TimePoint now) {
 
 void DeviceWorker::see_to_limit(TimePoint now) {
   if (const std::optional<TimePoint> until = limit_.exceeded_until(now))
-    take_out_of_service("four workers have died within a minute; of the last: " + last_death_->message,
+    take_out_of_service("four workers have died within a minute; the last time: " + last_death_->message,
                         "check the device; Berth tries it again after a minute", *until);
 }
 

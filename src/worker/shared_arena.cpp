@@ -29,7 +29,7 @@ Result<SharedMemory> SharedArena::allocate(std::uint64_t bytes) {
   const auto found = std::find_if(free_.begin(), free_.end(), [&](const auto& block) { return block.second >= whole; });
   if (found == free_.end())
     return Error{ErrorCode::out_of_memory, "no shared memory of " + bytes_text(bytes) + " is left",
-                 "raise WorkerOptions::shared_bytes, or let go of some"};
+                 "raise WorkerOptions::shared_bytes, or release some"};
   const auto [begin, size] = *found;
   free_.erase(found);
   if (size > whole) free_[begin + whole] = size - whole;

@@ -78,13 +78,14 @@ std::string endpoints_text(const json::object& answer, const Style& style) {
     out += is_silent ? " does not report: it may not be running; its log says why\n" : "\n";
   }
   if (out.empty())
-    out = "there is no gateway; start one with berth gateway, or see the log of berth serve for why it runs none\n";
+    out =
+        "there is no gateway; start one with berth gateway, or check the log of berth serve to see why there is none\n";
   json::array rows;
   for (const json::value& one : fields.list("deployments")) {
     const Fields deployment(one);
     for (const json::value& endpoint : deployment.list("endpoints")) rows.push_back(endpoint);
   }
-  if (rows.empty()) return out + "no replica takes requests: its command must listen on {port} or {socket}\n";
+  if (rows.empty()) return out + "no replica accepts requests: its command must listen on {port} or {socket}\n";
   std::vector<TableColumn> columns{{"REPLICA", text_cell("name"), 8},
                                    {"STATE", [style](const Fields& row) { return state_of(row, style); }},
                                    {"NODE", text_cell("node"), 8},

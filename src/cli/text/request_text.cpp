@@ -105,8 +105,7 @@ std::string route_text(const json::object& answer, const Style& style) {
   }
   out += candidates_part(route, style);
   if (route.has("deployment") && route.list("gateways").empty())
-    out += "\n" +
-           paragraph("", "no gateway has reported within 5 s, so that the load of the replicas is not known", style);
+    out += "\n" + paragraph("", "no gateway has reported within 5 s, so the load of the replicas is not known", style);
   return out;
 }
 

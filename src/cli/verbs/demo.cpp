@@ -83,7 +83,7 @@ std::string percent(double share) { return fixed(100 * share, 1) + " %"; }
 template <class Report>
 std::string closed(const Table& table, std::string sentence, const Report& report, const Style& style) {
   sentence += report.wrong == 0 && report.failed == 0
-                  ? "; every frame is equal to what the processor computes"
+                  ? "; every frame matches the processor's result"
                   : "; " + std::to_string(report.wrong) + " wrong, " + std::to_string(report.failed) + " failed";
   std::string text = table.to_text(style);
   for (const std::string& line : wrapped(sentence, style.columns)) text += line + "\n";
@@ -265,9 +265,9 @@ void add_demo(const Verb& command) {
   add_backend_options(verb, arguments->backends);
   verb.footer(
       {"START-UP is compilation, allocation and the first frame. FRAMES/S is measured on all devices at the same time, "
-       "each with its own queue; OF SPEED is the share of a device in the sum. FRAMES and OF FRAMES are of the run "
-       "that "
-       "follows, in which the policy chooses: a policy that balances load gives each device its share of the speed. "
+       "each with its own queue; OF SPEED is the share of a device in the sum. FRAMES and OF FRAMES describe the run "
+       "that follows, in which the policy chooses: a policy that balances load gives each device its share of the "
+       "speed. "
        "With --isolation process, WORKER is the process of a device, and DEATHS counts those that were replaced."});
   verb.run([arguments] { return run_demo(*arguments); });
 }

@@ -133,7 +133,7 @@ void add_plan(const Verb& command) {
   verb.option("--current", "PLAN.json", &arguments->current,
               "the current plan; replicas that still fit stay where they are");
   verb.option("-o,--output", "PLAN.json", &arguments->output,
-              "write the plan to a file; berth apply --plan takes one that was made with --server");
+              "write the plan to a file; berth apply --plan accepts one made with --server");
   verb.flag("--json", arguments->json, "print the plan as one JSON object");
   add_backend_options(verb, arguments->backends);
   verb.exclude("--server", "--fleet");

@@ -288,14 +288,15 @@ int run_ps(const PsArguments& arguments) {
 void add_ps(const Verb& command) {
   const auto arguments = std::make_shared<PsArguments>();
   Verb verb = command.add("ps", "list jobs, leases and waiting requests on this machine");
-  verb.flag("-a,--all", arguments->selection.all, "list everything, also your jobs that have ended");
+  verb.flag("-a,--all", arguments->selection.all, "list everything, including your jobs that have ended");
   verb.option(
       "--state", "STATE,...",
       [arguments](const std::string& text) { return add_states(arguments->selection.states, text); },
-      "list only what is in one of these states, such as waiting or failed");
+      "list only entries in one of these states, such as waiting or failed");
   OptionRules rules;
   rules.range = {1, jobs_max};
-  verb.option("--last", "N", &arguments->selection.last, "list your newest N jobs, also those that have ended", rules);
+  verb.option("--last", "N", &arguments->selection.last, "list your newest N jobs, including those that have ended",
+              rules);
   verb.option(
       "--since", "TIME",
       [arguments](const std::string& text) -> Result<void> {

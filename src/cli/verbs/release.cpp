@@ -35,7 +35,7 @@ Result<LeaseName> parse_lease_name(const std::string& text) {
   const auto [at, error] = std::from_chars(number.data(), end, name.id);
   if (error != std::errc() || at != end || name.id == 0 || (name.user && name.user->empty())) {
     return refused(ErrorCode::invalid_argument, "'" + text + "' is not the number of a lease",
-                   "give a number of the column ID of berth ps, as 17 or alice/17");
+                   "give a number from the ID column of berth ps, such as 17 or alice/17");
   }
   return name;
 }

@@ -193,7 +193,7 @@ void add_simulate(const Verb& command) {
   OptionRules required;
   required.required = true;
   verb.option("--trace", "FILE", &arguments->trace,
-              "one request a line: seconds, size in, size out; may be compressed with gzip", required);
+              "one request per line: seconds, size in, size out; may be compressed with gzip", required);
   verb.option("--replicas", "N", &arguments->replicas, "how many replicas", in(1, 65'536, true));
   verb.option("--speeds", "S,...", &arguments->speeds, "replica i has the speed at position i mod length");
   verb.option("--load", "L", &arguments->load,

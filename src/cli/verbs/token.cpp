@@ -95,7 +95,7 @@ void add_token(const Verb& command) {
   add.flag("--gateway", arguments->gateway, "for role join: for a gateway instead of a node");
   add.option("--deployment", "NAME", &arguments->deployment, "for role call: the deployment that it may call");
   add.option("--name", "WHO", &arguments->for_name,
-             "who it is for: shown by berth token list, and in the events of what the token does");
+             "who it is for: shown by berth token list, and in the events that the token causes");
   add.option("--weight", "N", &arguments->weight, "for role call: its share of the replicas when several callers wait",
              {.range = {{1, 1000}}});
   add.option("--per-second", "N", &arguments->per_second, "for role call: most requests per second at each gateway",
@@ -105,7 +105,7 @@ void add_token(const Verb& command) {
   add.flag("--explain", arguments->may_explain,
            "for role call: allow x-berth-explain, which shows the replica, node and devices that answered");
   add.option("-o,--output", "FILE", &arguments->output,
-             "write the token to this file, which only you can read, instead");
+             "write the token to this file instead, which only you can read");
   add.offer("--node", {Names::nodes});
   add.offer("--deployment", {Names::deployments});
   add_server_options(add, arguments->server);

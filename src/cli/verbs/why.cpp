@@ -272,12 +272,13 @@ void add_why(const Verb& command) {
   Verb verb = command.add("why", "explain a decision, and what would have let the request fit");
   verb.argument("ID", &arguments->id,
                 "a decision (its id or the first characters of it) or a job; by default the last decision", false);
-  verb.argument("NAME", &arguments->name,
-                "after the word replica: a replica of the fleet, as NAME/N; shows its state and, if it has no place, "
-                "the reason. After the word request: the id that a gateway's answer has in x-request-id; shows which "
-                "replica got the request and why, and how it ended. After the word key: the value of serving.key in a "
-                "request; shows which replica gets requests with it",
-                false);
+  verb.argument(
+      "NAME", &arguments->name,
+      "after the word replica: a replica of the fleet, as NAME/N; shows its state and, if it has no place, "
+      "the reason. After the word request: the id in the x-request-id header of a gateway's answer; shows which "
+      "replica got the request and why, and how it ended. After the word key: the value of serving.key in a "
+      "request; shows which replica gets requests with it",
+      false);
   verb.offer("ID", {Names::jobs});
   verb.offer("NAME", {Names::replicas});
   verb.option("--path", "PATH", &arguments->path,

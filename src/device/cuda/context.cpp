@@ -59,7 +59,7 @@ Error cannot_open(const Driver& driver, DeviceNumber number, Code code, const De
   } else if (error.code == ErrorCode::no_device) {
     error.code = ErrorCode::not_found;
     error.message = "the device was listed, but the driver no longer knows it";
-    error.advice = "list the devices again; see the kernel log whether it fell off the bus";
+    error.advice = "list the devices again; check the kernel log to see whether it fell off the bus";
   }
   return error;
 }

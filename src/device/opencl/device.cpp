@@ -24,7 +24,7 @@ Error OpenclDevice::misplaced(const char* what, const DeviceId& maker) const {
   if (maker != id()) {
     return refused(std::string("the ") + what + " belongs to " + maker.text(), "use it on the device that made it");
   }
-  return {ErrorCode::stale_handle, std::string("the ") + what + " belongs to an earlier opening of the device",
+  return {ErrorCode::stale_handle, std::string("the ") + what + " was created before the device was reopened",
           "create it again on the reopened device", id().text()};
 }
 
