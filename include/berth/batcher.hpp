@@ -82,7 +82,7 @@ class Batcher {
     if (!queue) return std::move(queue).error();
     return Batcher(*std::move(queue));
   }
-  // Items that wait for their batch end with `cancelled`; batches under way go on.
+  // Items that wait for their batch end with `cancelled`; batches in progress continue.
   ~Batcher() {
     if (queue_) queue_->close();
   }

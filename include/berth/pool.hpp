@@ -7,7 +7,7 @@
 // callers therefore see each other's charges and neither herd nor overcommit.
 //
 // All functions may be called from several threads. A pool belongs to the process
-// that opened it: a forked child opens one of its own.
+// that opened it: a forked child must open its own.
 #pragma once
 
 #include "berth/version.hpp"

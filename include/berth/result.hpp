@@ -84,7 +84,7 @@ struct [[nodiscard]] Error {
   std::string advice = {};                 // one sentence: what to do; may be empty
   std::string where = {};                  // id of the device or node concerned; may be empty
   std::optional<DriverError> driver = {};  // absent where no driver was involved
-  // Of a request that was refused: what keeps every device out. Otherwise null.
+  // For a refused request: what excludes each device. Otherwise null.
   SharedExplanation explanation = {};
 
   // "message (driver name, code) on device; advice", for people.

@@ -1,4 +1,4 @@
-// Watches the devices and the ledger of this machine on a thread of its own, since drivers may be slow, and provides
+// Watches the devices and the ledger of this machine on a separate thread, because drivers may be slow, and provides
 // what the agent reports about its node.
 #pragma once
 

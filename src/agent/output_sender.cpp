@@ -24,7 +24,7 @@ constexpr Duration look_again = std::chrono::milliseconds(200);
 // How long it may take to notice that a reader is gone while there is nothing to send.
 constexpr Duration ask_again = std::chrono::seconds(2);
 
-// One request, on a thread of its own.
+// One request, on its own thread.
 class OutputSending {
  public:
   OutputSending(http::Client client, OutputRequest request, const OutputSender::Source& source, std::stop_token stop)

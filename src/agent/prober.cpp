@@ -80,7 +80,7 @@ std::optional<std::string> ask_socket(const std::string& path, Duration timeout)
   return ask_connection(reinterpret_cast<const sockaddr*>(&address), sizeof address, "socket " + path, timeout);
 }
 
-// Of the replica; absent: it is the agent's own.
+// The replica's user; absent: it is the agent's own.
 Result<std::optional<world::UserAccount>> account_of(const std::string& user) {
   if (user.empty()) return std::optional<world::UserAccount>();
   world::UserAccount account = BERTH_TRY(world::find_user(user));

@@ -81,7 +81,7 @@ void send_answer(int to, const Result<Descriptor>& answer) {
     if (size <= 0) ::_exit(0);  // the relay has ended
     const Result<relay::Control> asked = relay::read_control({text.data(), static_cast<std::size_t>(size)});
     if (!asked || asked->targets.size() != 1)
-      send_answer(socket, unavailable("a broker is asked for one target at a time"));
+      send_answer(socket, unavailable("a broker checks one target at a time"));
     else
       send_answer(socket, checks(asked->targets.front()));
   }

@@ -10,7 +10,7 @@
 
 namespace berth::agent {
 
-// Implements RelayOptions::check, on one thread. A connection to a Unix socket is made here, since its path may
+// Implements RelayOptions::check, on one thread. A connection to a Unix socket is made here, because its path may
 // lead to another socket a moment later: the user behind it must be that of the job.
 class TargetChecks {
  public:

@@ -24,7 +24,7 @@ std::vector<relay::Target> relay_targets(std::span<const FoundJob> jobs, std::sp
                                          const std::function<std::string(const std::string& job)>& folder_of);
 
 // The gateway as the relay of this node reaches it. `address`: of a GatewayOrder; `server`: the URL of this agent's
-// server. Absent: it cannot be reached from here, since it listens on the loopback address of another machine.
+// server. Absent: it cannot be reached from here, because it listens on the loopback address of another machine.
 std::optional<std::string> gateway_url(const std::string& address, const std::string& server);
 std::vector<relay::GatewayAddress> relay_gateways(const fleet::NodeOrders& orders, const std::string& server);
 

@@ -84,7 +84,7 @@ std::optional<Fault> fault_in_probe(const DeploymentSpec& spec, const Probe& pro
   if (probe.port == 0) return fault(key + ".port", subject + " has port 0", "give a port from 1 to 65535");
   if (probe.command.empty() && !probe.port && !uses_placeholder(spec, "port") && !uses_placeholder(spec, "socket"))
     return fault(key, subject + " uses {port} or {socket}, but neither is in the command or the environment",
-                 "give one of them to the command, or the probe a port of its own");
+                 "give one of them to the command, or give the probe its own port");
   if (probe.every <= Duration::zero())
     return fault(key + ".every", subject + " has an interval (every) below 1 ms",
                  "use a longer one, such as every = \"2s\"");

@@ -202,7 +202,7 @@ TEST(WhatRuns, AProbeNeedsAPortThatTheCommandKnows) {
   const std::string fixed = head + "[[deployment]]\nname = \"d\"\ncpu = true\ncommand = [\"serve\"]\n";
   EXPECT_EQ(project_error(fixed + "readiness = { tcp = true }\n"),
             "berth.toml:7:1: the readiness probe of deployment \"d\" uses {port} or {socket}, but neither is in the "
-            "command or the environment | give one of them to the command, or the probe a port of its own");
+            "command or the environment | give one of them to the command, or give the probe its own port");
   EXPECT_EQ(project_error(fixed + "environment = { AT = \"{socket}\" }\nreadiness = { http = \"/\" }\n"), "no error");
   EXPECT_EQ(project_error(fixed + "readiness = { tcp = true, port = 80 }\n"), "no error");
   EXPECT_EQ(project_error(fixed + "environment = { PORT = \"{port}\" }\nreadiness = { tcp = true }\n"), "no error");

@@ -113,7 +113,7 @@ std::optional<Endpoint> Balance::choose_first(std::span<const DeviceId> replicas
   const bool breaks = replicas.size() > 1 && has_breaker(now);
   for (const Replica* const one : candidates(tried, now, breaks)) {
     const Replica*& best = newest[replica_of(one->endpoint)];
-    // Of two numbers the longer is the larger.
+    // The longer of two numbers is the larger.
     const auto rank = [](const Replica* of) { return std::pair(of->endpoint.name.size(), of->endpoint.name); };
     if (!best || rank(best) < rank(one)) best = one;
   }

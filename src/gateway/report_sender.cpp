@@ -21,7 +21,7 @@ constexpr std::chrono::milliseconds report_every{1'000}, look_every{20};
 // Interval without news, because reports older than 5 s no longer count.
 constexpr std::chrono::milliseconds repeat_every{3'000};
 constexpr std::chrono::milliseconds answer_time{5'000}, last_answer_time{2'000};
-// A server that was unreachable for at least this long is told so.
+// The server learns of an outage that was at least this long.
 constexpr std::chrono::seconds silent_min{10};
 
 constexpr int niceness = 10;

@@ -1,4 +1,4 @@
-// The certificate authority of a fleet. A server creates it in a folder of its own. It signs the certificate of the
+// The certificate authority of a fleet. A server creates it in its own folder. It signs the certificate of the
 // server and the client certificates of nodes and people. Every token carries its fingerprint, so that a client can
 // check the server before it sends anything. A certificate grants no rights by itself: it refers to a credential,
 // which the server looks up for every request.

@@ -285,7 +285,7 @@ void Wire::notice_loss(std::chrono::seconds within) {
 }
 
 // The kernel itself gives up unacknowledged bytes after a quarter of an hour. TCP_USER_TIMEOUT would make it earlier,
-// but also end connections of programs that pause: while a peer takes no more bytes, all that were sent are
+// but also end connections of programs that pause: while a peer accepts no more bytes, all that were sent are
 // acknowledged, and so are the probes that ask for room, up to two minutes apart.
 void Wire::look_at_peer(TimePoint now) {
   const Duration since = now - std::exchange(looked_at_, now);

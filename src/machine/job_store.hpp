@@ -1,12 +1,12 @@
 // Jobs: commands that continue without a terminal (`berth run -d`), each in its own folder below
 // $XDG_STATE_HOME/berth/jobs (world/runtime_folder.hpp), readable only by its user:
-//   job.json    what was asked for; written once
+//   job.json    the request; written once
 //   state.json  what has happened so far; replaced as a whole
 //   output      what the command has written
 //   decision.json  why it got its devices or none (format/record.hpp)
 //   alive       locked as long as the supervisor of the job lives
 //   renewed     when the job was renewed last (machine/job_control.hpp); only where it asks for that
-//   order.json  all that was asked for (machine/job_order.hpp), for berth rerun; only of jobs started by hand
+//   order.json  the whole order (machine/job_order.hpp), for berth rerun; only of jobs started by hand
 //   notify      what the command of --notify has written
 // The environment of a command is in none of them.
 //

@@ -13,7 +13,7 @@ Counters::Counters(std::size_t capacity)
       lines_((capacity + 7) / 8 * (columns_without_classes + Columns::classes)),
       infos_(new Columns::Info[capacity]()),
       settled_(new Settled[capacity]) {
-  // Every array begins with a cache line of its own.
+  // Every array starts on a new cache line.
   columns_.stride = (capacity + 7) / 8 * 8;
   Word* at = lines_.front().words;
   const auto next = [&](std::uint64_t value, std::size_t arrays = 1) {

@@ -25,7 +25,7 @@ class Timer {
   void call_at(TimePoint when, const void* key, std::function<void()> function);
   // Removes the function: it will not be called, unless the call is already in progress.
   void remove(TimePoint when, const void* key) noexcept;
-  // Calls nothing any more.
+  // Stops calling functions.
   void stop() noexcept;
 
  private:

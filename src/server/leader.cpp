@@ -176,7 +176,7 @@ Result<void> Leader::commit(store::Change change, std::vector<fleet::Event> even
   for (fleet::Event& one : events) one.text = world::shortened(std::move(one.text), event_bytes_max);
   if (!is_current_) {
     BERTH_TRY(load());
-    return Error{ErrorCode::stale_handle, "the fleet may have changed meanwhile", "try again"};
+    return Error{ErrorCode::stale_handle, "the fleet may have changed in the meantime", "try again"};
   }
   change.events = std::move(events);
   const TimePoint began = clock_->now();

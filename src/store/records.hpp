@@ -4,8 +4,8 @@
 //   state/project                      version, names, and which record of each deployment counts
 //   state/deployment/<name>/<version>  a deployment as that version of the project wants it
 //   state/node/<name>                  a node, and what the operator intends with it
-//   state/assignments/<node>           changes with each change of what the node is to run
-//   state/assigned/<node>/<deployment>/<replica>/<generation>  one incarnation that it is to run, or to stop
+//   state/assignments/<node>           changes with each change of the node's assignments
+//   state/assigned/<node>/<deployment>/<replica>/<generation>  one incarnation that it must run or stop
 //   state/counters                     generations and events: the next numbers
 //   state/leader                       who leads, and the epoch
 //   state/credential/<id>              a token's sum

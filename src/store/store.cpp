@@ -183,7 +183,7 @@ Result<Committed> Store::commit(const Change& change) {
                                      " now");
   }
   if (change.generations && change.generations->first != known_.counters.next_generation)
-    return moved(Moved::assignments, "other replicas were assigned meanwhile");
+    return moved(Moved::assignments, "other replicas were assigned in the meantime");
 
   Known after = known_;
   std::map<NodeId, Incarnations> before;
@@ -228,9 +228,9 @@ Result<Committed> Store::what_moved(const Change& change) {
     const Listing listing = BERTH_TRY(engine_->list(keys::assignments_of(node), {}, 1));
     const Entry* const entry = find(listing, keys::assignments_of(node));
     if ((entry ? entry->version : 0) != list.version)
-      return moved(Moved::assignments, "the assignments of node " + node.text() + " changed meanwhile");
+      return moved(Moved::assignments, "the assignments of node " + node.text() + " changed in the meantime");
   }
-  return moved(Moved::project, "the project changed meanwhile");
+  return moved(Moved::project, "the project changed in the meantime");
 }
 
 }  // namespace berth::store

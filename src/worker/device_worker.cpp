@@ -107,7 +107,7 @@ Result<DeviceWorker::Place> DeviceWorker::enter(TaskContext& context, const Call
     real_clock().wait_until(changed_, lock, real_clock().now() + look_period);
   --waiting_;
   waiting_alone_ -= alone;
-  if (ended && alone) limit_.confirm(*earlier_death);  // the cause will not become known any more
+  if (ended && alone) limit_.confirm(*earlier_death);  // the cause can no longer become known
   if (ended) return *std::move(ended);
   Place place;
   place.in = current_;

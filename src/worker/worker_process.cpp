@@ -69,7 +69,7 @@ int spawn(const std::string& program, std::vector<std::string> variables, const 
   posix_spawn_file_actions_adddup2(&files, raised_channel.get(), worker_channel);
   posix_spawn_file_actions_adddup2(&files, raised_shared.get(), worker_shared);
   posix_spawn_file_actions_addclosefrom_np(&files, worker_shared + 1);
-  // A process group of its own: Ctrl-C is for the program. No signal is blocked or ignored.
+  // In its own process group, because Ctrl-C is for the program. No signal is blocked or ignored.
   sigset_t none, all;
   sigemptyset(&none);
   sigfillset(&all);

@@ -22,7 +22,7 @@ namespace berth::world {
 
 // What a change of a field means for a running replica, the mildest first.
 enum class Effect : std::uint8_t {
-  nothing,  // it goes on
+  nothing,  // it continues
   place,    // it keeps running if the place still fits, and moves otherwise
   restart,
 };

@@ -83,7 +83,7 @@ struct Source {
   bool is_slice() const { return handle != gpu; }
 };
 
-// Of the GPU or slice; a partition of a GPU has the UUID of the GPU.
+// The UUID of the GPU or slice; a partition of a GPU has that of the GPU.
 inline std::string uuid_of(const DeviceId& id) { return id.text().substr(0, id.text().find('/')); }
 
 Result<Source> find_source(const std::string& uuid, const LibraryUse& use);
