@@ -128,8 +128,8 @@ inline constexpr Duration report_age_max = std::chrono::seconds(5);
 inline constexpr Duration learnt_age_max = std::chrono::seconds(5);
 // Fewer measurements than this do not tell how fast a replica is.
 inline constexpr std::uint32_t measurements_min = 10;
-// Replicas whose times differ by less than this factor count as equally fast: requests differ as much. A slow answer
-// counts as at most this many times the mean, so that a few long ones among many short ones have no effect.
+// Replicas whose times differ by less than this factor count as equally fast, because requests differ as much. A slow
+// answer counts as at most this many times the mean, so that a few long ones among many short ones have no effect.
 inline constexpr double speed_spread = 2.0;
 // A replica that was full with the requests of other gateways is tried again after this time.
 inline constexpr Duration full_age_max = std::chrono::milliseconds(200);

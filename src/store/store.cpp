@@ -174,7 +174,7 @@ Result<Committed> Store::commit(const Change& change) {
   if (!is_known_) BERTH_TRY(still_leads());
   if (epoch_ == 0) return moved(Moved::leader, BERTH_TRY(who_leads()));
   if (change.epoch != epoch_) {
-    return moved(Moved::leader, "this was decided in epoch " + std::to_string(change.epoch) + ", and it is epoch " +
+    return moved(Moved::leader, "this was decided in epoch " + std::to_string(change.epoch) + ", but it is epoch " +
                                     std::to_string(epoch_) + " now");
   }
   if (change.project_version && *change.project_version != known_.root.version) {

@@ -176,8 +176,7 @@ Result<LoadSample> OpenclDevice::sample() {
     sample.active_streams = static_cast<std::uint32_t>(queues_.size());
   }
   if (info().is_fallback && info().memory_bytes_total) {
-    // Host memory: what the machine has free, but no more than this device has not
-    // allocated yet.
+    // Host memory: the machine's free memory, but at most what this device has not allocated yet.
     const std::uint64_t total = *info().memory_bytes_total;
     const std::uint64_t used = used_->load(std::memory_order_relaxed);
     const auto available = device::read_host_limits().memory_bytes_free;
