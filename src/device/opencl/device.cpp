@@ -52,7 +52,7 @@ Result<void> OpenclDevice::check_source(const Buffer& buffer, std::uint64_t offs
   }
   if (ours->owner().context_ != context_) {
     return Error{ErrorCode::not_supported, "OpenCL does not copy from " + ours->owner().id().text() + " to this device",
-                 "copy out to the host and in again", id().text()};
+                 "copy the data to the host, and from there to this device", id().text()};
   }
   return check_range(buffer, offset, bytes);
 }
