@@ -288,7 +288,7 @@ TEST(FleetFile, WrongInputIsAnErrorWithItsPlace) {
   EXPECT_EQ(
       fleet_error("[[node]]\nname = \"a\"\n[[node.device]]\nid = \"G\"\n[[node.device]]\nid = \"G\"\n"),
       "fleet.toml:1:1: two devices of node \"a\" have the id \"G\" | give every node, and every device of a node, "
-      "a name of its own");
+      "a unique name");
   EXPECT_EQ(fleet_error("[[node]]\nname = \"a\"\ngpu = 8\n"),
             "fleet.toml:3:1: unknown key \"gpu\" in [[node]] | did you mean \"gpus\"?");
   EXPECT_EQ(fleet_error("[[node]]\nname = \"a\"\ngpus = 8\n"),

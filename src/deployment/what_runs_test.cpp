@@ -135,11 +135,10 @@ TEST(WhatRuns, AnUnknownPlaceholderIsNamedWithTheNearestOne) {
   EXPECT_EQ(project_error(start + "command = [\"serve\", \"{prt}\"]\n"),
             "berth.toml:6:1: the placeholder {prt} in the command of deployment \"d\" is not known | did you mean "
             "{port}? Write {{ for a literal brace");
-  EXPECT_EQ(
-      project_error(start + "command = [\"awk\", \"{something}\"]\n"),
-      "berth.toml:6:1: the placeholder {something} in the command of deployment \"d\" is not known | use one of "
-      "{port}, {socket}, {address}, {gpus}, {memory_bytes}, {memory_fraction}, {name}, {replica}; write {{ for a brace "
-      "itself");
+  EXPECT_EQ(project_error(start + "command = [\"awk\", \"{something}\"]\n"),
+            "berth.toml:6:1: the placeholder {something} in the command of deployment \"d\" is not known | use one of "
+            "{port}, {socket}, {address}, {gpus}, {memory_bytes}, {memory_fraction}, {name}, {replica}; write {{ for a "
+            "literal brace");
   EXPECT_EQ(project_error(start + "command = [\"awk\", \"{{something}\", \"${HOME}\"]\n"), "no error");
   EXPECT_EQ(project_error(start + "command = [\"a\"]\nenvironment = { A = \"{name}\", B = \"{prt}\" }\n"),
             "berth.toml:7:31: the placeholder {prt} in B in the environment of deployment \"d\" is not known | did you "
@@ -302,7 +301,7 @@ TEST(WhatRuns, WhatIsForACommandNeedsOne) {
             "[\"...\"], or remove environment");
   for (const char* line : {"secrets = { A = \"env:A\" }", "user = \"u\"", "folder = \"/f\"",
                            "readiness = { tcp = true }", "liveness = { tcp = true }"})
-    EXPECT_NE(project_error(none + line + "\n").find("is for a command, and there is none"), std::string::npos) << line;
+    EXPECT_NE(project_error(none + line + "\n").find("is for a command, but there is none"), std::string::npos) << line;
 }
 
 TEST(WhatRuns, AFaultOfALaterDeploymentIsPlacedThere) {
