@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-// One kernel in three languages; every device compiles the one it speaks.
+// One kernel in three languages; each device compiles the one that it supports.
 const berth::Kernel square({
     .entry = "square",
     .host =

@@ -59,14 +59,14 @@ class Demo(CommandCase):
         self.assertGreater(report["recovery_seconds"], 0)
         text = berth("demo", "--isolation", "process", "--input", self.clip(20)).stdout
         self.assertRegex(text, r"DEVICE +ID +WORKER +DEATHS +FRAMES")
-        self.assertIn("every frame is equal", text.replace("\n", " "))
+        self.assertIn("every frame matches", text.replace("\n", " "))
         self.assert_refused(berth("demo", "--inject-fault"), 2, "--isolation process")
         self.assert_refused(berth("demo", "--isolation", "proces"), 2, "proces", "none or process")
 
     def test_demo_prints_a_closing_table_and_no_progress_off_a_terminal(self):
         result = berth("demo", "--backend", "host", "--frames", "10")
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("every frame is equal to what the processor computes", " ".join(result.stdout.split()))
+        self.assertIn("every frame matches the processor's result", " ".join(result.stdout.split()))
         self.assertRegex(result.stdout, r"(?m)^DEVICE .* START-UP .* OF SPEED .* OF FRAMES")
         self.assertNotIn("\r", result.stderr + result.stdout)
 

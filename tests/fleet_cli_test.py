@@ -194,7 +194,7 @@ class Verbs(Fleet):
         self.assertIn(f"(token:{token} (ann))", self.text("events", "--people"))
         self.text("token", "remove", token)
         self.assertRegex(self.text("events"), rf"token {token} was made, role deploy, for ann .*\n(.*\n)*.*token {token} of ann was revoked ")
-        self.assertRefused(self.command("token", "add", "read", "--name", "ann smith"), 2, "is not a name")
+        self.assertRefused(self.command("token", "add", "read", "--name", "ann smith"), 2, "is not a valid name")
 
     def test_what_is_pending_is_shown_with_its_deployment_alone(self):
         self.add_nodes("a")

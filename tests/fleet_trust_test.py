@@ -182,7 +182,7 @@ class Nodes(Trusting):
         self.refused(other, "the server refused to let b join: this token is for node a, not for b")
         a = self.add_node("a", token=token)
         self.until_healthy("a")
-        self.assertRefused(self.command("token", "add", "read", "--node", "a"), 2, "only a token of role join is for a node")
+        self.assertRefused(self.command("token", "add", "read", "--node", "a"), 2, "only a token of role join can be for a node")
         # Of a machine that was lost and installed again: only a token that was made for it takes its name.
         old = self.folder / "old.pem"
         old.write_text((self.state(a) / "identity.pem").read_text())

@@ -137,7 +137,7 @@ class Users(UsersCase):
         self.apply(*(self.serve_as(name, secrets={"A": f"file:{secrets}/{name}"}) for name in ("pipe", "nul", "long", "good")), wait=False)
         self.until_ready("good", 1)
         self.until_said("pipe", "pipe is not a file")
-        self.until_said("nul", "has a byte 0")
+        self.until_said("nul", "contains a NUL byte")
         self.until_said("long", "File too large")
 
     def test_limits_that_do_not_hold_are_said_to_be_absent(self):

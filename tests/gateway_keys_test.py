@@ -116,7 +116,7 @@ class Keys(Gateway):
     def test_that_are_wrong_get_one_clear_sentence(self):
         self.add_nodes("a")
         self.assertRefused(self.refused(self.keyed(1, key="x-session")), 2, "does not begin with header:, cookie: or json:")
-        self.assertRefused(self.refused(self.loaded(serving={"affinity": "strict"})), 2, "has an affinity and no key")
+        self.assertRefused(self.refused(self.loaded(serving={"affinity": "strict"})), 2, "has an affinity but no key")
         self.apply(self.keyed(1, affinity="strict", key="json:user"))
         self.until(lambda: self.ask_for("/app/echo", '{"user":"a"}')[0] == 200, self.situation)
         status, text, _ = self.ask_for("/app/echo", "{}")

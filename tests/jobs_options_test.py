@@ -74,7 +74,7 @@ class Options(JobsCase):
         self.assertEqual(self.berth("logs", "sweep-*").stdout, "\n".join(headings))
         self.assertEqual(self.berth("logs", "sweep-[2]").stdout, "number 2\n")
         self.assertEqual(self.berth("stop", "sweep-*").returncode, 0)
-        self.assertEqual(self.berth("stop", "sweep-*").stderr, "berth: all of these jobs have ended already\n")
+        self.assertEqual(self.berth("stop", "sweep-*").stderr, "berth: all of these jobs have already ended\n")
         self.assertEqual([self.jobs()[job]["state"] for job in sweep], ["stopped"] * 3)
         self.assertIn(self.jobs()[other]["state"], ("waiting", "running"), "it does not match")
         again = self.ids("-q", "--array", "2", "--name", "sweep", "--", "true")

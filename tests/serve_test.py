@@ -87,17 +87,17 @@ class Reload(Service):
         self.assertFalse(self.answers(first, "head"), "not a name of this server")
         # One more, and a name; then the first one goes.
         self.write(listen=[f"127.0.0.1:{first}", f"127.0.0.1:{second}"], host_names=["head"])
-        log = self.reload("has read its configuration again")
+        log = self.reload("has reloaded its configuration")
         self.until(lambda: f"serves http://127.0.0.1:{second}" in self.log.read_text(), log)
         self.assertTrue(self.answers(first) and self.answers(second) and self.answers(second, "head"))
         self.write(listen=[f"127.0.0.1:{second}"])
-        self.reload("has read its configuration again")
+        self.reload("has reloaded its configuration")
         self.assertFalse(self.answers(first))
         self.assertTrue(self.answers(second))
         # What is wrong changes nothing, not even the part that is right.
         good = self.file.read_text()
         for wrong, sentence in [
-                (good.replace("listen", "listn"), 'unknown key "listn" in the server\'s file; did you mean "listen"?'), ("listen = [", "this is not TOML"),
+                (good.replace("listen", "listn"), 'unknown key "listn" in the server\'s file; did you mean "listen"?'), ("listen = [", "this is not valid TOML"),
                 (f'listen = ["127.0.0.1:{first}", "127.0.0.1:{taken.getsockname()[1]}"]', "is in use by another process"),
                 (good + 'certificate_lifetime = "1s"\n', "certificate_lifetime is out of range"),
                 (good + 'store = "memory"\n', "the store cannot change while the server runs"),
@@ -120,7 +120,7 @@ class Reload(Service):
     def test_certificates_are_renewed(self):
         old = self.make_certificate("head")
         self.write(tls_certificate=str(self.folder / "head.pem"), tls_key=str(self.folder / "head.key"))
-        self.reload("has read its configuration again")
+        self.reload("has reloaded its configuration")
         seen = lambda: ssl.get_server_certificate(("127.0.0.1", self.port), timeout=10).strip()
         self.assertEqual(seen(), old, "TLS on the same address")
         kept = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=10, context=ssl._create_unverified_context())
@@ -134,7 +134,7 @@ class Reload(Service):
         new = self.make_certificate("head")
         self.assertNotEqual(new, old)
         self.assertEqual(seen(), old, "not before it is told")
-        self.reload("has read its configuration again")
+        self.reload("has reloaded its configuration")
         self.assertEqual(seen(), new)
         self.assertTrue(still_answers())
         (self.folder / "head.key").write_text("no key\n")
@@ -154,7 +154,7 @@ class OldTls(Service):
     def test_versions_before_1_2_are_refused(self):
         self.make_certificate("head")
         self.write(tls_certificate=str(self.folder / "head.pem"), tls_key=str(self.folder / "head.key"))
-        self.reload("has read its configuration again")
+        self.reload("has reloaded its configuration")
 
         def version(minimum, maximum):
             context = ssl._create_unverified_context()

@@ -188,7 +188,7 @@ class Pools(LimitsCase):
 class BrokenFile(LimitsCase):
     def test_it_limits_nobody_and_is_reported_everywhere(self):
         for text, mode, words in (("[user.anna]\ngpu = 0\n", 0o644, "limits.toml:2:1: \"gpu\" is not a limit"),
-                                  ("[user.anna]\ngpus = 0\n", 0o666, "can be written by other users than root")):
+                                  ("[user.anna]\ngpus = 0\n", 0o666, "can be written by users other than root")):
             self.limit(text, mode)
             answer = self.run_as(ANNA, "--mem", "1G")
             self.assertEqual(answer.returncode, 0, answer.stderr)

@@ -1,6 +1,6 @@
-// Batcher: collects single items and runs them together, because a device is faster with many at
-// a time. A batch goes to the scheduler when it is full, when its first item has waited long
-// enough, or on demand; several batches may be under way. Every item has a task of its own.
+// Batcher: collects single items and runs them together, because a device is faster with many at a
+// time. A batch goes to the scheduler when it is full, when its first item has waited long enough,
+// or on demand; several batches may be under way. Every item has its own task.
 #pragma once
 
 #include "berth/version.hpp"
@@ -20,11 +20,11 @@ namespace berth {
 
 struct BatchOptions {
   std::size_t max_batch = 32;
-  Duration max_wait = std::chrono::milliseconds(2);  // of the first item of a batch
-  // Items that wait for their batch, or whose batch has not ended; more are refused with queue_full.
+  Duration max_wait = std::chrono::milliseconds(2);  // for the first item of a batch
+  // Items in batches that have not ended, or waiting for one; submit refuses more with queue_full.
   std::size_t max_items = 1024;
-  // Of every batch; its cost is that of one item, its deadline one moment for all of them. A batch
-  // always finds a place in the queue: max_items is the bound.
+  // The options of every batch: the cost is per item, and the deadline is one point in time for all
+  // of them. A batch always finds room in the queue, because max_items is the bound.
   TaskOptions task = {};
 };
 
@@ -41,10 +41,10 @@ class BatchItem : public TaskState {
     end();
     drop();
   }
-  std::atomic<bool> cancelled{false};  // leaves it out of a batch that is yet to be made
+  std::atomic<bool> cancelled{false};  // keeps it out of batches that are not made yet
 };
 
-// What all batchers do, whatever their items are; src/scheduler/batcher.cpp.
+// The part of a batcher that does not depend on the type of its items; see src/scheduler/batcher.cpp.
 class BatchQueue {
  public:
   using Items = std::vector<BatchItem*>;
@@ -58,7 +58,7 @@ class BatchQueue {
   virtual ~BatchQueue() = default;
   virtual void add(BatchItem& item) = 0;
   virtual void flush() = 0;
-  // Refuses what waits, and what comes.
+  // Refuses the waiting items and all later ones.
   virtual void close() noexcept = 0;
 };
 
@@ -67,9 +67,9 @@ class BatchQueue {
 template <class In, class Out>
 class Batcher {
  public:
-  // `f(TaskContext&, std::span<In>)` gives std::vector<Out>, or a Result of it, with one value per
-  // item in the order of the items; another number, an error or an exception fails all of them. It
-  // is called from several threads at a time. A batch of no items is invalid_argument.
+  // `f(TaskContext&, std::span<In>)` returns std::vector<Out>, or a Result of it, with one value
+  // per item in the order of the items; a different number, an error or an exception fails all of
+  // them. It is called from several threads at a time. A `max_batch` of 0 is invalid_argument.
   template <class F>
   static Result<Batcher> start(const Scheduler& scheduler, F f, BatchOptions options = {}) {
     auto run = [f = std::make_shared<F>(std::move(f))](TaskContext& context, const detail::BatchQueue::Items& items,
@@ -82,7 +82,7 @@ class Batcher {
     if (!queue) return std::move(queue).error();
     return Batcher(*std::move(queue));
   }
-  // Items that wait for their batch end with `cancelled`; batches under way go on.
+  // Items that wait for their batch end with `cancelled`; batches in progress continue.
   ~Batcher() {
     if (queue_) queue_->close();
   }
@@ -99,7 +99,7 @@ class Batcher {
     queue_->add(*added);
     return task;
   }
-  // Hands over what waits, without waiting for more.
+  // Submits the waiting items now, without waiting for more.
   void flush() const { queue_->flush(); }
 
  private:

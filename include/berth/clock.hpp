@@ -13,7 +13,7 @@
 namespace berth {
 
 using Duration = std::chrono::nanoseconds;
-// Nanoseconds since an arbitrary start. A type of its own, so that no real
+// Nanoseconds since an arbitrary start. A separate type, so that no real
 // clock's time point converts into it by accident.
 struct VirtualTimeTag {
   using rep = Duration::rep;

@@ -33,8 +33,8 @@
 
 namespace berth {
 
-// What runs the model. A word this version does not know is kept as `unknown`,
-// so that a file written for a newer version is refused by name, not guessed at.
+// What runs the model. A word that this version does not know is kept as `unknown`, so that the
+// refusal of a newer file names it.
 enum class RuntimeKind : std::uint8_t {
   vllm,
   tensor_rt,
@@ -57,14 +57,14 @@ enum class RuntimeKind : std::uint8_t {
 
 struct Runtime {
   RuntimeKind kind = RuntimeKind::process;
-  std::string name;  // of python and custom; the word itself when unknown
+  std::string name;  // for python and custom; when unknown, the word itself
   friend bool operator==(const Runtime&, const Runtime&) = default;
 };
 // "vllm", "open_ai", "python:diffusers", "custom:mine"; any other word is unknown.
 Runtime runtime_from(std::string_view text);
 std::string to_string(const Runtime& runtime);
-// From the model's name, case-insensitive; the table is in docs/guide/deployment.md. For a
-// name it says nothing about: process.
+// From the model's name, case-insensitive; the table is in docs/guide/deployment.md. A name that
+// the table does not cover gives `process`.
 Runtime infer_runtime(std::string_view model);
 
 // Whose servers a remote runtime calls.
@@ -103,16 +103,16 @@ class KeyRef {
   std::string text_;
 };
 
-// Over the nodes. spread: as few replicas of the deployment on one node as
-// possible. pack: fill a node before the next one. one_per_node: spread, and two
-// replicas never share a node.
+// How replicas are distributed over the nodes. spread: as few replicas of the deployment on one
+// node as possible. pack: fill a node before the next one. one_per_node: spread, and two replicas
+// never share a node.
 enum class Spread : std::uint8_t { spread, pack, one_per_node };
 // all: new replicas start together or not at all. best_effort: as many as fit.
 // Neither takes away what already runs.
 enum class OnShortage : std::uint8_t { all, best_effort };
 enum class OnCapacityExhausted : std::uint8_t { queue, reject, fallback };
-// Where a request goes whose key has a replica that is full or cannot serve. bounded_load: to the next one in an order
-// that is fixed for the key. strict: nowhere else; it waits, or is rejected.
+// Where a request goes if the replica of its key is full or cannot serve. bounded_load: to the next one in an order
+// that is fixed for the key. strict: nowhere else: it waits, or is rejected.
 enum class Affinity : std::uint8_t { bounded_load, strict };
 // How gateways reach a replica. relay: through the relay of its node, which needs no open port. direct: at a port of
 // its node.
@@ -134,10 +134,10 @@ struct ServingOptions {
   std::optional<std::string> policy = {};             // by which a gateway chooses a replica; absent: least_loaded
   std::optional<std::string> host = {};               // requests for this host name are for this deployment
   std::optional<std::string> path = {};               // requests below this path ("/chat") are
-  bool open = false;                                  // callers on the machine of a gateway need no key there
-  Duration queue_timeout = std::chrono::seconds(30);  // a request waits for a replica at most so long
+  bool open = false;                                  // callers on the gateway's own machine need no key
+  Duration queue_timeout = std::chrono::seconds(30);  // how long a request waits for a replica
   std::uint32_t queue_max = 1000;                     // requests that wait at a time, at each gateway
-  // Until a replica that has a request begins to answer, and between two pieces of its answer.
+  // The longest time until a replica begins to answer a request, and between two pieces of its answer.
   Duration first_byte_timeout = std::chrono::minutes(10);
   Duration idle_timeout = std::chrono::minutes(10);
   // Where a request carries its key: "header:x-session", "cookie:sid" or "json:user". Requests with the same key reach
@@ -149,8 +149,8 @@ struct ServingOptions {
   friend bool operator==(const ServingOptions&, const ServingOptions&) = default;
 };
 
-// How a running replica is asked whether it serves (readiness), or whether it must be restarted (liveness).
-// Exactly one of http, tcp and command is used.
+// How to check whether a running replica can serve (readiness) or must be restarted (liveness). Exactly one of
+// http, tcp and command is used.
 struct Probe {
   std::optional<std::string> http;    // a path: an answer of 200 to 399 is good
   bool tcp = false;                   // a connection that is accepted is good
@@ -163,7 +163,7 @@ struct Probe {
   friend bool operator==(const Probe&, const Probe&) = default;
 };
 
-// How many replicas more and fewer than wanted there may be while replicas are replaced.
+// How many replicas above and below the wanted number are allowed while replicas are replaced.
 struct Rollout {
   std::uint32_t surge = 1;
   std::uint32_t unavailable = 1;
@@ -173,22 +173,22 @@ struct Rollout {
 
 struct DeploymentSpec {
   DeploymentId name;
-  std::string model;                  // may be empty where there is a command
+  std::string model;                  // may be empty if there is a command
   std::optional<Runtime> runtime;     // absent: inferred from the model's name
   std::optional<std::uint32_t> gpus;  // per replica; absent: 1. Ignored by remote runtimes
   std::uint32_t replicas = 1;
-  bool cpu = false;                // a local runtime that needs no GPU, said explicitly
-  std::uint64_t memory_bytes = 0;  // per GPU; of the node in CPU mode; 0: not stated
+  bool cpu = false;                // states that a local runtime needs no GPU
+  std::uint64_t memory_bytes = 0;  // per GPU, or on the node in CPU mode; 0: not stated
   std::optional<Capability> capability_min;
   std::map<std::string, std::string> node_selector;  // labels a node must have
   std::map<std::string, std::string> device_labels;  // labels a GPU must have
-  std::set<std::string> tolerates;                   // taints of nodes that do not matter
-  // A replica has its GPUs to itself; false: it shares them with others, each within its own bytes. In a project file a
-  // deployment that states `memory` shares unless it says otherwise.
+  std::set<std::string> tolerates;                   // node taints that do not exclude a node
+  // A replica has its GPUs to itself; false: it shares them with others, each within its own bytes. In a project
+  // file, a deployment that states `memory` shares unless it sets `exclusive`.
   bool exclusive = true;
   Spread spread = Spread::spread;
-  // How GPUs of a node are ranked; absent: best_fit for exclusive GPUs and when
-  // packing, spread otherwise.
+  // How the GPUs of a node are ranked; absent: best_fit for exclusive GPUs and when packing, spread
+  // otherwise.
   std::optional<std::string> policy;
   Priority priority = Priority::normal;  // high is placed first; nothing that runs is evicted
   OnShortage on_shortage = OnShortage::all;
@@ -206,16 +206,16 @@ struct DeploymentSpec {
   std::optional<std::string> folder;      // absent: the home folder of the user
   std::optional<Probe> readiness;         // absent: ready when it has run for 2 s
   std::optional<Probe> liveness;
-  Duration ready_within = std::chrono::minutes(10);  // with a readiness probe; later it has failed
+  Duration ready_within = std::chrono::minutes(10);  // with a readiness probe; if not ready by then, it failed
   // A replica that was ready and whose readiness probe has failed since then for this long has failed. Absent: never.
-  // A project file has a default of its own (unready_within_in_files).
+  // Project files have their own default (unready_within_in_files).
   std::optional<Duration> unready_within = {};
   Duration stop_grace = std::chrono::seconds(10);  // from SIGTERM to SIGKILL
-  std::optional<std::uint64_t> host_memory_bytes;  // of the node, where control groups allow a limit
+  std::optional<std::uint64_t> host_memory_bytes;  // on the node, where control groups allow a limit
   std::optional<double> cpus;                      // processors, likewise
   Rollout rollout;
-  // It never runs twice: the old incarnation ends before the new one starts, and a node that hears no server for
-  // `stop_after` stops it.
+  // It never runs twice: the old incarnation ends before the new one starts, and a node that has no contact with
+  // a server for `stop_after` stops it.
   bool single = false;
   Duration stop_after = std::chrono::seconds(20);
   Duration replace_after = std::chrono::seconds(30);  // without a report of its node
@@ -227,17 +227,16 @@ struct DeploymentSpec {
   friend bool operator==(const DeploymentSpec&, const DeploymentSpec&) = default;
 };
 
-// Whether they differ at most in the number of replicas: what runs is the same.
+// Whether they differ in nothing but the number of replicas, so that running replicas need no change.
 bool same_but_replicas(const DeploymentSpec& a, const DeploymentSpec& b);
 
-// Cheap, structural: contradictions within one spec. Zero GPUs for a GPU
-// deployment is one; so is a model without a runtime that says neither by its name
-// nor by `gpus` or `cpu` what runs it. An unknown runtime is one only where it looks
-// like a misspelt one: otherwise it is a reason in a plan.
+// Cheap, structural: contradictions within one spec. Zero GPUs for a GPU deployment is one; so is a
+// model without a runtime if its name, `gpus` and `cpu` do not imply one. An unknown runtime is a
+// contradiction only if it looks like a typo; otherwise it becomes a reason in the plan.
 Result<void> validate(const DeploymentSpec& spec);
 
-// Of a deployment with a readiness probe in a project file. JSON without `unready_within_s` means never: a version that
-// did not know the field wrote it.
+// The default for deployments with a readiness probe in a project file. JSON without `unready_within_s` means never:
+// a version that did not know the field wrote it.
 inline constexpr Duration unready_within_in_files = std::chrono::minutes(5);
 
 // More replicas of one deployment than this are a mistake in the file.
@@ -255,11 +254,11 @@ struct NodeDevice {
   // What others do on it; see DeviceView.
   std::uint32_t other_processes = 0;
   bool used_by_others = false;
-  bool answers = true;  // false: its driver was asked and did not answer
+  bool answers = true;  // false: its driver was queried and did not answer
   Intent intent = Intent::in_service;
   Health health = Health::healthy;
-  std::string intent_reason = {};  // as the operator said it; for people
-  // An accelerator; the processor and what stands in for one is not.
+  std::string intent_reason = {};  // the operator's own words; for display
+  // True for accelerators; false for the processor and for its stand-ins.
   bool is_gpu() const { return !info.is_fallback && info.backend != "host"; }
   friend bool operator==(const NodeDevice&, const NodeDevice&) = default;
 };
@@ -267,7 +266,7 @@ struct NodeDevice {
 struct NodeView {
   NodeId id;
   std::map<std::string, std::string> labels;
-  std::set<std::string> taints;  // keeps off every deployment that does not tolerate it
+  std::set<std::string> taints;  // keep out deployments that do not tolerate them
   bool egress = false;           // may call providers outside
   std::optional<std::uint32_t> cpus;
   std::optional<std::uint64_t> memory_bytes;
@@ -279,7 +278,7 @@ struct NodeView {
   friend bool operator==(const NodeView&, const NodeView&) = default;
 };
 
-// Node ids and device ids are unique; of two equal ones a plan uses the first.
+// Node ids and device ids are unique; if two are equal, a plan uses the first.
 struct Fleet {
   std::vector<NodeView> nodes;
 };
@@ -297,7 +296,7 @@ struct Assignment {
 
 enum class ReasonKind : std::uint8_t {
   no_gpu_nodes,       // no node of the fleet has a GPU
-  no_egress_nodes,    // no node may call outside; `provider`
+  no_egress_nodes,    // no node has egress to `provider`
   not_enough_gpus,    // no node has `gpus_requested` free ones; `best_node` has `gpus_best`
   not_enough_memory,  // CPU mode: no node has the bytes
   unknown_transport,  // a runtime of a newer version
@@ -305,12 +304,12 @@ enum class ReasonKind : std::uint8_t {
   invalid_spec,       // a contradiction, or a name that is taken
   no_nodes,           // the fleet is empty
   node_selector,      // no node has the labels
-  taint,              // every node left has a taint that is not tolerated
-  not_in_service,     // every node or GPU left is cordoned, draining or unhealthy
-  unfit_gpus,         // capability, label or size: too few GPUs of a node could ever do it
-  one_per_node,       // each node that fits has a replica already
+  taint,              // every remaining node has a taint that is not tolerated
+  not_in_service,     // every remaining node or GPU is cordoned, draining or unhealthy
+  unfit_gpus,         // capability, label or size: no node has enough GPUs that could ever serve
+  one_per_node,       // each node that fits already has a replica
   drain_blocked,      // it should leave a draining place and cannot; it stays
-  refused,            // each node that fits has refused it lately; see PlanLimits
+  refused,            // each node that fits recently refused it; see PlanLimits
 };
 std::string_view to_string(ReasonKind kind) noexcept;
 
@@ -331,8 +330,8 @@ struct Pending {
   friend bool operator==(const Pending&, const Pending&) = default;
 };
 
-// From `before` to `after`: only `after` is a start (+), only `before` a stop (-),
-// both a change (~). Stops come first: what they free is given out again.
+// From `before` to `after`: only `after` is a start (+), only `before` a stop (-), both a change
+// (~). Stops come first, so that starts can use what they free.
 struct Action {
   std::optional<Assignment> before;
   std::optional<Assignment> after;
@@ -348,7 +347,7 @@ struct Plan {
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
-// Nodes that remote replicas of a provider and key should use if they can.
+// Nodes that remote replicas of a provider and key should use if possible.
 struct EgressRoute {
   Provider provider = Provider::http;
   KeyRef key;
@@ -358,19 +357,19 @@ using EgressPreference = std::map<EgressRoute, std::vector<NodeId>>;
 
 // What a controller has decided before it asks for a plan.
 struct PlanLimits {
-  // Replicas that stay as they are, whatever their specs say; they are part of the plan. One without a node is not
-  // placed this time.
+  // Replicas that stay as they are, whatever their specs say; they are part of the plan. An assignment without a
+  // node is not placed this time.
   std::span<const Assignment> staying;
-  // Devices and bytes that are in use and no part of the plan: of replicas that end, and of other deployments.
+  // Devices and bytes that are in use outside of the plan: by replicas that are ending, and by other deployments.
   std::span<const Assignment> occupied;
-  // Nodes that take nothing new of a deployment for now.
+  // Nodes that accept no new replicas of a deployment for now.
   std::set<std::pair<DeploymentId, NodeId>> avoided;
 };
 
-// Keeps every current assignment that is still right, places what is missing by
-// priority, then size, then name, and drops the rest. Equal inputs give equal
-// plans, in whatever order nodes, devices, specs and current assignments come.
-// A spec that is invalid, or whose name came before, is pending as a whole.
+// Keeps every current assignment that is still right, places what is missing by priority, then
+// size, then name, and drops the rest. Equal inputs give equal plans, in whatever order nodes,
+// devices, specs and current assignments come. A spec that is invalid, or that repeats an earlier
+// name, is pending as a whole.
 Plan plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::span<const Assignment> current = {},
           const EgressPreference& preference = {}, const PlanLimits& limits = {});
 
@@ -391,7 +390,7 @@ struct Project {
   EgressPreference egress_preference;
 };
 
-// Its deployments, each name once, and fallbacks that are there.
+// Checks each deployment, that names are unique, and that fallbacks exist.
 Result<void> validate(const Project& project);
 
 // Text of a TOML file in, value out. Errors name file, line and column; an

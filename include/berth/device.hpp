@@ -38,12 +38,12 @@ class Stream;
 class Event {
  public:
   virtual ~Event() = default;
-  // False while pending; an error when work failed that was enqueued since the
-  // event recorded before this one. A lost device is an error to every event
-  // that was pending.
+  // False while pending; an error if work failed that was enqueued since the previous event. A lost
+  // device is an error to every event that was pending.
   virtual Result<bool> done() = 0;
   // Polls until done, or until the deadline: then timeout. Never hangs, not even on a
-  // device that failed or was lost.
+  // device that
+  // failed or was lost.
   virtual Result<void> wait(Deadline deadline = {}) = 0;
   // Time on the device between `earlier` and this, both done.
   virtual Result<Duration> since(const Event& earlier) const = 0;
@@ -61,7 +61,7 @@ class Stream {
   // of it or a buffer of another device is refused.
   virtual Result<void> copy_in(const Buffer& to, std::uint64_t offset, std::span<const std::byte> from) = 0;
   virtual Result<void> copy_out(const Buffer& from, std::uint64_t offset, std::span<std::byte> to) = 0;
-  // The same with any values in a row: a span, a vector, an array.
+  // The same for any contiguous values: a span, a vector, an array.
   template <class Values>
   Result<void> copy_in(const Buffer& to, const Values& from) {
     return copy_in(to, 0, std::as_bytes(std::span(from)));
@@ -70,27 +70,25 @@ class Stream {
   Result<void> copy_out(const Buffer& from, Values&& to) {
     return copy_out(from, 0, std::as_writable_bytes(std::span(to)));
   }
-  // Between buffers of this device, or from a buffer of another device of the
-  // same back end where the hardware or the driver can (not_supported if not:
-  // OpenCL can between parts of one device only).
-  // The other device's work on `from` must be done. Ranges of one buffer that
-  // share a byte are invalid_argument.
+  // Between buffers of this device, or from a buffer of another device of the same back end if the
+  // hardware or the driver supports it (otherwise not_supported; OpenCL copies only between parts
+  // of one device). The other device's work on `from` must have completed. Ranges of one buffer
+  // that share a byte are invalid_argument.
   virtual Result<void> copy(const Buffer& to, std::uint64_t to_offset, const Buffer& from, std::uint64_t from_offset,
                             std::uint64_t bytes) = 0;
-  // Memory that is there for the work enqueued after this call, and is given
-  // back in stream order, without waiting. Where the device has no such memory,
-  // the same as Device::allocate.
+  // Memory for the work enqueued after this call; it is freed in stream order, without waiting. If
+  // the device has no such memory, this is Device::allocate.
   virtual Result<Buffer> allocate(std::uint64_t bytes);
   virtual Result<void> launch(const LoadedKernel& kernel, const LaunchShape& shape,
                               std::span<const Argument> arguments) = 0;
   virtual Result<std::shared_ptr<Event>> record() = 0;
 
-  // Calls `closure` on this thread with the device's context current, so that
-  // native calls reach this device and stream; restores the caller's context.
-  // Of a GPU's part, only work on the native stream is confined to the part.
+  // Calls `closure` on this thread with the device's context current, so that native calls reach
+  // this device and stream; restores the caller's context. On a part of a GPU, only work on the
+  // native stream is confined to that part.
   virtual Result<void> run(const std::function<Result<void>(Stream&)>& closure) = 0;
 
-  // Everything enqueued so far is done, or the deadline passed.
+  // Waits until everything enqueued so far is done, or until the deadline.
   Result<void> wait(Deadline deadline = {});
 
   // CUstream or cl_command_queue; null on host and simulated devices.
@@ -116,8 +114,8 @@ class Device {
   virtual std::uint64_t generation() const noexcept = 0;
 
   virtual Result<Buffer> allocate(std::uint64_t bytes) = 0;
-  // New page-aligned host memory, or the caller's own memory for as long as the
-  // handle lives (the caller keeps it valid). Both are for copies with this device.
+  // New page-aligned host memory, or the caller's own memory while the handle exists (the caller
+  // keeps it valid). Both are for copies with this device.
   virtual Result<PinnedMemory> pin(std::uint64_t bytes);
   virtual Result<PinnedMemory> pin(std::span<std::byte> memory);
   virtual Result<std::unique_ptr<Stream>> open_stream(Priority priority = Priority::normal) = 0;
@@ -125,7 +123,7 @@ class Device {
   virtual Result<std::shared_ptr<LoadedKernel>> load(const KernelSource& source) = 0;
   virtual Result<LoadSample> sample() = 0;
   virtual NativeHandles native() const noexcept = 0;
-  // Bytes of all buffers of this device that are alive.
+  // Bytes of all live buffers of this device.
   std::uint64_t memory_bytes_allocated() const noexcept { return allocated_->load(std::memory_order_relaxed); }
 
   // Ends all use: later calls answer device_lost, pending events resolve.
@@ -148,12 +146,12 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual std::string_view name() const noexcept = 0;
-  // What is there now; empty when the library works but finds nothing,
-  // not_initialized when there is no library.
+  // The devices present now; empty if the library works but finds none, not_initialized if there is
+  // no library.
   virtual Result<std::vector<DeviceInfo>> list() = 0;
   virtual Result<std::shared_ptr<Device>> open(const DeviceId& id) = 0;
-  // What can be learnt about a device without using it. Where the driver has no
-  // way for that, the device is opened, sampled and closed again.
+  // What can be learnt about a device without using it. If the driver offers no way to do that, the
+  // device is opened, sampled and closed again.
   virtual Result<Telemetry> observe(const DeviceId& id);
   // The links between its devices. Empty: not known.
   virtual Result<std::vector<Link>> links() { return std::vector<Link>{}; }
@@ -170,9 +168,9 @@ struct PartitionRequest {
 Result<PartitionRequest> parse_partition(std::string_view text);
 
 struct BackendOptions {
-  // A request that does not fit its device makes that back end's list() fail
-  // with invalid_argument, one for a device that cannot be cut with
-  // not_supported; the others are not touched. At most one per device.
+  // A request that does not fit its device makes that back end's list() fail with invalid_argument,
+  // one for a device that cannot be cut with not_supported; the others are not touched. At most one
+  // per device.
   std::vector<PartitionRequest> partitions;
   // Host devices that split the cores among them; 1 owns them all.
   unsigned host_devices = 1;
@@ -180,9 +178,9 @@ struct BackendOptions {
   // BERTH_SIMULATED. See docs/guide/simulated.md.
   std::string simulated_file;
   Clock* clock = nullptr;  // null: the real clock
-  // False: list() and links() of CUDA ask the management library, where that
-  // knows all that CUDA would say, and do not start CUDA, which takes a fifth of a
-  // second or more. Only open() then reports that CUDA does not start.
+  // False: list() and links() of CUDA ask the management library, if that knows everything CUDA
+  // would report, and do not start CUDA, which takes a fifth of a second or more. Only open() then
+  // reports that CUDA does not start.
   bool listing_starts_driver = true;
 };
 
@@ -206,10 +204,9 @@ Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const Backe
 // GPUs takes seconds.
 inline constexpr Duration driver_deadline = std::chrono::seconds(15);
 
-// What a machine offers: devices of all back ends, and the back ends that
-// could not be asked, each with its reason. A GPU seen through CUDA and OpenCL
-// (same PCI address) is listed once, CUDA preferred. Where BERTH_VISIBLE_DEVICES
-// is set, only the devices whose ids it names, with commas between, are listed.
+// What a machine offers: devices of all back ends, and the back ends that did not answer, each with
+// the reason. A GPU seen through CUDA and OpenCL (same PCI address) is listed once, CUDA preferred.
+// If BERTH_VISIBLE_DEVICES is set, only the devices in its comma-separated list of ids are listed.
 struct Listing {
   std::vector<DeviceInfo> devices;
   struct Silent {
@@ -218,10 +215,10 @@ struct Listing {
   };
   std::vector<Silent> silent;
 };
-// The back ends are asked in parallel, each on its own thread. One that has not
-// answered at the deadline is silent, with `timeout`; its thread is abandoned.
+// The back ends are queried in parallel, each on its own thread. One that has not answered at the
+// deadline is silent, with `timeout`; its thread is abandoned.
 Listing list_devices(std::span<const std::shared_ptr<Backend>> backends, Duration deadline = driver_deadline);
-// The same from answers that were asked for elsewhere, in the order of backend_list().
+// The same from answers that were collected elsewhere, in the order of backend_list().
 struct BackendAnswer {
   std::string backend;
   Result<std::vector<DeviceInfo>> devices;

@@ -1,5 +1,5 @@
-// What is known about a device and does not change while it is there: identity, size,
-// ability. An unknown value is absent, never zero.
+// What is known about a device and does not change while it is present: identity, size,
+// capabilities. An unknown value is absent, never zero.
 #pragma once
 
 #include "berth/version.hpp"
@@ -24,7 +24,7 @@ struct Capability {
   friend auto operator<=>(const Capability&, const Capability&) = default;
 };
 std::string to_string(Capability capability);
-// Reads "9.0"; absent: it is not of that form.
+// Reads "9.0"; absent if the text has another form.
 std::optional<Capability> parse_capability(std::string_view text);
 
 enum class Priority : std::uint8_t { low, normal, high };
@@ -42,15 +42,15 @@ struct DeviceInfo {
   std::optional<std::string> pci_address;  // "0000:8a:00.0": the same GPU through two back ends has the same
   std::optional<std::int32_t> numa_node;
 
-  // The id that earlier versions gave to this device. Names in files, stores and calls may
-  // still have it; see is_called().
+  // The id that earlier versions gave to this device. Files, stores and calls may still use it; see
+  // is_called().
   std::optional<DeviceId> former_id;
 
   // The device this is a part of: a partition's whole, a MIG slice's GPU.
   std::optional<DeviceId> parent;
 
-  // Where it executes is the id. Whose memory it uses and what it fails with
-  // may be shared (partitions of one GPU): equal strings mean "the same".
+  // The id names where it executes. The memory it uses and what it fails with may be shared
+  // (partitions of one GPU): equal strings mean "the same".
   std::string memory_domain;
   std::string fault_domain;
 
@@ -63,7 +63,7 @@ struct DeviceInfo {
   std::set<std::string> features;             // e.g. "stream_priority", "ptx", "opencl_c"
   std::map<std::string, std::string> labels;  // the operator's own
 
-  // The domains it belongs to; a device that names none is alone in its own.
+  // The domains it belongs to; a device without a named domain has its own.
   const std::string& memory_home() const noexcept { return memory_domain.empty() ? id.text() : memory_domain; }
   const std::string& fault_home() const noexcept { return fault_domain.empty() ? id.text() : fault_domain; }
 

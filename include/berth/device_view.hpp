@@ -1,6 +1,6 @@
-// DeviceView: all that a decision may know about one device, as plain data.
-// It is copied from the live board onto the caller's stack, so that choosing
-// needs no lock, can be explained afterwards and replayed from a record.
+// DeviceView: all that a decision may know about one device, as plain data. It is copied from the
+// live board onto the caller's stack, so that choosing needs no lock, can be explained afterwards,
+// and replayed from a record.
 #pragma once
 
 #include "berth/version.hpp"
@@ -37,7 +37,7 @@ class Maybe {
 enum class Intent : std::uint8_t { in_service, cordoned, draining };
 // What is observed: errors and silence change it, see health.hpp.
 enum class Health : std::uint8_t { healthy, suspect, quarantined, probation, lost };
-// How much the load values are worth.
+// How reliable the load values are.
 enum class SampleState : std::uint8_t { unknown, fresh, stale };
 
 std::string_view to_string(Intent intent) noexcept;
@@ -57,20 +57,20 @@ struct DeviceView {
   std::uint32_t in_flight = 0;
   std::uint64_t backlog_ns = 0;
   std::uint64_t memory_bytes_promised = 0;
-  // Pieces of work charged since the device last entered service. Proportional
-  // policies share out by it; entering service later earns no credit.
+  // Pieces of work charged since the device last entered service. Proportional policies divide work
+  // by it; a device that enters service later gets no credit for the past.
   std::uint64_t charged_total = 0;
 
-  // Leases on the device by all programs of the machine, as far as is known here, and
-  // whether one of them is exclusive.
+  // Leases on the device by all programs of the machine, as far as this program knows, and whether
+  // one of them is exclusive.
   std::uint32_t holders = 0;
   bool held_exclusively = false;
-  // Others use it: utilization, or memory or processes that are not of Berth's leases.
-  // Known to reservations and plans; a pool does not set it.
+  // Others use it: utilization, memory or processes that do not belong to Berth's leases. Known to
+  // reservations and plans; a pool does not set it.
   bool used_by_others = false;
-  bool kept_for_waiting = false;  // kept free for a request ahead in the line
+  bool kept_for_waiting = false;  // kept free for a request further ahead in the queue
 
-  // Reported by the device; absent when it does not say.
+  // Reported by the device; absent if it does not report it.
   Maybe memory_bytes_free;
   Maybe active_streams;
   Maybe queue_depth;
@@ -86,7 +86,7 @@ struct DeviceView {
   // Mean of the measured rates of work without a class, in units per second.
   std::optional<double> mean_rate;
 
-  // Configured capacity in thousandths; 1000 unless told otherwise. Positive.
+  // Configured capacity in thousandths; 1000 by default. Positive.
   std::uint32_t weight_milli = 1000;
 
   Intent intent = Intent::in_service;

@@ -25,9 +25,8 @@ struct HealthRules {
   // to `pause_max`.
   Duration pause = std::chrono::seconds(5);
   Duration pause_max = std::chrono::seconds(60);
-  // Successes in a row that end a probation. A device that fails every other
-  // piece of work passes three by chance one time in eight, and each relapse
-  // doubles its pause.
+  // Successes in a row that end a probation. A device that fails every other piece of work passes
+  // three by chance in one of eight cases, and each relapse doubles its pause.
   std::uint32_t probation_successes = 3;
 };
 
@@ -37,8 +36,8 @@ struct HealthState {
   std::uint32_t successes_in_row = 0;    // counted on probation
   std::uint32_t quarantines_in_row = 0;  // since it was last healthy
   TimePoint retry_at{};                  // used while quarantined; max(): only an event ends the quarantine
-  // The driver requires a reset or reboot: until it reports that as done, the device
-  // does not become healthy and a quarantine does not end by time.
+  // The driver requires a reset or reboot: until it reports that this is done, the device does not
+  // become healthy and time does not end a quarantine.
   bool recovery_pending = false;
   friend bool operator==(const HealthState&, const HealthState&) = default;
 };

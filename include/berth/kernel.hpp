@@ -117,7 +117,7 @@ struct Occupancy {
 class LoadedKernel {
  public:
   virtual ~LoadedKernel() = default;
-  // For groups of this many work items; not_supported where it is not known.
+  // For groups of this many work items; not_supported if it is not known.
   virtual Result<Occupancy> occupancy(std::uint32_t group_items) const;
 };
 

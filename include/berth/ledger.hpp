@@ -50,7 +50,7 @@ std::optional<ProcessIdentity> find_process(std::uint32_t pid);
 enum class EntryKind : std::uint8_t {
   command,  // held by a command and the processes it started
   pool,     // memory that a Pool inside a program gives to its own work
-  waiting,  // holds nothing and waits in the queue
+  waiting,  // holds nothing yet and waits in the queue
 };
 std::string_view to_string(EntryKind kind) noexcept;
 
@@ -138,7 +138,7 @@ struct LedgerSnapshot {
   std::map<std::uint32_t, TimePoint> last_grants;  // by user: when its last lease began
   std::uint64_t fingerprint = 0;                   // differs after every write of any file
   std::uint64_t next_id = 1;                       // of the next entry; rises by one with each
-  std::vector<LedgerProblem> problems;             // files and entries that do not count
+  std::vector<LedgerProblem> problems;             // files and entries that are ignored
 
   const LedgerEntry* find(const LeaseReference& lease) const noexcept;
   // The lease that `entry` is nested in; null: none, or one it may not be nested in.
@@ -178,7 +178,7 @@ class LedgerLease {
 };
 
 struct LedgerOptions {
-  std::filesystem::path folder;  // empty: BERTH_RUNTIME_DIR, else the folders shared by all users
+  std::filesystem::path folder;  // empty: BERTH_RUNTIME_DIR, or else the folders shared by all users
   Clock* clock = nullptr;        // null: the real clock, which all processes share
   // Replaces the machine's shared folders when no folder is given.
   std::vector<std::string> candidates = {};
@@ -193,7 +193,7 @@ struct LedgerFolder {
     std::string problem;  // empty: none
   };
   std::string path;
-  std::string problem;   // why it is not used; empty: it is
+  std::string problem;   // why it is not used; empty: it is used
   bool written = false;  // this process writes its leases there
   std::vector<File> files;
 };
@@ -255,8 +255,8 @@ class Ledger {
     explicit Lock(Ledger& ledger) : ledger_(&ledger) {}
     Ledger* ledger_;
   };
-  // Longer than honest holders of the lock need together; a command that cannot wait says within two seconds who is in
-  // the way.
+  // Longer than all well-behaved holders need together; a command that cannot get the lock names its holder within
+  // two seconds.
   static constexpr Duration lock_patience = std::chrono::milliseconds(1500);
   // timeout: names the process that holds the lock, and its user.
   Result<Lock> lock(Duration patience = lock_patience);
@@ -267,8 +267,8 @@ class Ledger {
   // Sleeps until a file is written, or until `until`. A command that ends writes
   // nothing.
   void wait_for_change(std::uint64_t seen, TimePoint until);
-  // Both without the lock, and much cheaper than another snapshot: whether an entry of one is alive for the same reason
-  // as then, and the heartbeat of a waiting request.
+  // Both work without the lock and cost much less than a new snapshot: whether an entry is still alive for the reason
+  // recorded in its snapshot, and the heartbeat of a waiting request.
   bool is_still_alive(const LedgerEntry& entry);
   TimePoint last_heartbeat(const LedgerEntry& entry);
   // Records that a waiting request is still alive. Needs no lock.

@@ -1,8 +1,7 @@
-// Placement: which device, and why. One policy library for every level of the
-// product: pool, scheduler, routing and deployment all choose with it.
-// Pure: time, load and the ticket come in as data, so the same code answers for
-// real, for `plan`, for `why` and in simulations. Hard limits are filters and
-// run before any policy; a policy only ranks what is left.
+// Placement: which device, and why. One policy library for every level of the product: pool,
+// scheduler, routing and deployment all choose with it. Pure: time, load and the ticket come in as
+// data, so the same code decides in production, in `plan`, in `why` and in simulations. Hard limits
+// are filters and run before any policy; a policy only ranks what is left.
 #pragma once
 
 #include "berth/version.hpp"
@@ -25,14 +24,14 @@ namespace berth {
 
 // Every policy of the product, in the order they are documented.
 std::span<const Policy> policies();
-// nullptr when there is none of that name.
+// nullptr if none has that name.
 const Policy* find_policy(std::string_view name);
-// The same, with an error that names the nearest policy and lists all.
+// The same, with an error that suggests the nearest name and lists all policies.
 Result<const Policy*> policy_named(std::string_view name);
 
 // Why a device was not even ranked. Ordered as the filters run.
 enum class Rejection : std::uint8_t {
-  not_selected,    // `only`, `avoid` or `backend` leaves it out
+  not_selected,    // `only`, `avoid` or `backend` excludes it
   not_in_service,  // cordoned or draining
   unhealthy,       // quarantined, lost, or on probation with work in flight
   stale,           // its load is older than the caller tolerates
@@ -40,7 +39,7 @@ enum class Rejection : std::uint8_t {
   feature,         // lacks a feature or label
   held,            // it is leased, and that lease or this request is exclusive
   kept,            // kept for a request that has waited longer
-  occupied,        // asked for whole, and others use it, or it does not say that it is free
+  occupied,        // a whole device was requested, and others use it or it does not report that it is free
   memory,          // too few bytes available, or unknown
 };
 std::string_view to_string(Rejection rejection) noexcept;
@@ -48,7 +47,7 @@ std::string_view to_string(Rejection rejection) noexcept;
 // Why a request does not fit: removing this one obstacle would let it fit. More detailed than
 // Rejection, and over all devices. Ordered as the filters run.
 enum class Cause : std::uint8_t {
-  too_few_devices,  // more were asked for than there are
+  too_few_devices,  // more were requested than exist
   pinned,           // not among `only`
   avoided,
   backend,
@@ -56,7 +55,7 @@ enum class Cause : std::uint8_t {
   draining,
   quarantined,
   lost,
-  probation,  // tried with one piece of work at a time, and has one
+  probation,  // accepts one piece of work at a time, and has one
   stale,
   capability,
   feature,
@@ -64,13 +63,13 @@ enum class Cause : std::uint8_t {
   held,               // the request is exclusive, and the device has a holder
   held_exclusively,   // another lease on it is exclusive
   kept,               // for a request that has waited longer
-  silent,             // asked for whole, and it does not say whether it is free
-  occupied,           // asked for whole, and processes or memory of others are on it
+  silent,             // a whole device was requested, and it does not report whether it is free
+  occupied,           // a whole device was requested, and others have processes or memory on it
   memory_unknown,     // free or total memory is not known
-  memory_too_small,   // more than it has in all
+  memory_too_small,   // more than its total
   memory_in_use,      // by processes, as the device reports
   memory_promised,    // to other leases
-  memory_fragmented,  // enough in all, on no single device
+  memory_fragmented,  // enough in total, but not on one device
   memory_shared,      // members of one memory domain need more together
 };
 std::string_view to_string(Cause cause) noexcept;
@@ -84,9 +83,9 @@ struct Explanation {
   struct Candidate {
     DeviceId device;
     std::optional<Rejection> rejection;  // the first filter it failed; absent: it was ranked
-    std::vector<Cause> causes;           // all that keeps it out
+    std::vector<Cause> causes;           // everything that excludes it
     std::string detail;                  // "needs 22.0 GiB, 3.1 GiB available"
-    std::optional<std::uint64_t> cost;   // absent: it was rejected, or the policy does not say
+    std::optional<std::uint64_t> cost;   // absent: it was rejected, or the policy has no costs
     std::uint32_t in_flight = 0;
     Maybe memory_bytes_available;
     Maybe memory_bytes_total;
@@ -106,9 +105,9 @@ struct Explanation {
   std::optional<DeviceId> winner;  // the first of them
   std::optional<DeviceId> runner_up;  // next in rank behind the winners
   bool policy_misbehaved = false;
-  // Without winners: what stands between the request and the devices nearest to
-  // it. Where several causes would each be enough: temporary ones before permanent ones, then
-  // the one that rejects the most devices.
+  // Without winners: what stands between the request and the devices nearest to it. If each of
+  // several causes would be enough: temporary ones before permanent ones, then the one that rejects
+  // the most devices.
   std::optional<Cause> cause;
 
   // The dominant reason, one sentence: "no device has 22.0 GiB free (largest: 3.1 GiB on GPU-ea3b)".
@@ -117,7 +116,7 @@ struct Explanation {
   std::string advice() const;
   // "8 devices -> 7 healthy -> 3 fit 22.0 GiB -> GPU-ea3b", or "... -> 1 pair: GPU-ea3b, GPU-57d1".
   std::string funnel_text() const;
-  // A line for every device; empty where there are none.
+  // A line for every device; empty if there are none.
   std::string table_text() const;
   // The reason, the funnel, the table.
   std::string to_text() const;
@@ -125,7 +124,7 @@ struct Explanation {
 
 struct Decision {
   std::optional<std::size_t> winner;  // index into the views given
-  // The policy answered outside of the list, or threw, and was overruled by least_loaded.
+  // The policy returned a position outside the list, or threw, and least_loaded decided instead.
   bool policy_misbehaved = false;
 };
 
@@ -148,9 +147,8 @@ GroupDecision choose_group(const Policy& policy, const Requirements& requirement
                            std::span<const DeviceView> views, const Topology& topology, Ticket ticket,
                            Explanation* explanation = nullptr);
 
-// Indices of all eligible devices, best first: those the requirements prefer, the
-// nearest, those that others do not use, then as the policy says: by cost, then by
-// stable id.
+// Indices of all eligible devices, best first: those the requirements prefer, the nearest, those
+// that others do not use, then in the order of the policy: by cost, then by stable id.
 std::vector<std::size_t> rank(const Policy& policy, const Requirements& requirements, std::span<const DeviceView> views,
                               Ticket ticket, const Topology& topology = {});
 

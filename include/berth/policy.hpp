@@ -1,9 +1,9 @@
 // Policy: which of the devices that may serve a request is the best one.
 //
-// A policy states its rule once, as a cost per candidate (lower is better), and by_cost
-// or by_draw makes the rest of it: the choice, and the costs that an explanation shows.
-// The pool's live values, a plan's, a simulation's and a test's are all read through
-// Candidate, so one rule answers for all of them. Policies are pure and thread-safe.
+// A policy states its rule once, as a cost per candidate (lower is better), and by_cost or by_draw
+// derives the rest: the choice, and the costs that an explanation shows. The pool's live values, a
+// plan's, a simulation's and a test's are all read through Candidate, so one rule covers all of
+// them. Policies are pure and thread-safe.
 #pragma once
 
 #include "berth/version.hpp"
@@ -25,8 +25,8 @@
 
 namespace berth {
 
-// A number drawn by the caller, the only source of variety of a policy: the
-// next of a sequence or a random one, as the policy says.
+// A number drawn by the caller, and a policy's only source of variety: the next in a sequence or a
+// random one, as the policy specifies.
 using Ticket = std::uint64_t;
 enum class TicketKind : std::uint8_t { none, sequence, random };
 
@@ -51,11 +51,11 @@ struct Columns {
   static constexpr int charged_shift = 17;
   static constexpr std::uint64_t one_charge = (std::uint64_t{1} << charged_shift) + 1;
 
-  // Bits of the status word: weight in thousandths (32), rank of the id (12), health (3); above
-  // them what the pool keeps there.
+  // Bits of the status word: weight in thousandths (32), rank of the id (12), health (3); the bits
+  // above belong to the pool.
   static constexpr int id_order_shift = 32, health_shift = 44, flags_shift = 47;
 
-  static constexpr std::size_t classes = 16;  // of work, with a learnt cost each
+  static constexpr std::size_t classes = 16;  // of work, each with its own learnt cost
 
   Word* status = nullptr;
   Word* backlog_ns = nullptr;
@@ -91,7 +91,7 @@ class Candidate {
   std::size_t position() const { return position_; }  // among the candidates
   std::size_t slot() const { return pool_slot_; }     // of the device in its pool
   const DeviceInfo& info() const { return *columns_.info[slot_].load(std::memory_order_acquire); }
-  // Pieces of work on the device, without the one to be placed.
+  // Pieces of work on the device, not counting the piece to be placed.
   std::uint32_t in_flight() const { return static_cast<std::uint32_t>(charge_ & detail::Columns::in_flight_mask); }
   // Pieces charged since the device last entered service.
   std::uint64_t charged_total() const {
@@ -129,11 +129,11 @@ class Candidate {
   const std::uint64_t charge_, status_;
 };
 
-// All devices that may serve the request, at least one, in registration order. The work in
-// flight is as it was when they were looked at; the other values are read as they are.
+// All devices that may serve the request, at least one, in registration order. The work in flight
+// is a snapshot; the other values are read live.
 class Candidates {
  public:
-  // `pool_slots` are the slots in the pool where the columns are not the pool's.
+  // `pool_slots` are the slots in the pool if the columns are not the pool's own.
   Candidates(const detail::Columns& columns, const std::uint32_t* slots, const std::uint64_t* charges,
              std::size_t count, const Requirements& requirements, Ticket ticket,
              const std::uint32_t* pool_slots = nullptr)
@@ -184,16 +184,16 @@ struct Policy {
   std::string_view summary;  // one line for display
   TicketKind ticket = TicketKind::none;
   Ties ties = Ties::stable_id;
-  // It promises a rotation or exact shares: map waits for the device whose turn it is, instead
-  // of passing it over.
+  // The policy promises a rotation or exact shares, so map waits for the device whose turn it is
+  // instead of skipping it.
   bool takes_turns = false;
 
   static constexpr std::size_t declined = ~std::size_t{0};
-  // Position of the best candidate, or `declined`: none is good enough. Another answer out of
-  // range, or an exception, is overruled by least_loaded.
+  // Position of the best candidate, or `declined`: none is good enough. After any other answer out
+  // of range, or an exception, least_loaded decides instead.
   std::function<std::size_t(const Candidates&)> choose;
-  // Cost of each candidate, for rankings and explanations. A policy without it is ranked
-  // by asking `choose` again without the ones chosen before.
+  // Cost of each candidate, for rankings and explanations. For a policy without costs, ranking
+  // calls `choose` repeatedly, each time without the earlier winners.
   std::function<std::vector<std::uint64_t>(const Candidates&)> costs;
 };
 
@@ -213,8 +213,8 @@ auto cost_for(const Rule& rule, const Candidates& all) {
 
 }  // namespace detail
 
-// The candidate with the lowest cost. `rule` is cost(candidate), or rule(all) that looks at
-// all candidates first and returns such a cost.
+// The candidate with the lowest cost. `rule` is cost(candidate), or rule(all), which looks at all
+// candidates first and returns such a function.
 template <class Rule>
 Policy by_cost(std::string_view summary, Rule rule, Ties ties = Ties::stable_id) {
   Policy policy;

@@ -2,10 +2,9 @@
 // of their load and is the only source of leases on them. A device that cannot be
 // opened is in the pool with its reason and does not stop the others.
 //
-// acquire = filter, choose, charge: a policy chooses on the live counters of all
-// devices, and one compare-and-swap charges the winner; a lost race decides
-// again. Between two polls callers therefore see each other's charges and neither
-// herd nor overcommit.
+// acquire = filter, choose, charge: a policy chooses on the live counters of all devices, and one
+// compare-and-swap charges the winner; after a lost race it decides again. Between two polls
+// callers therefore see each other's charges and neither herd nor overcommit.
 //
 // All functions may be called from several threads. A pool belongs to the process
 // that opened it: a forked child must open its own.
@@ -74,7 +73,7 @@ struct PoolOptions {
   // A policy of your own, used instead of `policy`.
   std::optional<Policy> custom_policy;
   Clock* clock = nullptr;    // null: the real clock
-  Random* random = nullptr;  // null: the real source; thread-safe if the pool's users are several
+  Random* random = nullptr;  // null: the real source; must be thread-safe if several threads use the pool
 };
 
 // How the work on a lease ended: completed, failed, or cancelled (error `cancelled`). The
@@ -145,8 +144,8 @@ struct DeviceStatus {
   std::optional<Duration> age;  // of the load values; absent: never sampled
 };
 
-// A handle: its copies are the same pool, which closes with the last copy and the last
-// scheduler on it. Leases that still exist then keep their devices open and their bytes promised.
+// A handle: all copies refer to one pool, which closes when the last copy and the last scheduler on
+// it are gone. Leases that still exist then keep their devices open and their bytes promised.
 class Pool {
  public:
   // All devices of all back ends that answer; BERTH_SIMULATED and BERTH_PARTITION count where
@@ -213,7 +212,7 @@ class Pool {
   // poll deadline. Samples that are too old become stale.
   void poll_now() const;
 
-  // What has happened on each device, all read at one moment.
+  // What has happened on each device, read at one instant.
   Statistics statistics() const;
   // The number of a class of work, whose cost is learnt separately. The same name gives the same
   // number. Names after the fifteenth share the class of work without a name.

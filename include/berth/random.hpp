@@ -8,9 +8,8 @@
 
 namespace berth {
 
-// A bijection after which numbers that were alike have nothing in common; 0 stays.
-// The last step of splitmix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom
-// Number Generators, OOPSLA 2014).
+// A bijection that maps similar numbers to unrelated ones; 0 maps to 0. The last step of splitmix64
+// (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014).
 constexpr std::uint64_t scramble(std::uint64_t x) noexcept {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;

@@ -15,7 +15,7 @@
 
 namespace berth {
 
-// What a caller asks for. A default-constructed value constrains nothing.
+// What a caller asks for. A default-constructed value has no constraints.
 struct Requirements {
   std::uint64_t memory_bytes_min = 0;             // must be free and not promised; is promised to the lease
   std::optional<double> memory_share = {};        // the same as a share of the device's total, 0 < x <= 1
@@ -34,8 +34,8 @@ struct Requirements {
   // does not answer, or that other processes use, is not eligible.
   bool whole = false;
 
-  // Size of the work in units of its class; 1 when the caller does not know.
-  // Expected time = cost x the unit cost learnt for `work_class` on a device.
+  // Size of the work in units of its class; 1 if the caller does not know. Expected time = cost x
+  // the unit cost learnt for `work_class` on a device.
   double cost = 1.0;
   std::uint16_t work_class = 0;  // from Pool::work_class
 

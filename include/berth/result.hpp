@@ -17,8 +17,8 @@ namespace berth {
 
 enum class ErrorCode {
   invalid_argument,    // the call is wrong
-  not_found,           // names something that is not there
-  already_exists,      // names something that is there already
+  not_found,           // names something that does not exist
+  already_exists,      // names something that already exists
   not_supported,       // valid, but not on this device or in this build
   not_initialized,     // a driver library is missing or did not start
   no_device,           // the machine has no such device at all
@@ -44,7 +44,7 @@ std::string_view to_string(ErrorCode code) noexcept;
 std::string_view to_string(Reaction reaction) noexcept;
 Reaction reaction_to(ErrorCode code) noexcept;
 
-// The driver's own words, kept beside ours.
+// The driver's own error, kept next to Berth's.
 struct DriverError {
   int code = 0;
   std::string name;  // e.g. "CUDA_ERROR_ILLEGAL_ADDRESS"
@@ -84,7 +84,7 @@ struct [[nodiscard]] Error {
   std::string advice = {};                 // one sentence: what to do; may be empty
   std::string where = {};                  // id of the device or node concerned; may be empty
   std::optional<DriverError> driver = {};  // absent where no driver was involved
-  // Of a request that was refused: what keeps every device out. Otherwise null.
+  // For a refused request: what excludes each device. Otherwise null.
   SharedExplanation explanation = {};
 
   // "message (driver name, code) on device; advice", for people.
@@ -97,11 +97,11 @@ struct [[nodiscard]] Error {
 };
 
 namespace detail {
-// Prints the error and stops the program: the caller took a value that is not there.
+// Prints the error and stops the program: the caller read a value that does not exist.
 [[noreturn]] void value_of_error(const Error& error) noexcept;
 }  // namespace detail
 
-// The value of a Result; where it has none, returns the error from the enclosing function:
+// The value of a Result; if it has none, returns the error from the enclosing function:
 //   const Buffer buffer = BERTH_TRY(device.allocate(size));
 #define BERTH_TRY(result)                                                \
   __extension__({                                                        \
@@ -180,7 +180,7 @@ class [[nodiscard]] Result {
     if (!has_value()) detail::value_of_error(*error_);
     return &*value_;
   }
-  // Exactly one of them is there.
+  // Exactly one of them is present.
   std::optional<T> value_;
   std::optional<Error> error_;
 };

@@ -1,13 +1,11 @@
-// Router: delivers work by key. The same key reaches the same device as long as
-// that device can serve, also after a restart. When it cannot serve (lost, cordoned,
-// draining, silent), its shards move to the others and the epoch rises; when it can
-// again, it gets its share of the shards back.
+// Router: delivers work by key. The same key reaches the same device while that device can serve,
+// even after a restart. When it cannot serve (lost, cordoned, draining, silent), its shards move to
+// the others and the epoch rises; when it can serve again, it gets its share of the shards back.
 //
-// Work of one key runs one piece after the other, in the order of submission,
-// however many lanes the device has; also across a move: what was submitted
-// later starts on the new owner only when the earlier work has ended on the old
-// one. Work of different keys runs side by side. Nothing is lost silently: every
-// delivery ends in a value or an error.
+// Work of one key runs one piece after the other, in the order of submission, however many lanes
+// the device has. This also holds across a move: later work starts on the new owner only after the
+// earlier work has ended on the old one. Work of different keys runs in parallel. Nothing is lost
+// silently: every delivery ends in a value or an error.
 //
 // All functions may be called from several threads.
 #pragma once
@@ -31,8 +29,8 @@
 namespace berth {
 
 struct RouterOptions {
-  // Fixed for the life of the ids: another number gives every id another shard.
-  // 0: as many as there are devices at the first start, at least 1.
+  // Fixed for the life of the ids, because another number moves most ids to other shards. 0: the
+  // number of devices at the first start, at least 1.
   std::uint32_t shards = 1024;
   KeyHash hash = KeyHash::xxh3_v1;
 
@@ -46,20 +44,20 @@ struct RouterOptions {
   // its shards and hash replace those above.
   std::optional<ShardTable> table;
 
-  // Shards that move by choice (a device joined or has more weight) in one round.
+  // The most shards that move by choice in one round (because a device joined or has more weight).
   // Shards whose owner cannot serve move at once and do not count.
   std::size_t moves_per_round = unlimited_moves;
   Duration round = std::chrono::seconds(1);
-  // How often deliveries and refresh() call rebalance_by_load, and how many shards
-  // such a round moves at most. 0: never, because a swap moves keys although their
-  // device could still serve them.
+  // How often deliveries and refresh() call rebalance_by_load, and how many shards such a round
+  // moves at most. 0: never; this is the default because a swap moves keys whose device could still
+  // serve them.
   Duration load_interval{};
   std::size_t load_moves_max = 8;
 
-  // Work behind earlier work of its own key, all keys together.
+  // The most work that waits behind earlier work of its own key, over all keys.
   std::size_t waiting_max = 1024;
-  // An entity is forgotten when it was idle for this long, or when it is the
-  // longest idle of more than this many.
+  // An entity is forgotten when it has been idle for this long, or when there are more than this
+  // many and it has been idle longest.
   Duration idle_max = std::chrono::minutes(5);
   std::size_t entities_max = 65536;
 };
@@ -81,15 +79,14 @@ struct RouterStatistics {
   std::size_t waiting = 0;              // behind earlier work of their keys
   std::size_t entities = 0;             // remembered now
   std::uint64_t passivated = 0;         // entities forgotten since the start
-  std::vector<ShardStatistics> shards;  // those that ever got work, by number
-  // Why the table file was not used at the start, or is not written now:
-  // invalid_argument (it is damaged, or not a shard table), not_supported (of a newer
-  // version), unavailable (another router writes it), io. Absent: the table is kept,
-  // or this is disabled.
+  std::vector<ShardStatistics> shards;  // those that ever received work, by number
+  // Why the table file was not used at the start, or is not written now: invalid_argument (it is
+  // damaged, or not a shard table), not_supported (written by a newer version), unavailable
+  // (another router writes it), io. Absent: the table is kept, or this is disabled.
   std::optional<Error> table_warning;
 };
 
-// A message with the id of the entity it is for.
+// A message with the id of the entity it is addressed to.
 template <class F>
 struct Envelope {
   std::string entity;
@@ -102,7 +99,7 @@ struct RouterState;  // src/router/router_state.hpp
 
 detail::SubmittedWork submit_work(const std::shared_ptr<RouterState>& router, std::string_view key,
                                   const detail::WorkType& type, void* f, TaskOptions options);
-// Work that ends with this error.
+// Returns work that ends with this error.
 detail::SubmittedWork refuse_work(const detail::WorkType& type, void* f, Error error);
 
 template <class F>
@@ -118,11 +115,11 @@ class Entity;
 
 class Router {
  public:
-  // All devices of the scheduler may be out of service. A number of shards out of
-  // range, or a name that is not a valid file name, is invalid_argument. A table file that
-  // cannot be used is no error: see RouterStatistics::table_warning.
+  // All devices of the scheduler may be out of service. A number of shards out of range, or a name
+  // that is not a valid file name, is invalid_argument. A table file that cannot be used is not an
+  // error: see RouterStatistics::table_warning.
   static Result<Router> start(const Scheduler& scheduler, RouterOptions options = {});
-  // Refuses what still waits for its turn; what runs goes on.
+  // Refuses work that still waits for its turn; running work continues.
   ~Router();
   Router(Router&&) noexcept = default;
   Router& operator=(Router&& other) noexcept {
@@ -133,17 +130,16 @@ class Router {
 
   // The device that serves this key now, or no_eligible_device.
   Result<DeviceId> route(std::string_view key) const;
-  // Runs f(TaskContext&) on the key's device when the earlier work of this key has
-  // ended. In the task: no_eligible_device (the shard has no owner; worth a
-  // retry), queue_full, timeout, cancelled, or how the work itself ended.
-  // `options.requirements.only` without the owner is invalid_argument; may_run_twice has
-  // no effect, because another device is not the key's.
+  // Runs f(TaskContext&) on the key's device when the earlier work of this key has ended. In the
+  // task: no_eligible_device (the shard has no owner; worth a retry), queue_full, timeout,
+  // cancelled, or how the work itself ended. `options.requirements.only` without the owner is
+  // invalid_argument; may_run_twice has no effect, because no other device owns the key.
   template <class F>
   [[nodiscard]] Task<detail::value_of_t<F&, TaskContext&>> submit(std::string_view key, F f,
                                                                   TaskOptions options = {}) const {
     return router::submit(state_, key, std::move(f), std::move(options));
   }
-  // To the entity that the envelope names. The task may be dropped, if only the work matters.
+  // Delivers to the entity that the envelope names. The task may be dropped if only the work matters.
   template <class F>
   Task<detail::value_of_t<F&, TaskContext&>> tell(Envelope<F> envelope, TaskOptions options = {}) const {
     return submit(envelope.entity, std::move(envelope.message), std::move(options));
@@ -151,15 +147,15 @@ class Router {
   // A handle on one entity.
   [[nodiscard]] Entity entity(std::string id) const;
 
-  // Reads the state of the devices, moves shards, forgets idle entities; returns the
-  // number of moves. Every delivery does the same: call it to let deferred moves and
-  // forgetting go on while nothing is submitted.
+  // Reads the state of the devices, moves shards, forgets idle entities; returns the number of
+  // moves. Every delivery does the same: call it so that deferred moves and the forgetting of idle
+  // entities continue while no work is submitted.
   Result<std::size_t> refresh() const;
-  // Swaps hot shards for cold ones by the time they kept their devices busy
-  // since the last call, within moves_per_round; returns the number of moves.
+  // Swaps hot shards for cold ones by how long they have kept their devices busy since the last
+  // call, within moves_per_round; returns the number of moves.
   std::size_t rebalance_by_load() const;
 
-  // The table of this moment; never null.
+  // The current table; never null.
   std::shared_ptr<const ShardTable> table() const;
   RouterStatistics statistics() const;
 

@@ -43,19 +43,19 @@ class TaskContext {
  public:
   virtual ~TaskContext() = default;
   virtual Device& device() noexcept = 0;
-  // A stream of the device with the priority of the work, reused or opened at the first call. When
-  // the closure has used it, the work is complete when the stream has drained.
-  // A deadline that passes first makes the work fail with timeout while the
-  // device may still run it: what was enqueued must outlive the call.
+  // A stream of the device with the priority of the work, reused or opened at the first call. If
+  // the closure uses it, the work is complete when the stream has drained. If the deadline passes
+  // first, the work fails with timeout while the device may still run it, so the memory that it
+  // uses must outlive the call.
   virtual Result<Stream*> stream() = 0;
   virtual Deadline deadline() const noexcept = 0;
   // True after Task::cancel(), a request of the stop token, the deadline of the work, or the end of the scheduler.
   // Nothing else ends a running closure: one that takes long checks this between two steps and returns an error with
   // `cancelled`, which does not count against the device, as `timeout` would.
   virtual bool cancelled() const noexcept = 0;
-  // For work that finds that it cannot run on this device, with TaskOptions::may_decline: it counts as
-  // not begun, and is given to another device. The closure then returns an error, with which the work
-  // ends where no other device is left.
+  // For work with TaskOptions::may_decline that finds that it cannot run on this device: it counts as
+  // not started and is given to another device. The closure then returns an error; if no other device
+  // is left, the work ends with it.
   virtual void decline() noexcept = 0;
   // Measures the time of the work from here on, for a closure that has waited for something else
   // until now. The time on the stream is measured on the device.
@@ -70,7 +70,7 @@ class TaskContext {
   Result<Buffer> copy_in(const Values& from) {
     return copy_bytes_in(std::as_bytes(std::span(from)));
   }
-  // Values that are gone after the call.
+  // Values that do not outlive the call.
   template <class Values>
     requires(!std::ranges::enable_borrowed_range<Values>)
   Result<Buffer> copy_in(const Values&& from) = delete;
@@ -97,8 +97,8 @@ class TaskContext {
 // What submit does when the queue of the chosen device is full.
 enum class WhenFull {
   reject,    // queue_full, in the task
-  wait,      // for room in that queue, until the deadline of the work; inside a lane's work: run_here
-  run_here,  // on the calling thread, before submit returns
+  wait,      // wait for room in that queue, until the work's deadline; inside a lane's work: run_here
+  run_here,  // run it on the calling thread, before submit returns
 };
 
 // For whom work runs; see Scheduler::tenant.
@@ -107,7 +107,7 @@ enum class TenantId : std::uint8_t { none };
 struct TaskOptions {
   Requirements requirements = {};
   TenantId tenant = TenantId::none;
-  Deadline deadline = {};      // not started by then: cancelled (timeout); running: TaskContext::cancelled
+  Deadline deadline = {};      // work not started by then: timeout; running: TaskContext::cancelled
   bool may_run_twice = false;  // failed because of the device: tried once more elsewhere
   bool may_decline = false;    // may find that it cannot begin on its device: TaskContext::decline
   WhenFull when_full = WhenFull::reject;
@@ -120,12 +120,12 @@ struct TaskOptions {
 
 struct SchedulerOptions {
   std::optional<std::string> policy = {};  // absent: the pool's
-  // Threads per device, which share its idle streams, 1 to 1024; absent: the device's concurrency.
+  // Threads per device, which share the device's idle streams, 1 to 1024; absent: the device's concurrency.
   std::optional<std::size_t> lanes_per_device = {};
   std::size_t queue_capacity = 1024;  // per device and tenant, waiting work
 };
 
-// What a part of for_each gave.
+// The result of one part of for_each.
 template <class T>
 struct PartResult {
   Range range;
@@ -145,7 +145,7 @@ struct ValueOfCall {
 template <class F, class... Arguments>
 using value_of_t = typename ValueOfCall<F, Arguments...>::type;
 
-// A closure of any type behind two pointers; refers to it, does not own it.
+// A closure of any type behind two pointers, which refers to the closure and does not own it.
 class ClosureRef {
  public:
   template <class F>
@@ -162,15 +162,15 @@ class ClosureRef {
 
 class BatchQueue;  // batcher.hpp
 
-// A closure and the value it gives.
+// A closure and the value it returns.
 template <class T, class F>
 struct Work {
   F f;
   std::optional<T> value = {};
 };
 
-// How to make, call and destroy a Work, whatever its types. It lies behind what the scheduler keeps of the piece of
-// work, in the same allocation.
+// How to make, call and destroy a Work, whatever its types. The Work follows the scheduler's own data about it, in
+// the same allocation.
 struct WorkType {
   std::size_t bytes, alignment;
   void (*make)(void* at, void* f);  // moves the closure
@@ -186,7 +186,7 @@ inline constexpr WorkType work_type = {sizeof(Work<T, F>), alignof(Work<T, F>),
                                        },
                                        [](void* work) noexcept { static_cast<Work<T, F>*>(work)->~Work<T, F>(); }};
 
-// A piece of work that was handed over: one reference on its state, for its handle.
+// A submitted piece of work: one reference to its state, for its handle.
 struct SubmittedWork {
   TaskState* state = nullptr;
   void* work = nullptr;
@@ -217,8 +217,8 @@ struct RangeWork {
 // work is cancelled and running work finishes. No call may be in progress then; closures may own the last handle.
 class Scheduler {
  public:
-  // Starts the lanes of every usable device; devices that join the pool later
-  // get theirs with their first work.
+  // Starts the lanes of every usable device; devices that join the pool later get their lanes with
+  // their first work.
   static Result<Scheduler> start(const Pool& pool, SchedulerOptions options = {});
   Scheduler(Scheduler&&) noexcept = default;
   Scheduler& operator=(Scheduler&&) noexcept = default;
@@ -235,31 +235,31 @@ class Scheduler {
     return TaskResult<detail::value_of_t<F&, TaskContext&>>{*std::move(value), std::move(device)};
   }
 
-  // Selects, charges and hands `f(TaskContext&)` to a lane of the device. Of each tenant, a queue
-  // serves higher priority first, then the earlier deadline, then the earlier arrival; every eighth
-  // turn takes the job that has waited longest, so no job starves. Without the task,
-  // the caller cannot learn how the work ended.
+  // Selects, charges and hands `f(TaskContext&)` to a lane of the device. For each tenant, a queue
+  // serves the higher priority first, then the earlier deadline, then the earlier arrival; every
+  // eighth turn takes the job that has waited longest, so no job starves. Without the task, the
+  // caller cannot learn how the work ended.
   template <class F>
   [[nodiscard]] Task<detail::value_of_t<F&, TaskContext&>> submit(F f, const TaskOptions& options = {}) const {
     using Value = detail::value_of_t<F&, TaskContext&>;
     return submit_work(detail::work_type<Value, F>, &f, options).template task<Value, F>();
   }
 
-  // f(TaskContext&, const Item&) for every item, over all devices at once; one
-  // result per item, in the order of the items. A failing item stops no other.
-  // `f` is called from several threads at a time. `options` are those of every item,
-  // or a function that gives the TaskOptions of an item: items with a higher cost start
-  // first. Called from inside a lane's work it runs inline.
+  // f(TaskContext&, const Item&) for every item, over all devices at once; one result per item, in
+  // the order of the items. A failing item does not stop the others. `f` is called from several
+  // threads at a time. `options` apply to every item, or are a function that returns the
+  // TaskOptions of an item; items with a higher cost start first. Called from inside a lane's work
+  // it runs inline.
   template <class Items, class F, class OptionsOrFunction = TaskOptions>
   [[nodiscard]] auto map(const Items& items, F f, const OptionsOrFunction& options = {}) const
       -> std::vector<Result<TaskResult<detail::value_of_t<F&, TaskContext&, decltype(*std::begin(items))>>>>;
 
   // f(TaskContext&, Range) for the parts of [0, count): one part per eligible device, all at once, in
-  // proportion to the speeds learnt for `requirements.work_class`; one result per part, in the order of
-  // the ranges. A device that was not measured yet counts as the mean of the others. The requirements
-  // are those of each part, except that `cost` is that of one item and `prefer` has no effect. A part
-  // whose device is no longer eligible, or fails (may_run_twice), runs on another one. If no device is
-  // eligible, the only part is the whole range with the error. Called from inside a lane's work it runs inline.
+  // proportion to the speeds learnt for `requirements.work_class`; one result per part, in the order of the
+  // ranges. A device that has not been measured yet counts as the mean of the others. The requirements apply to
+  // each part, except that `cost` is per item and `prefer` has no effect. A part runs on another device if its
+  // own is no longer eligible, or fails (with may_run_twice). If no device is eligible, the only part is the
+  // whole range with the error. Called from inside a lane's work it runs inline.
   template <class F>
   [[nodiscard]] auto for_each(std::uint64_t count, F f, const TaskOptions& options = {},
                               const SplitOptions& split = {}) const
@@ -268,18 +268,18 @@ class Scheduler {
   // The device the policy would choose now; charges nothing, but a policy that
   // takes turns takes one.
   Result<DeviceId> select(const Requirements& requirements = {}) const;
-  // A tenant of this name with this weight, from 0.000001 to 1000000; the same name, the same tenant,
-  // with the new weight. While several have work waiting for a device, each gets work in
+  // A tenant of this name with this weight, from 0.000001 to 1000000; the same name gives the same
+  // tenant, with the new weight. While several have work waiting for a device, each gets work in
   // proportion to its weight, measured by Requirements::cost. Work without a tenant has weight 1.
   Result<TenantId> tenant(std::string_view name, double weight = 1) const;
-  // A number for a class of work whose cost is learnt apart from other classes.
+  // A number for a class of work whose cost is learnt separately from other classes.
   std::uint16_t work_class(std::string_view name) const;
   Statistics statistics() const;
-  // Kernels that a device could not load, with what it said. Work that named them went elsewhere.
+  // Kernels that a device could not load, with its error. Work that named them went elsewhere.
   std::vector<Error> kernel_errors() const;
   const Pool& pool() const noexcept;
   const Policy& policy() const noexcept;
-  // For the decisions from now on; a map keeps the policy it began with.
+  // Applies to decisions from now on; a map keeps the policy it began with.
   Result<void> set_policy(std::string_view name) const;
 
  private:

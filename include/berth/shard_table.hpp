@@ -1,9 +1,8 @@
-// Which owner has a key: entity id -> shard -> owner. The first step is a fixed,
-// versioned hash and never changes; the second is a table with an epoch, and
-// only the table changes when owners join, leave or get another weight. Owners are
-// identified by stable id, so the order in which they are reported has no effect.
-// Pure: a table is a value, a rebalance gives a new one. Whether an owner can
-// serve right now is not known here; see router.hpp.
+// Which owner has a key: entity id -> shard -> owner. The first step is a fixed, versioned hash and
+// never changes; the second is a table with an epoch, and only the table changes when owners join,
+// leave or change their weight. Owners are identified by stable id, so the order in which they are
+// reported has no effect. Pure: a table is a value, a rebalance returns a new one. Whether an owner
+// can serve right now is not known here; see router.hpp.
 #pragma once
 
 #include "berth/version.hpp"
@@ -29,14 +28,14 @@ class Rebalance;  // src/sharding/rebalance.cpp
 // publishes vectors.
 enum class KeyHash : std::uint8_t {
   xxh3_v1,       // XXH3, 64 bits, seed 0, over the bytes of the id
-  siphash13_v0,  // SipHash-1-3, zero key, over the id and one byte 0xFF: for ids placed by that rule before
+  siphash13_v0,  // SipHash-1-3, zero key, over the id and one byte 0xFF: for ids that this rule placed before
 };
 std::string_view to_string(KeyHash hash) noexcept;
 Result<KeyHash> key_hash_named(std::string_view name);
 std::uint64_t hash_key(KeyHash hash, std::string_view key) noexcept;
-// Keys that are numbers have a cheaper hash, the same under every KeyHash: one
-// xorshift, multiply, xorshift, a bijection whose low bits depend on all bits
-// of the key. The number 42 and the text "42" are different keys.
+// Numeric keys have a cheaper hash, the same under every KeyHash: one xorshift, multiply, xorshift,
+// a bijection whose low bits depend on all bits of the key. The number 42 and the text "42" are
+// different keys.
 constexpr std::uint64_t hash_key(std::uint64_t key) noexcept {
   key = (key ^ (key >> 32)) * 0xd6e8feb86659fd93ULL;
   return key ^ (key >> 32);
@@ -59,7 +58,7 @@ class ShardSpace {
   friend bool operator==(const ShardSpace&, const ShardSpace&) = default;
 
  private:
-  // A division costs as much as the rest of a lookup; powers of two do without.
+  // A division costs as much as the rest of a lookup; powers of two avoid it.
   std::uint32_t reduce(std::uint64_t hash) const noexcept {
     return static_cast<std::uint32_t>(mask_ != 0 ? hash & mask_ : hash % count_);
   }
@@ -79,7 +78,7 @@ struct ShardOwner {
 
 struct ShardMove {
   std::uint32_t shard = 0;
-  DeviceId from;  // empty: it had no owner
+  DeviceId from;  // empty: the shard had no owner
   DeviceId to;
   friend bool operator==(const ShardMove&, const ShardMove&) = default;
 };
@@ -90,12 +89,12 @@ class ShardTable {
   explicit ShardTable(ShardSpace space = ShardSpace()) : space_(space), slots_(space.count(), unowned) {}
 
   const ShardSpace& space() const noexcept { return space_; }
-  // One higher with every change of the table; orders tables of one history.
+  // Rises by one with every change of the table, and so orders the versions of one table.
   std::uint64_t epoch() const noexcept { return epoch_; }
   // Sorted by id. Weight 0: left, but still holds shards that could not move yet.
   std::span<const ShardOwner> owners() const noexcept { return owners_; }
 
-  // The owner of a key; null when its shard has none. Valid as long as the table.
+  // The owner of a key; null if its shard has none. Valid as long as the table exists.
   const DeviceId* route(std::string_view key) const noexcept { return at(space_.shard_of(key)); }
   const DeviceId* route(std::uint64_t key) const noexcept { return at(space_.shard_of(key)); }
   // Precondition: shard < space().count().
@@ -104,17 +103,17 @@ class ShardTable {
     return at(shard);
   }
   std::uint32_t shards_of(const DeviceId& owner) const noexcept;
-  // The owner of the shard, then all others in an order that depends on the shard and their ids alone: where its keys go
-  // while owners before them cannot take them. Each shard has an order of its own, so that the keys of one owner are
-  // spread over all others.
+  // The owner of the shard, then all others in an order that depends on the shard and their ids alone: the order in
+  // which its keys fall back while earlier owners cannot take them. Each shard has its own order, so that the keys of
+  // one owner are spread over all others.
   std::vector<DeviceId> in_order(std::uint32_t shard) const;
 
-  // Gives an owner another id. It keeps its shards, and nothing moves, so the epoch stays.
-  // False: no owner has the id `from`, or one has the id `to` already.
+  // Gives an owner another id. It keeps its shards, and nothing moves, so the epoch does not
+  // change. False if no owner has the id `from`, or one already has the id `to`.
   bool rename(const DeviceId& from, const DeviceId& to);
 
-  // Text for a file or a store, closed by a checksum. Damaged text, or text of
-  // a later version, is invalid_argument and names the line.
+  // Text for a file or a store, with a checksum at the end. Damaged text, or text of a later
+  // version, is invalid_argument and names the line.
   std::string to_text() const;
   static Result<ShardTable> parse(std::string_view text);
 
@@ -136,30 +135,28 @@ class ShardTable {
 
 struct Rebalanced {
   ShardTable table;
-  std::vector<ShardMove> moves;  // what differs from the table before
+  std::vector<ShardMove> moves;  // the differences from the previous table
   std::size_t moves_left = 0;    // what the budget deferred to later rounds
 };
 
 constexpr std::size_t unlimited_moves = std::numeric_limits<std::size_t>::max();
 
-// Every owner's number of shards within one of its exact proportion, reached with
-// the fewest possible moves. Where proportion leaves a choice, a shard stays where
-// it is; then the largest remainder, then the lowest id decides. Shards without an
-// owner, or whose owner left, move first. With unchanged owners nothing moves and
-// the epoch stays. Rounds under a budget add up to the same number of moves as one
-// round without. With no owner of positive weight nothing moves: owners that come
-// back find their shards. Ids that are empty, repeated or hold control characters, more
-// than 65,535 owners (old and new) or too many shards: invalid_argument.
+// Brings every owner's number of shards to within one of its exact proportion, with the fewest
+// possible moves. If the proportions leave a choice, a shard stays where it is; then the largest
+// remainder decides, then the lowest id. Shards without an owner, or whose owner left, move first.
+// With unchanged owners nothing moves, and the epoch does not change. Rounds under a budget add up
+// to the same number of moves as one round without. Without an owner of positive weight nothing
+// moves, so that returning owners find their shards. Ids that are empty, repeated or hold control
+// characters, more than 65,535 owners (old and new) or too many shards: invalid_argument.
 Result<Rebalanced> rebalance(const ShardTable& table, std::span<const ShardOwner> owners,
                              std::size_t budget = unlimited_moves);
 // The same from an empty table.
 Result<ShardTable> allocate(ShardSpace space, std::span<const ShardOwner> owners);
 
-// Swaps shards between the owner with the most load per weight and the one with
-// the least while the first carries more than 1.25 times the average, so that
-// the numbers of shards stay as they are and no rebalance undoes it. Load is
-// per shard, in any unit. A single shard that is too hot cannot be split.
-// Precondition: one load per shard.
+// Swaps shards between the owner with the most load per weight and the one with the least while the
+// first carries more than 1.25 times the average, so that the number of shards per owner does not
+// change and no rebalance undoes it. Load is per shard, in any unit. A single overloaded shard
+// cannot be split. Precondition: one load per shard.
 Rebalanced rebalance_by_load(const ShardTable& table, std::span<const std::uint64_t> load_by_shard, std::size_t budget);
 
 }  // namespace berth

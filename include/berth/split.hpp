@@ -1,5 +1,5 @@
 // split: cuts [0, count) into one contiguous part per device, in proportion to weights such as measured
-// speeds. Pure; the same input gives the same parts.
+// speed. Pure; the same input gives the same parts.
 #pragma once
 
 #include "berth/version.hpp"
@@ -20,8 +20,8 @@ struct Range {
 };
 
 struct SplitOptions {
-  std::uint64_t unit = 1;     // every part but the last is a multiple of it
-  std::uint64_t minimum = 1;  // no part is shorter, unless it is the only one
+  std::uint64_t unit = 1;     // every part but the last has a multiple of this length
+  std::uint64_t minimum = 1;  // no part is shorter, unless there is only one
 };
 
 struct Part {
@@ -31,11 +31,12 @@ struct Part {
 };
 
 // The parts in the order of the weights; they cover [0, count) without gap or overlap, and none is
-// empty. A part differs from its exact share by less than `unit`. While one is shorter than
-// `minimum`, the smallest weight (of equal ones the last) gets no part and the others share all.
-// A weight that is not finite or not positive gets no part; if there is no other, all weights are
-// taken to be equal. No items or no weights: no parts. 0 as unit or minimum is taken as 1.
-// Weights that are smaller than the greatest by more than the precision of a double may count as 0.
+// empty. A part differs from its exact share by less than `unit`. While a part is shorter than
+// `minimum`, the smallest weight (the last of equal ones) gets no part and the others share
+// everything. A weight that is not finite or not positive gets no part; if there is no other, all
+// weights are taken to be equal. No items or no weights: no parts. 0 as unit or minimum is taken as
+// 1. Weights that are smaller than the greatest by more than the precision of a double may count as
+// 0.
 std::vector<Part> split(std::uint64_t count, std::span<const double> weights, const SplitOptions& options = {});
 
 }  // namespace berth

@@ -16,8 +16,9 @@
 
 namespace berth {
 
-// How long completed work of one class kept a device busy; percentiles to within an eighth. Of work
-// on a stream, the first sixteen pieces and then one every ten milliseconds are measured.
+// How long completed work of one class kept a device busy; percentiles are exact to within an
+// eighth. For work on a stream, the first sixteen pieces are measured, and then one every ten
+// milliseconds.
 struct ClassTimes {
   std::string work_class;  // the name of the class; empty: work without a class
   std::uint64_t count = 0;
@@ -33,8 +34,8 @@ struct DeviceStatistics {
   std::uint64_t in_flight = 0;
   // Mean of the measured rates of work without a class, in cost units per busy second.
   std::optional<double> rate;
-  // By class; classes of which nothing was measured are left out. Counted beside the counters
-  // above, not in one moment with them. Empty in a total.
+  // By class; classes without measurements are left out. Not counted at the same instant as the
+  // counters above. Empty in a total.
   std::vector<ClassTimes> times;
 };
 

@@ -1,8 +1,7 @@
-// What would let a refused request fit: for each kind of suggestion the smallest
-// change that is enough by itself, if there is one. Pure, like the decision: each
-// suggestion was tried on the same views, and no smaller one of its kind fits. It is
-// not known here whether the change can be made (whether a process ends, or a device
-// recovers).
+// What would let a refused request fit: for each kind of suggestion the smallest change that is
+// enough by itself, if there is one. Pure, like the decision: each suggestion has been tried on the
+// same views, and no smaller one of its kind fits. This code does not know whether the change can
+// be made (whether a process ends, or a device recovers).
 #pragma once
 
 #include "berth/version.hpp"
@@ -23,20 +22,20 @@ namespace berth {
 enum class SuggestionKind : std::uint8_t {
   uncordon,          // put the fewest devices back in service
   fresh_sample,      // wait until the fewest devices report their load again
-  share,             // with other holders, instead of exclusive or whole
-  fewer_bytes,       // the most that fits, in place of minimum and preferred bytes
-  end_leases,        // all leases on the fewest devices
-  wait_in_line,      // until the requests ahead have their devices
-  end_processes,     // processes without a lease, on the fewest devices
-  free_bytes,        // in the fewest memory domains, and there the fewest bytes
+  share,             // share with other holders, instead of exclusive or whole
+  fewer_bytes,       // request the most that fits, instead of minimum and preferred bytes
+  end_leases,        // end all leases on the fewest devices
+  wait_in_line,      // wait until the requests ahead have their devices
+  end_processes,     // end processes without a lease, on the fewest devices
+  free_bytes,        // free the fewest bytes, in the fewest memory domains
   health,            // the fewest devices become healthy again
-  fewer_devices,     // the most that are available
-  drop_avoid,        // the fewest entries of `avoid`
-  drop_pin,          // any device instead of those of `only`
-  lower_capability,  // the highest that fits; absent: any
+  fewer_devices,     // request as many as are available
+  drop_avoid,        // drop the fewest entries of `avoid`
+  drop_pin,          // allow any device, not just those in `only`
+  lower_capability,  // require the highest capability that fits; absent: any
   drop_feature,      // one of the required features
   drop_label,        // one of the required labels
-  other_backend,     // the first by name that fits
+  other_backend,     // allow the first back end by name that fits
 };
 std::string_view to_string(SuggestionKind kind) noexcept;
 
@@ -53,12 +52,12 @@ struct Suggestion {
 
 // Whether a refused request can wait for devices.
 enum class WaitOption : std::uint8_t {
-  available,    // it did not wait; --wait makes it wait
+  available,    // it did not wait, but can with --wait
   timed_out,    // it waited until its timeout
   unsupported,  // this kind of request cannot wait
 };
 
-// Empty: the request fits, or no single change lets it fit.
+// Empty: the request fits, or no single change would let it fit.
 std::vector<Suggestion> suggest(const Requirements& requirements, std::size_t count, std::span<const DeviceView> views,
                                 WaitOption waiting = WaitOption::available);
 

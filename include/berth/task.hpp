@@ -1,10 +1,11 @@
-// Task: a piece of work that was handed over, and what it will give. Wait for it (get), look
-// whether it has ended (ready), go on when it has (then, co_await), or withdraw it (cancel).
-// Nothing but get blocks, so an event loop can use the rest.
+// Task: a submitted piece of work, and its future result. Wait for it (get), check whether it has
+// ended (ready), continue when it has (then, co_await), or cancel it (cancel). Only get blocks, so
+// an event loop can use the rest.
 //
 // A continuation (then, co_await) runs on the thread that ends the work: a lane of a device, the
-// thread that cancels it, or at once on the caller's own where the work has ended or was refused. It
-// should hand longer work on, to the caller's own loop or to the scheduler, and must not wait.
+// thread that cancels it, or at once on the caller's own thread if the work has ended or was
+// refused. It should pass longer work to the caller's own loop or to the scheduler, and must not
+// wait.
 #pragma once
 
 #include "berth/version.hpp"
@@ -29,12 +30,12 @@ namespace berth {
 template <class T>
 class Task;
 
-// What work without a value gives.
+// The value of work that returns none.
 struct NoValue {
   friend bool operator==(NoValue, NoValue) = default;
 };
 
-// What work gave, and where it ran.
+// The value of the work, and where it ran.
 template <class T>
 struct TaskResult {
   T value;
@@ -43,7 +44,7 @@ struct TaskResult {
 
 namespace detail {
 
-// What a closure gives in the end: its value without Result or Task.
+// The final value type of a closure, without Result or Task.
 template <class T>
 struct ValueOf {
   using type = T;
@@ -59,7 +60,7 @@ struct ValueOf<Task<T>> : ValueOf<T> {};
 template <class F, class... Arguments>
 using returned_t = std::remove_cvref_t<std::invoke_result_t<F, Arguments...>>;
 
-// The failure of a closure that threw.
+// The error of a closure that threw.
 Error thrown_error(const char* what);
 
 // Calls f(arguments...) and keeps its value; an exception becomes work_failed.
@@ -89,7 +90,7 @@ Result<void> call_into(std::optional<Value>& value, F& f, Arguments&&... argumen
   }
 }
 
-// Told that a piece of work has ended, once, on the thread that ended it.
+// Notified that a piece of work has ended, once, on the thread that ended it.
 class Continuation {
  public:
   virtual void task_ended() noexcept = 0;
@@ -98,14 +99,14 @@ class Continuation {
   ~Continuation() = default;
 };
 
-// The end of a piece of work, shared by its handle and by what runs it.
+// The end of a piece of work, shared by its handle and the thread that runs it.
 class TaskState {
  public:
   TaskState(const TaskState&) = delete;
   TaskState& operator=(const TaskState&) = delete;
 
   void hold() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
-  // For a caller whose own reference may be gone: false when the last one is.
+  // For a caller that may no longer have a reference: false if none are left.
   bool try_hold() noexcept {
     std::uint32_t held = references_.load(std::memory_order_relaxed);
     while (held != 0)
@@ -117,33 +118,33 @@ class TaskState {
   }
 
   bool has_ended() const noexcept { return continuation_.load(std::memory_order_acquire) == &after_the_end; }
-  // False when the deadline came first.
+  // False if the deadline came first.
   bool wait(Deadline deadline);
-  // Has the continuation told of the end; false when it has ended already. At most one at a time.
+  // Registers the continuation; false if the work has already ended. At most one at a time.
   bool notify(Continuation& continuation) noexcept {
     Continuation* none = nullptr;
     return continuation_.compare_exchange_strong(none, &continuation, std::memory_order_acq_rel);
   }
-  // The continuation is no longer told; false when it has been, or is being told.
+  // Unregisters the continuation; false if it has been notified, or is being notified now.
   bool forget(Continuation& continuation) noexcept {
     Continuation* expected = &continuation;
     return continuation_.compare_exchange_strong(expected, nullptr, std::memory_order_acq_rel);
   }
   virtual void cancel() noexcept = 0;
 
-  // How it ended, and where it last was; only to be read after the end.
+  // How it ended, and where it last ran; read only after the end.
   std::optional<Error> error;
   DeviceId device;
   Clock* clock = &real_clock();  // by which its waiters measure time
-  // A thread had to be woken for it: that takes longer than a waiter would stay awake, and a waiter
-  // that is awake may keep the woken thread from its processor.
+  // A thread had to be woken for it. That takes longer than a waiter spins, and a spinning waiter
+  // may keep the woken thread off its processor.
   std::atomic<bool> woke_a_thread{false};
 
  protected:
   // The references of those who hold it from the beginning.
   explicit TaskState(std::uint32_t references) noexcept : references_(references) {}
   virtual ~TaskState() = default;
-  // Everything above is final. The last thing its owner does with it, but for drop().
+  // Everything above is final. The last call its owner makes, except for drop().
   void end() noexcept;
 
  private:
@@ -157,7 +158,7 @@ class TaskState {
   std::atomic<Continuation*> continuation_{nullptr};
 };
 
-// What a task gave; it has ended.
+// The value of a task that has ended.
 template <class T>
 Result<TaskResult<T>> result_of(TaskState& state, std::optional<T>& value) {
   if (state.error) return *std::move(state.error);
@@ -174,8 +175,8 @@ class Chained;
 
 }  // namespace detail
 
-// Dropping the handle does not cancel the work. The handle may outlive the scheduler:
-// everything has ended then. Used by one thread at a time.
+// Dropping the handle does not cancel the work. The handle may outlive the scheduler; all work has
+// ended by then. Used by one thread at a time.
 template <class T>
 class Task {
  public:
@@ -193,9 +194,8 @@ class Task {
     if (state_) state_->drop();
   }
 
-  // Waits; timeout leaves the work running. The result is given once: asked
-  // again after that, invalid_argument. Not for use inside a lane's work, which
-  // might wait for its own lane.
+  // Waits; timeout leaves the work running. The result can be taken once; a second call returns
+  // invalid_argument. Not for use inside a lane's work, which might wait for its own lane.
   Result<TaskResult<T>> get(Deadline deadline = {}) {
     if (!state_)
       return Error{ErrorCode::invalid_argument, "the result was already taken, or the task is empty", "call get once"};
@@ -203,19 +203,19 @@ class Task {
       return Error{ErrorCode::timeout, "the work has not ended by the deadline of get", "call get again"};
     return take();
   }
-  // Whether get would answer at once.
+  // Whether get would return at once.
   bool ready() const { return !state_ || state_->has_ended(); }
   // Withdraws work that has not started; running work sees TaskContext::cancelled().
   void cancel() {
     if (!state_) return;
     detail::TaskState& state = *state_;
-    state.hold();  // a continuation may let go of this handle
+    state.hold();  // a continuation may drop this handle
     state.cancel();
     state.drop();
   }
 
-  // Calls f(Result<TaskResult<T>>) when the work has ended, at once if it already has, and gives
-  // a task for what f returns; for a task that f returns, its end. An exception is work_failed.
+  // Calls f(Result<TaskResult<T>>) when the work has ended, at once if it already has, and returns
+  // a task for f's value (if f returns a task, for that task's value). An exception is work_failed.
   // Dropping the new task leaves f as a plain callback; cancelling it cancels this work. Asserts
   // that this task is not empty.
   template <class F>
@@ -234,7 +234,7 @@ class Task {
     static_assert(!sizeof(F), "a task is continued once: write std::move(task).then(f)");
   }
 
-  // co_await std::move(task) gives what get would, and blocks no thread.
+  // co_await std::move(task) returns what get would, and blocks no thread.
   auto operator co_await() && {
     struct Awaiter final : detail::Continuation {
       explicit Awaiter(Task awaited) : task(std::move(awaited)) {}
@@ -279,7 +279,7 @@ class Chained final : public TaskState, private Continuation {
  public:
   using Value = typename ValueOf<Returned>::type;
 
-  // One reference for the handle, one for the end of what it follows.
+  // One reference for the handle, one for the end of the task it follows.
   Chained(TaskState* first, std::optional<T>* first_value, F f)
       : TaskState(2), follows_(first), first_value_(first_value), f_(std::move(f)) {
     clock = first->clock;
@@ -304,7 +304,7 @@ class Chained final : public TaskState, private Continuation {
   std::optional<Value> value;
 
  private:
-  // Of what it follows; which it lets go, so that a long chain is not one long list in the end.
+  // The outcome of the task it follows, which is released here so that a long chain does not pile up.
   template <class V>
   Result<TaskResult<V>> take_result(std::optional<V>& from) {
     Result<TaskResult<V>> result = result_of(*follows_, from);
@@ -364,7 +364,7 @@ class Chained final : public TaskState, private Continuation {
   bool cancel_requested_ = false;
   std::optional<T>* const first_value_;
   F f_;
-  std::optional<Value>* second_value_ = nullptr;  // null: it follows the first
+  std::optional<Value>* second_value_ = nullptr;  // null: it still follows the first
 };
 
 }  // namespace detail

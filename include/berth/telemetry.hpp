@@ -1,7 +1,7 @@
-// Telemetry: what a device's management library says about it at one moment,
-// as plain data. Every value may be absent: it was not reported, which is not zero.
-// All values of one Telemetry are of the same moment, `sampled_at`. Nothing here
-// queries a device; see Backend::observe in device.hpp.
+// Telemetry: what a device's management library says about it at one moment, as plain data. Every
+// value may be absent: it was not reported, which is not zero. All values of one Telemetry were
+// sampled at the same time, `sampled_at`. Nothing here queries a device; see Backend::observe in
+// device.hpp.
 #pragma once
 
 #include "berth/version.hpp"
@@ -21,7 +21,7 @@ namespace berth {
 struct DeviceEvent {
   enum class Kind : std::uint8_t {
     xid,              // code: NVIDIA's error number; see xid.hpp
-    recovery_action,  // code: what the driver asks for, a RecoveryAction
+    recovery_action,  // code: what the driver requires, a RecoveryAction
     ecc_error,        // an uncorrectable memory error; no code
     unavailable,      // the driver cannot use the device at present; no code
   };
@@ -36,7 +36,7 @@ std::string_view to_string(DeviceEvent::Kind kind) noexcept;
 enum class RecoveryAction : std::uint8_t { none, reset, reboot, drain_peers, drain_and_reset };
 std::string_view to_string(RecoveryAction action) noexcept;
 
-// A process, as seen from this one.
+// The kind of a process, as seen from this one.
 enum class ProcessKind : std::uint8_t {
   own,      // this process
   berth,    // another process that uses Berth
@@ -55,16 +55,15 @@ struct DeviceProcess {
   bool graphics = false;                   // a graphics process, without compute work
 };
 
-// The load of a device: what a decision needs, cheap enough to be read several times
-// a second.
+// The load of a device: what a decision needs, and cheap enough to be read several times a second.
 struct LoadSample {
   std::optional<std::uint64_t> memory_bytes_free;
   std::optional<std::uint64_t> memory_bytes_total;
   std::optional<std::uint32_t> active_streams;
   std::optional<std::uint32_t> queue_depth;
   std::optional<double> utilization;  // 0 to 1
-  // Processes with memory on the device, read together with the free bytes; absent:
-  // the driver does not list them, or they are in the enclosing Telemetry.
+  // Processes with memory on the device, read together with the free bytes; absent: the driver does
+  // not list them, or the enclosing Telemetry has them.
   std::optional<std::vector<DeviceProcess>> processes;
   // New since the last sample of the same Device; usually empty.
   std::vector<DeviceEvent> events;
@@ -76,16 +75,15 @@ struct MemoryUse {
   std::optional<std::uint64_t> own;
   std::optional<std::uint64_t> berth;
   std::optional<std::uint64_t> foreign;
-  // In use by no visible process: by the driver, or by processes that another PID
-  // namespace hides.
+  // Not used by any visible process, but by the driver, or by processes that another PID namespace
+  // hides.
   std::optional<std::uint64_t> unattributed;
   friend bool operator==(const MemoryUse&, const MemoryUse&) = default;
 };
 
-// Attributes `bytes_used` to the processes. All absent if `bytes_used` is; a process
-// without a figure counts as unattributed. Processes and total are not read at the
-// same instant: an excess over the total is subtracted from unattributed first, then
-// from foreign, berth and own.
+// Attributes `bytes_used` to the processes. All absent if `bytes_used` is; a process without a
+// figure counts as unattributed. Processes and total are not read at the same instant: any excess
+// over the total is subtracted from unattributed first, then from foreign, berth and own.
 MemoryUse attribute_memory(std::optional<std::uint64_t> bytes_used, std::span<const DeviceProcess> processes);
 
 struct Telemetry {
@@ -102,7 +100,7 @@ struct Telemetry {
   std::optional<std::int32_t> memory_temperature_celsius;
   std::optional<std::uint32_t> clock_mhz;
   std::optional<std::uint32_t> memory_clock_mhz;
-  // Why the clock is lower than it could be, in words ("power cap"); empty: it is not.
+  // Why the clock is lower than it could be, in words ("power cap"); empty: the clock is not lowered.
   std::optional<std::vector<std::string>> throttle_reasons;
   std::optional<std::uint64_t> ecc_corrected;    // since the driver was loaded
   std::optional<std::uint64_t> ecc_uncorrected;  // since the driver was loaded

@@ -17,7 +17,7 @@
 
 namespace berth {
 
-// Nearest first. The PCIe steps are what lies between the two devices.
+// Nearest first. The PCIe kinds name what lies between the two devices.
 enum class LinkKind : std::uint8_t {
   same_device,    // partitions of one device, or slices of one GPU
   nvlink,         // GPU to GPU
@@ -36,7 +36,7 @@ struct Link {
   DeviceId a;
   DeviceId b;
   LinkKind kind = LinkKind::system;
-  std::uint32_t lanes = 0;          // NVLinks side by side; 0 for the other kinds
+  std::uint32_t lanes = 0;          // parallel NVLinks; 0 for the other kinds
   std::optional<bool> peer_access;  // each can read the other's memory; absent: not reported
   friend bool operator==(const Link&, const Link&) = default;
 };
@@ -51,8 +51,8 @@ struct Topology {
 // numbers are explained in topology.cpp.
 std::uint32_t link_cost(const Link* link) noexcept;
 
-// Sorts, orders each link's ends and keeps the cheapest of several links of a
-// pair. A link to an unknown device, or from a device to itself: invalid_argument.
+// Sorts, orders each link's ends and keeps the cheapest link of each pair. A link to an unknown
+// device, or from a device to itself: invalid_argument.
 Result<Topology> make_topology(std::vector<DeviceId> devices, std::vector<Link> links);
 
 // Null: the pair has no link.

@@ -3,7 +3,7 @@
 #pragma once
 
 #if __cplusplus < 202002L
-// After #error a compiler goes on, and prints hundreds of errors about what follows. A missing file stops it.
+// After #error a compiler continues and prints hundreds of further errors. A missing file stops it.
 #include "Berth needs C++20: compile with -std=c++20"
 #endif
 

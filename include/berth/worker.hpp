@@ -1,5 +1,5 @@
-// Workers: tasks in processes of their own, one process per device. A task that crashes, hangs past
-// its deadline or leaves its GPU unusable costs one worker, which is replaced; the program goes on.
+// Workers: tasks in separate processes, one per device. A task that crashes, hangs past its
+// deadline or leaves its GPU unusable ends one worker, which is replaced; the program continues.
 //
 //   struct Number { float x; };
 //   BERTH_TASK(square, [](berth::WorkerContext&, const Number& in) { return in.x * in.x; });
@@ -10,8 +10,8 @@
 //     const auto workers = BERTH_TRY(berth::Workers::start(scheduler));
 //     berth::Task<float> task = workers.submit(square, {3});
 //
-// Where work runs, its order, tenants, deadlines and statistics are the scheduler's, as for work in
-// the program itself.
+// Where work runs, its order, tenants, deadlines and statistics are up to the scheduler, as for
+// work in the program itself.
 #pragma once
 
 #include "berth/version.hpp"
@@ -42,9 +42,9 @@ class WorkersState;  // src/worker/workers_state.hpp
 // in the arguments of a task.
 template <class T>
 struct SharedSpan {
-  std::uint64_t block = 0;        // the SharedMemory that it is a part of
+  std::uint64_t block = 0;        // the SharedMemory that it belongs to
   std::uint64_t block_bytes = 0;  // the size of that
-  std::uint64_t first = 0;        // its first value is this one of the block
+  std::uint64_t first = 0;        // index of its first value in the block
   std::uint64_t count = 0;
 
   SharedSpan subspan(std::uint64_t from, std::uint64_t values) const {
@@ -53,8 +53,8 @@ struct SharedSpan {
   }
 };
 
-// Shared handle. After the last one is gone the memory may be handed out again, with what is in it: keep
-// one until the tasks that use it have ended. Every task can write to all of it.
+// Shared handle. After the last one is gone, the memory may be reused without being cleared, so keep one
+// until the tasks that use it have ended. Every task can write to all of it.
 class SharedMemory {
  public:
   SharedMemory() = default;
@@ -67,7 +67,7 @@ class SharedMemory {
     static_assert(std::is_trivially_copyable_v<T>, "shared memory holds plain data");
     return {reinterpret_cast<T*>(bytes_.data()), bytes_.size() / sizeof(T)};
   }
-  // For a task; WorkerContext::shared gives the values there.
+  // Passed to a task; WorkerContext::shared returns the values there.
   template <class T>
   SharedSpan<T> to_send() const noexcept {
     return {block_, bytes_.size(), 0, bytes_.size() / sizeof(T)};
@@ -82,7 +82,7 @@ class SharedMemory {
 // What a task gets to work with, in the worker.
 class WorkerContext final : public TaskContext {
  public:
-  // Finds a block of shared memory, which it makes ready for copies with the device.
+  // Finds a block of shared memory, and prepares it for copies with the device.
   using Find = std::function<Result<std::span<std::byte>>(std::uint64_t block, std::uint64_t bytes)>;
   WorkerContext(TaskContext& on, const Find& find, const std::atomic<std::uint32_t>* cancelled) noexcept
       : on_(on), find_(find), cancelled_(cancelled) {}
@@ -100,7 +100,7 @@ class WorkerContext final : public TaskContext {
   bool cancelled() const noexcept override {
     return (cancelled_ && cancelled_->load(std::memory_order_relaxed) != 0) || on_.cancelled();
   }
-  // Of a kernel that this device cannot have: a task that ends with this error is given to another device.
+  // If this device cannot load the kernel, a task that ends with the returned error is given to another device.
   Result<std::shared_ptr<LoadedKernel>> load(const Kernel& kernel) override {
     auto loaded = on_.load(kernel);
     if (!loaded && loaded.error().code == ErrorCode::not_supported) decline();
@@ -130,7 +130,7 @@ class WorkerContext final : public TaskContext {
 
 namespace detail {
 
-// Bytes of the arguments and of the value of a task: larger data goes through shared memory.
+// The largest size of a task's arguments, and of its value; larger data goes through shared memory.
 inline constexpr std::size_t worker_message_bytes_max = 4096;
 inline constexpr std::size_t task_name_bytes_max = 128;
 
@@ -143,13 +143,13 @@ struct TaskDefinition {
   std::string source;  // file and line
   std::size_t argument_bytes = 0;
   std::size_t value_bytes = 0;
-  // Both run in a worker only. `state` is what `init` gave; null without an init.
+  // Both run in a worker only. `state` is what `init` returned; null without an init.
   std::function<Result<void>(WorkerContext&, std::span<const std::byte> arguments, std::span<std::byte> value,
                              void* state)>
       call;
   std::function<Result<std::shared_ptr<void>>(WorkerContext&)> init;
 };
-// Two tasks of one name stop the program. One that a header defines for several files is one.
+// Two tasks with the same name stop the program. A task that a header defines in several files counts once.
 void define_task(TaskDefinition definition);
 
 struct WorkerCall {
@@ -158,10 +158,10 @@ struct WorkerCall {
   std::span<std::byte> value;
   bool may_run_twice = false;
   Priority priority = Priority::normal;
-  // Of this piece of work, on all devices that it was given to.
+  // The runs of this piece of work, on all devices that received it.
   struct Runs {
     int begun = 0;
-    int deaths = 0;  // of workers, with it in them
+    int deaths = 0;  // of workers that were running it
   };
   Runs* runs = nullptr;
 };
@@ -249,7 +249,7 @@ auto define(const TaskSource& task, Returned (*call)(WorkerContext&, const Argum
       },
       make_state);
 }
-// Functions and lambdas without captures alike.
+// Accepts functions and lambdas without captures.
 template <class Call>
 auto make_task(const TaskSource& task, Call call) {
   static_assert(
@@ -274,19 +274,19 @@ auto make_task(const TaskSource& task, Call call, Init init) {
 //   Value | Result<Value> function(WorkerContext&, const Arguments&)
 //   Value | Result<Value> function(WorkerContext&, const Arguments&, State&)   with an init:
 //   Result<State> init(WorkerContext&)
-// init runs in every worker before its first task, also in one that replaces another: it makes what
-// the tasks need on the device (buffers, kernels, weights). One that fails with not_supported leaves its
-// task out on that device; another error stops the worker. A worker runs several tasks at a time, and
+// init runs in every worker before its first task, also in a replacement: it creates what
+// the tasks need on the device (buffers, kernels, weights). If init fails with not_supported, the task
+// does not run on that device; another error stops the worker. A worker runs several tasks at a time, and
 // they share the State. Workers are ended without destructors.
 //
-// Names of tasks are without their namespace; a second task of the same name stops the program at its
-// start. The value of a broken task may have bits that its type does not have, as a bool of 7.
+// Task names do not include a namespace; a second task of the same name stops the program at its
+// start. A broken task may return bits that are not valid for its type, such as a bool of 7.
 #define BERTH_TASK(name, ...)               \
   [[maybe_unused]] static const auto name = \
       ::berth::detail::make_task({#name, __FILE__ ":" + std::to_string(__LINE__)}, __VA_ARGS__)
 
-// In a worker, which is this program started again, runs tasks until the program has ended, and does
-// not return. Elsewhere returns at once.
+// In a worker, which is this program started again, it runs tasks until the program has ended, and
+// does not return. Elsewhere it returns at once.
 void worker_entry(int argc, char** argv);
 
 struct WorkerOptions {
@@ -294,20 +294,20 @@ struct WorkerOptions {
   // path of berth-worker, which loads libraries that define the tasks. PATH is not searched.
   std::string program = {};
   std::vector<std::string> libraries = {};
-  // For share(); takes up memory only where it is written to.
+  // For share(); uses memory only where it has been written.
   std::uint64_t shared_bytes = std::uint64_t{1} << 30;
-  // A worker whose private host memory grows beyond this is replaced. Absent: no limit.
+  // A worker is replaced if its private host memory exceeds this. Absent: no limit.
   std::optional<std::uint64_t> host_memory_bytes_max = {};
-  // How long a worker may take until its device is open and every init has returned.
+  // How long a worker may take to start, until its device is open and every init has returned.
   Duration start_deadline = std::chrono::seconds(30);
-  // How long a worker that was killed may take to be gone; after that nothing uses its device until it is.
+  // How long a killed worker may take to end; after that its device is not used until it has ended.
   Duration kill_deadline = std::chrono::seconds(10);
 };
 
 struct WorkerStatus {
   DeviceId device;
   std::optional<std::uint32_t> pid;  // absent: it is being replaced, or its device is out of service
-  std::uint64_t starts = 0;          // of a worker for this device
+  std::uint64_t starts = 0;          // of workers for this device
   std::uint64_t deaths = 0;          // of those
   std::optional<Error> last_death;   // why the last one died
   std::optional<Error> out_of_service;
@@ -316,11 +316,11 @@ struct WorkerStatus {
 // May be used from several threads. Workers also end with the program, however it ends.
 //
 // When a worker dies, work that it had begun and that may run twice (TaskOptions::may_run_twice) runs
-// once more, alone in the next worker; other work that it had begun ends with worker_lost. Work with
-// which two workers have died ends with poisonous_work, and the device is not blamed for these deaths.
-// When four workers of a device have died within a minute, and no task is known to be the cause, the
-// device is out of service until a minute has passed; while a worker cannot be ended, too. Work goes
-// to other devices then, or ends with `unavailable`.
+// once more, alone in the next worker; other work that it had begun ends with worker_lost. Work that
+// was running when two workers died ends with poisonous_work, and the device is not blamed for these
+// deaths. When four workers of a device have died within a minute, and no task is known to be the
+// cause, the device is out of service for a minute. It is also out of service while a worker cannot be
+// ended. Work then goes to other devices, or ends with `unavailable`.
 class Workers {
  public:
   // Starts a worker for every usable device of the pool and waits until they are ready. Simulated
@@ -333,11 +333,11 @@ class Workers {
     std::swap(state_, old.state_);
     return *this;
   }
-  // Work that waits ends with `cancelled`. Tasks that run are cancelled, and ended with their worker
-  // if they do not stop within a second.
+  // Waiting work ends with `cancelled`. Running tasks are cancelled, and killed with their worker if
+  // they do not stop within a second.
   ~Workers();
 
-  // A deadline that passes while the task runs ends its worker, if it does not answer by itself.
+  // If the deadline passes while the task runs and the task does not return by itself, its worker is killed.
   template <class Arguments, class Value>
   [[nodiscard]] Task<Value> submit(const WorkerTask<Arguments, Value>& task,
                                    const std::type_identity_t<Arguments>& arguments,
@@ -359,7 +359,7 @@ class Workers {
     };
     return scheduler_.run(closure, limited(options));
   }
-  // The task for every item, over all devices; results in the order of the items.
+  // Runs the task for every item, over all devices; the results are in the order of the items.
   template <class Arguments, class Value>
   [[nodiscard]] std::vector<Result<TaskResult<Value>>> map(const WorkerTask<Arguments, Value>& task,
                                                            std::span<const std::type_identity_t<Arguments>> items,
@@ -371,7 +371,7 @@ class Workers {
     return scheduler_.map(items, on_item, limited(options));
   }
 
-  // Memory that all workers see. out_of_memory when WorkerOptions::shared_bytes are taken.
+  // Memory that all workers see. out_of_memory if WorkerOptions::shared_bytes are all in use.
   Result<SharedMemory> share(std::uint64_t bytes) const;
   std::vector<WorkerStatus> status() const;
 

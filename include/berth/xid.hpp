@@ -1,7 +1,7 @@
-// What NVIDIA's error numbers (Xid) and a driver's other events mean: a description,
-// the cause (the work or the device) and what to do. Most are caused by the work
-// that ran, so this table decides about a device and not the mere fact of an event.
-// A number that is not in it only makes the device suspect. Pure.
+// What NVIDIA's error numbers (Xid) and a driver's other events mean: a description, the cause (the
+// work or the device) and what to do. Most are caused by the work that ran, so this table, and not
+// the mere fact of an event, decides about a device. An unlisted number only makes the device
+// suspect. Pure.
 #pragma once
 
 #include "berth/version.hpp"
@@ -29,20 +29,20 @@ struct XidMeaning {
   std::string_view words;  // what happened
   Blame blame = Blame::unclear;
   std::string_view advice;  // what to do
-  std::string_view source;  // where the facts are from
+  std::string_view source;  // source of the facts
 };
 // Sorted by number, each once.
 std::span<const XidMeaning> xid_meanings() noexcept;
 // Null: not in the table.
 const XidMeaning* find_xid(std::uint32_t number) noexcept;
 
-// The GPU is unreachable and does not come back by itself.
+// The GPU is unreachable and does not recover by itself.
 inline constexpr std::uint32_t xid_fallen_off_the_bus = 79;
 
-// A recovery action other than none blames the device; `drain_peers`, which only
-// forbids work with other devices, is unclear.
+// A recovery action other than none blames the device; `drain_peers`, which only forbids work with
+// its peers, is unclear.
 Blame blame_of(const DeviceEvent& event) noexcept;
-// The event as an error of the device `where`.
+// The event as an error on the device `where`.
 Error error_of(const DeviceEvent& event, std::string where);
 // How to reset the GPU of the device `where`, as the end of a sentence.
 std::string reset_advice(std::string_view where);

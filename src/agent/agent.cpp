@@ -32,11 +32,11 @@ using format::LogLevel;
 namespace {
 
 constexpr Duration longest_sleep = std::chrono::milliseconds(250);
-// After a restart of the agent: until the probes have said what is ready, the relay goes on with what it knows.
+// After a restart of the agent, the relay keeps its targets until the probes have found which replicas are ready.
 constexpr Duration replicas_known_within = std::chrono::seconds(10);
-// For a relay of which it is not known yet whether it runs.
+// How long to wait for a relay that may or may not be running.
 constexpr Duration relay_answers_within = std::chrono::seconds(2);
-// For all gateways to hear that a replica which they reach directly is to end: the server tells them at once.
+// Time for all gateways to learn that a replica they reach directly is about to end; the server tells them at once.
 constexpr Duration gateways_hear_within = std::chrono::seconds(2);
 constexpr Duration supervisor_grace = std::chrono::seconds(10), kill_again = std::chrono::seconds(1);
 
@@ -71,7 +71,7 @@ class Agent {
     if (options_.log) options_.log({level, std::move(message), std::move(fields)});
   }
 
-  // What is found here and what the server has said become a step, which is carried out. Returns when to look again.
+  // Turns the state found here and the server's orders into a step, and carries it out. Returns when to look again.
   TimePoint look(ServerLink& link, Prober& prober, RelayWatch& relay) {
     const TimePoint now = real_clock().now();
     FoundJobs here = find_jobs(now);
@@ -127,7 +127,7 @@ class Agent {
       found->is_draining = draining_.contains(job.id);
       found->is_stopping = found->is_draining || stopping_.contains(job.id);
       if (found->port && found->is_live()) ports_.note(*found->port, now);
-      // An end is believed when no process is left; looked for once, since what has ended does not come back.
+      // A job counts as ended when it has no process left. Checked once, because an ended job does not come back.
       if (!found->is_live() && !ended_.contains(job.id)) {
         found->is_leftover = !processes.of(job).empty();
         if (found->is_leftover)
@@ -135,7 +135,7 @@ class Agent {
         else
           ended_.insert(job.id);
       }
-      // Jobs are dated by the wall clock. What was seen once keeps its date when that is stepped.
+      // Jobs are dated by the wall clock. A job keeps its first date if that clock is stepped.
       FirstSeen& seen = seen_.try_emplace(job.id, FirstSeen{found->state, found->since}).first->second;
       if (seen.state != found->state) seen = {found->state, found->since};
       found->since = seen.since;
@@ -198,14 +198,14 @@ class Agent {
       if (drain.state_number == 0) drain.state_number = number;
   }
 
-  // Those whose requests have ended, whose time is over, and whose relay is not there.
+  // Stops replicas whose requests have ended, whose time is over, or whose relay is gone.
   void stop_drained(const RelayWatch& relay, const FoundJobs& here, TimePoint now) {
     const RelayWatch::Seen seen = relay.seen();
     std::vector<std::string> over;
     for (const auto& [job, drain] : draining_) {
       const bool is_alone = seen.state == RelayWatch::State::down ||
                             (seen.state == RelayWatch::State::unknown && now >= drain.since + relay_answers_within);
-      // Only the program knows of requests that came to it directly; it ends them after SIGTERM.
+      // Only the program knows about direct requests; it finishes them after SIGTERM.
       const bool is_drained = !drain.is_direct && (is_alone || seen.is_drained(drain.target, drain.state_number));
       if (now >= drain.until || is_drained) over.push_back(job);
     }
@@ -218,7 +218,7 @@ class Agent {
     if (machine::remove_job(here.by_id.at(id))) remove_socket(found->socket);
   }
 
-  // A supervisor does that by itself, unless it was killed or does not obey.
+  // The supervisor does this by itself, unless it was killed or does not respond.
   void kill_when_late(const machine::Job& job, TimePoint now) {
     const auto stopping = stopping_.find(job.id);
     if (stopping == stopping_.end()) return;
@@ -280,7 +280,7 @@ class Agent {
       if (prober.watches(job.id)) continue;
       const bool is_asked = prober.watch(job.id, probing_of(*order, here.by_id.at(job.id), watch_->observe({}).node,
                                                             options_.file, options_.backends));
-      // The next look tries again.
+      // The next step tries again.
       if (!is_asked && unasked_.insert(job.id).second)
         log(LogLevel::warning, "the agent cannot start another thread for the probes of a replica",
             {{"replica", to_string(job.key)}, {"job", job.id}});
@@ -298,16 +298,16 @@ class Agent {
   struct Drain {
     std::string target;  // at the relay
     TimePoint since{}, until{};
-    bool is_direct = false;          // the relay knows nothing of it
-    std::uint64_t state_number = 0;  // the state of the relay that says so; 0: none yet
+    bool is_direct = false;          // the relay does not know it
+    std::uint64_t state_number = 0;  // number of the relay state that drains it; 0: none yet
   };
-  std::map<std::string, Drain> draining_;  // jobs that end their requests before they are told to end
+  std::map<std::string, Drain> draining_;  // jobs that finish their requests before they are stopped
   UsedPorts ports_;
   bool keeps_ports_ = true;
   const TimePoint started_ = real_clock().now();
-  std::optional<std::set<std::string>> first_found_;  // jobs that were there before this agent
+  std::optional<std::set<std::string>> first_found_;  // jobs that existed before this agent started
   bool knows_replicas_ = false;
-  std::set<std::string> ended_;    // jobs of which no process is left
+  std::set<std::string> ended_;    // jobs with no process left
   std::set<std::string> unasked_;  // jobs whose probes wait for a thread; logged once
   struct FirstSeen {
     FoundState state{};
@@ -327,7 +327,7 @@ Error no_thread(const std::system_error& shortage) {
 
 Result<void> run_agent(const AgentOptions& options, const std::stop_token& stop) {
   const std::string jobs = BERTH_TRY(job_folder(options.folder, options.file));
-  std::signal(SIGPIPE, SIG_IGN);  // the other end of a pipe may be a command that ended at once
+  std::signal(SIGPIPE, SIG_IGN);  // the command at the other end of a pipe may have ended
   std::unique_ptr<NodeWatch> watch = BERTH_TRY(NodeWatch::open(options.node, options.file, options.backends));
   if (options.log) {
     std::string devices;

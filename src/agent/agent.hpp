@@ -1,6 +1,6 @@
-// The agent of a node: joins a server, reports what the node has and does, and runs the replicas that it is ordered to
-// run, as jobs of this machine (machine/job_control.hpp). What to do is decided by step(); this is the loop around it.
-// Killed or restarted, it finds its jobs again; cut off, it lets them run.
+// The agent of a node: joins a server, reports what the node has and does, and runs the replicas that it is assigned,
+// as jobs of this machine (machine/job_control.hpp). step() decides what to do; this is the loop around it. After a
+// crash or restart it finds its jobs again; without a connection to a server it lets them run.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@ namespace berth::agent {
 struct AgentOptions {
   NodeId node;
   http::ClientOptions server;  // the credentials of the node (identity.hpp)
-  std::string folder;          // of this agent, private: jobs are below it
+  std::string folder;          // the agent's private folder, with its jobs below it
   AgentFile file;
   BackendOptions backends;
   std::string version;  // of this berth
@@ -29,7 +29,7 @@ struct AgentOptions {
 // Why a thread was not started.
 Error no_thread(const std::system_error& shortage);
 
-// Until `stop`. Replicas run on after it. An error: it cannot begin.
+// Runs until `stop`; replicas keep running afterwards. Returns an error if it cannot start.
 Result<void> run_agent(const AgentOptions& options, const std::stop_token& stop);
 
 }  // namespace berth::agent

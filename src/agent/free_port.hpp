@@ -1,5 +1,5 @@
-// Which port a replica gets. A replica that loads a model listens minutes after it was given its port, so the port is
-// one that the kernel gives to no connection in the meantime.
+// Chooses the port of a replica. A replica that loads a model starts to listen minutes after it got its port, so the
+// port must be one that the kernel does not give to a connection in the meantime.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct PortRange {
   bool operator==(const PortRange&) const = default;
 };
 
-// The ports that replicas get. `of_connections`: the content of /proc/sys/net/ipv4/ip_local_port_range; an empty text
-// where that is not known. If connections may get nearly all ports, so may replicas.
+// The ports that replicas get. `of_connections`: the content of /proc/sys/net/ipv4/ip_local_port_range; empty if that
+// is not known. If connections may get nearly all ports, so may replicas.
 PortRange replica_ports(std::string_view of_connections);
 PortRange replica_ports_of_this_machine();
 
@@ -30,15 +30,15 @@ PortRange replica_ports_of_this_machine();
 std::optional<std::uint16_t> free_port(PortRange range, Random& random,
                                        const std::function<bool(std::uint16_t)>& is_taken);
 
-// Ports that replicas have or had a while ago. What reached the replica by its port may still know it, and would reach
-// the next one. They are in a file of the agent's folder, without times: after a restart of the agent all of them were
-// used just now.
+// Ports that replicas use or used recently. Clients of a replica may still know its port, and would reach the next
+// replica on it. The ports are kept in a file in the agent's folder, without times: after a restart of the agent, all
+// of them count as used just now.
 class UsedPorts {
  public:
   UsedPorts(std::string folder, TimePoint now);
   bool contains(std::uint16_t port) const { return used_.contains(port); }
   void note(std::uint16_t port, TimePoint now) { used_[port] = now; }
-  // Forgets those that were not used for ten minutes, and writes the others down if they have changed. io: the file
+  // Forgets ports that have not been used for ten minutes, and saves the others if they have changed. io: the file
   // could not be written.
   Result<void> keep(TimePoint now);
 

@@ -51,7 +51,7 @@ Error refusal_of(const http::Response& answer, const std::string& what) {
   const auto error = format::answer_error(answer.body);
   if (answer.status == 401 && !(error && error->message.find("expired") != std::string::npos))
     return {ErrorCode::unavailable, what + ": it does not know the credential of this node",
-            "join again: give a token of berth token add join with --token-file"};
+            "join again: give a token from berth token add join with --token-file"};
   return {answer.status == 409 ? ErrorCode::already_exists : ErrorCode::unavailable,
           what + ": " + (error ? error->message : "status " + std::to_string(answer.status)),
           error ? error->advice : ""};
@@ -75,7 +75,7 @@ Result<void> join(const Joining& joining) {
     body["certificate_request"] = request.request;
   }
   http::Client client = BERTH_TRY(http::Client::create(server));
-  // The token is used up by the answer, so there must be room for what the answer brings.
+  // The answer uses up the token, so there must be room on the disk to save the answer.
   const std::string room = joining.folder + "/joining";
   BERTH_TRY(world::write_private_text(room, std::string(32 * 1024, '\n')));
   const auto asked = client.request("POST", "/api/v1/agent/join", format::document(body),
@@ -95,7 +95,7 @@ Result<void> join(const Joining& joining) {
   // Written before the credential: if the agent is killed in between, it must not use the token again.
   forget_epoch(joining.folder);  // the epochs of another server may be lower
   BERTH_TRY(world::write_private_text(joined_with_file(joining.folder), http::sha256(joining.server.token) + "\n"));
-  // Files of an earlier join are not valid any longer.
+  // Files of an earlier join are no longer valid.
   if (!given.certificate.empty()) {
     if (trusts_token && !server.fingerprint.empty())
       BERTH_TRY(world::write_private_text(authority, given.authority));
@@ -128,7 +128,7 @@ Result<http::ClientOptions> known_server(http::ClientOptions server, const std::
   if (is_there(certificate_file(folder)))
     return Error{ErrorCode::not_found,
                  "this node has joined over https://, and " + server.url + " is not such an address",
-                 "give the address it joined with, or a new token of berth token add join with --token-file"};
+                 "give the address it joined with, or a new token from berth token add join with --token-file"};
   return Error{ErrorCode::not_found, "this node has not joined yet",
                "berth token add join on the server's machine prints a token; give the file it is in with --token-file"};
 }

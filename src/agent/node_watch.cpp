@@ -25,12 +25,12 @@ namespace json = boost::json;
 namespace {
 
 constexpr Duration read_every = std::chrono::seconds(1);
-// Longer than the rows are old, also where a driver is slow.
+// Longer than the age of the rows, even with a slow driver.
 constexpr Duration recent = std::chrono::seconds(5);
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-// Who uses a device, for display. `name_of` gives kind and name of a lease.
+// Who uses a device, for display. `name_of` returns the kind and name of a lease.
 template <class NameOf>
 json::array holders_of(const inventory::DeviceRow& row, const NameOf& name_of) {
   json::array out;
@@ -78,7 +78,7 @@ NodeWatch::NodeWatch(const NodeId& name, const AgentFile& file, machine::Machine
       else
         unknown_.push_back(wanted);
     }
-    // A server that does not know the new ids yet gives orders with the former ones.
+    // A server that does not know the new ids yet sends orders with the former ones.
     for (const DeviceInfo& info : machine_.devices) {
       if (info.former_id && allowed_->contains(info.id)) allowed_->insert(*info.former_id);
     }
@@ -116,8 +116,8 @@ NodeWatch::Look NodeWatch::look(machine::TelemetryPoller& poller) {
   Look seen;
   seen.rows = poller.poll();
   const Result<void> added = machine::add_ledger(seen.rows, &seen.waiting, &ledger_);
-  // Without a ledger the rows show what the drivers report. If the ledger is locked and was never read, no device
-  // counts as free.
+  // Without a ledger the rows show what the drivers report. If the ledger is locked and has never been read, no
+  // device counts as free.
   if (!added && added.error().code == ErrorCode::timeout) {
     for (inventory::DeviceRow& row : seen.rows) {
       row.intent = row.fleet_intent = Intent::cordoned;
@@ -127,8 +127,8 @@ NodeWatch::Look NodeWatch::look(machine::TelemetryPoller& poller) {
   return seen;
 }
 
-// Reads the files of the jobs only where there is a lease that was not looked for before, or is so new that its job
-// may not have written it down.
+// Reads the job files only if there is a lease that has not been looked up before, or one so new that its job may
+// not have recorded it.
 void NodeWatch::find_jobs() {
   std::map<inventory::LeaseKey, std::uint32_t> open;  // lease and process
   std::set<inventory::LeaseKey> all;
@@ -168,8 +168,9 @@ void NodeWatch::run() {
   }
 }
 
-// The rows are older than the list of replicas. The lease of one that ended just now is still in them, and taken for
-// that of another program it would keep the fleet from using the device; so would one that was taken just now.
+// The rows are older than the list of replicas. They may still contain the lease of a replica that has just ended,
+// which would look like another program's and keep the fleet from using the device; the same holds for a lease taken
+// just now.
 std::map<inventory::LeaseKey, std::string> NodeWatch::with_recent(const ReplicaLeases& replicas) const {
   const TimePoint now = real_clock().now();
   for (const auto& [lease, name] : replicas.by_lease) known_[lease] = {name, now};
@@ -207,7 +208,7 @@ NodeObservation NodeWatch::observe(const ReplicaLeases& current) const {
     if (job == own_jobs.end() || job->second.id.empty()) return {"lease", lease.command};
     return {"job", job->second.name};
   };
-  // What is the same of one that runs and one that waits.
+  // The fields common to running and waiting leases.
   const auto job_of = [&](const auto& lease, fleet::LeaseState state) {
     fleet::ReportedLease job;
     job.name = std::to_string(lease.lease);
@@ -228,7 +229,7 @@ NodeObservation NodeWatch::observe(const ReplicaLeases& current) const {
     NodeDevice device = machine::node_device_without(row, own);
     device.intent = row.fleet_intent;
     const bool is_allowed = !allowed_ || allowed_->contains(row.info.id);
-    // What stands in for an accelerator is one where the owner says so.
+    // A stand-in counts as an accelerator if the owner lists it.
     if (allowed_ && is_allowed) device.info.is_fallback = false;
     json::object shown = format::device_to_json(row, now);
     shown.erase("held_by");
@@ -237,7 +238,7 @@ NodeObservation NodeWatch::observe(const ReplicaLeases& current) const {
     if (shown.contains("intent")) shown["intent"] = to_string(device.intent);
     try {
       out.devices.push_back(format::reported_device_of(shown, row.info.id.text()));
-    } catch (const format::JsonError&) {  // the driver says something that no device has; the inventory goes without it
+    } catch (const format::JsonError&) {  // the driver reported impossible values; leave the device out
     }
     if (is_allowed) out.node.devices.push_back(std::move(device));
     for (const inventory::DeviceLease& lease : row.held_by) {

@@ -1,5 +1,5 @@
-// Watches the devices and the ledger of this machine on a thread of its own, since drivers may be slow, and gives the
-// agent what it reports about its node.
+// Watches the devices and the ledger of this machine on a separate thread, because drivers may be slow, and provides
+// what the agent reports about its node.
 #pragma once
 
 #include <compare>
@@ -20,8 +20,8 @@
 
 namespace berth::agent {
 
-// Leases of this machine that belong to replicas, with names such as "chat/0". The holder is the supervisor of its job,
-// which is known before it writes down the lease that it got.
+// Leases of this machine that belong to replicas, with names such as "chat/0". The holder is the supervisor of the
+// job, which is known before it records its lease.
 struct ReplicaLeases {
   struct Holder {
     std::uint32_t user = 0, pid = 0;
@@ -32,15 +32,15 @@ struct ReplicaLeases {
 };
 
 struct NodeObservation {
-  NodeView node;  // without what replicas of the fleet hold
-  // With telemetry, and the leases of others; for display.
+  NodeView node;  // without what the fleet's replicas hold
+  // Includes telemetry and the leases of others, for display.
   std::vector<fleet::ReportedDevice> devices;
   std::vector<fleet::ReportedLease> leases;
 };
 
 class NodeWatch {
  public:
-  // Without devices where the machine has none.
+  // It has no devices if the machine has none.
   static Result<std::unique_ptr<NodeWatch>> open(const NodeId& name, const AgentFile& file,
                                                  const BackendOptions& backends);
   ~NodeWatch();
@@ -48,7 +48,7 @@ class NodeWatch {
   NodeObservation observe(const ReplicaLeases& replicas) const;
   // Which devices the fleet may use here; absent: all.
   const std::optional<std::set<DeviceId>>& allowed() const { return allowed_; }
-  // Names of the agent's file that mean no device.
+  // Names in the agent's file that do not match any device.
   const std::vector<std::string>& unknown_names() const { return unknown_; }
 
  private:
@@ -66,22 +66,22 @@ class NodeWatch {
   NodeView node_;  // but for its devices
   std::optional<std::set<DeviceId>> allowed_;
   std::vector<std::string> unknown_;
-  std::optional<LedgerSnapshot> ledger_;  // as it was read last, by the thread that looks
+  std::optional<LedgerSnapshot> ledger_;  // as last read by the watching thread
   mutable std::mutex mutex_;              // guards what follows
   std::condition_variable condition_;
   bool ends_ = false;
   Look seen_;
-  // By lease: the detached job of this user that it belongs to; empty: to none. Of the jobs of others no more is known
-  // than the ledger says.
+  // By lease: the detached job of this user that it belongs to; empty: none. Of other users' jobs, only the ledger's
+  // content is known.
   struct JobName {
-    std::string id, name;  // without a name of its own the id
+    std::string id, name;  // the id if it has no name
   };
   std::map<inventory::LeaseKey, JobName> jobs_;
   struct LeaseRecord {
     std::string name;
     TimePoint seen{};
   };
-  mutable std::map<inventory::LeaseKey, LeaseRecord> known_;  // leases of replicas, also of those that ended lately
+  mutable std::map<inventory::LeaseKey, LeaseRecord> known_;  // leases of replicas, including those that ended recently
   std::thread thread_;
 };
 

@@ -1,4 +1,4 @@
-// For tests: a server with one node that takes reports and output, and gives the orders that the test sets.
+// For tests: a server with one node that accepts reports and output, and sends the orders that the test sets.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ class OneNodeServer {
     for (const http::Responder& responder : waiting_) send_orders(responder);
     waiting_.clear();
   }
-  // Until the last report is as wanted.
+  // Waits until the last report meets the condition.
   template <class Condition>
   testing::AssertionResult until(const Condition& condition) {
     std::unique_lock lock(mutex_);
@@ -65,7 +65,7 @@ class OneNodeServer {
     return problem_;
   }
 
-  // Until output, or the question whether it is read, was sent so often.
+  // Waits until output, or a check for a reader, has been sent this many times.
   testing::AssertionResult until_posts(int count) {
     return until([&](const auto&, const auto&) { return posts_ >= count; });
   }
@@ -98,7 +98,7 @@ class OneNodeServer {
     to.send({200, {}, format::document(std::move(orders))});
   }
 
-  std::mutex mutex_;  // guards what follows, up to the server
+  std::mutex mutex_;  // guards the members up to the server
   std::condition_variable changed_;
   fleet::NodeOrders orders_{1, 1, {}};
   boost::json::array logs_;

@@ -16,15 +16,15 @@ namespace json = boost::json;
 
 namespace {
 
-constexpr std::size_t readers_max = 16;                    // each is a thread and a connection
+constexpr std::size_t readers_max = 16;                    // each needs a thread and a connection
 constexpr std::size_t piece_bytes = 256 * 1024;            // a quarter of what the server keeps for one reader
-constexpr std::chrono::milliseconds post_timeout{10'000};  // the server answers within 3 s, also where there is no room
+constexpr std::chrono::milliseconds post_timeout{10'000};  // the server answers within 3 s, even if there is no room
 constexpr std::chrono::milliseconds end_timeout{2'000};    // the agent may be about to end
 constexpr Duration look_again = std::chrono::milliseconds(200);
-// How long a reader that is gone counts as one where there is nothing to send.
+// How long it may take to notice that a reader is gone while there is nothing to send.
 constexpr Duration ask_again = std::chrono::seconds(2);
 
-// One request, on a thread of its own.
+// One request, on its own thread.
 class OutputSending {
  public:
   OutputSending(http::Client client, OutputRequest request, const OutputSender::Source& source, std::stop_token stop)
@@ -33,15 +33,15 @@ class OutputSending {
   void refuse(const std::string& reason) { post_last("refused", "node " + source_.node.text() + " " + reason); }
 
   void run() {
-    std::string last;  // the job that was sent last
+    std::string last;  // the last job that was sent
     while (true) {
-      // Before the jobs are looked at: no job is started after it.
+      // Read before the jobs: afterwards no further job is started.
       const bool is_last = !request_.follows || !source_.is_ordered(request_.key);
       const std::vector<machine::Job> jobs = jobs_after(last);
       const std::size_t skipped = request_.previous ? 1 : 0;
       if (skipped > 0 && jobs.size() <= skipped)
         return post_last("missing", "has not been started before on node " + source_.node.text());
-      // The newest one to begin with, then one after the other.
+      // Starts with the newest job, then continues in order.
       if (const machine::Job* const job = jobs.empty()   ? nullptr
                                           : last.empty() ? &jobs[jobs.size() - 1 - skipped]
                                                          : &jobs.front()) {
@@ -57,7 +57,7 @@ class OutputSending {
   }
 
  private:
-  // The jobs of the replica that came after this one, in their order; of "": all.
+  // The jobs of the replica after `last`, in order; all if `last` is empty.
   std::vector<machine::Job> jobs_after(const std::string& last) const {
     const auto number = [](const std::string& id) { return std::pair(id.size(), id); };
     std::vector<machine::Job> found;
@@ -74,7 +74,8 @@ class OutputSending {
     return replica && replica->is_live();
   }
 
-  // To its end if the request follows it, else what is there. False: it is of no use to go on.
+  // Sends all output up to the end of the job if the request follows it, or else what exists now. False: there is no
+  // point in going on.
   bool send(const machine::Job& job, bool is_first) {
     Result<machine::OutputReader> output = machine::OutputReader::open(job.output());
     // A job is listed a moment before it has a file for its output.
@@ -93,7 +94,7 @@ class OutputSending {
     }
   }
 
-  // Returns when the reader has room for more. False: it is gone, or the sending is to end.
+  // Returns when the reader has room for more. False: the reader is gone, or sending has been stopped.
   bool send(std::string piece) {
     sent_ = real_clock().now();
     while (!stop_.stop_requested()) {
@@ -105,7 +106,7 @@ class OutputSending {
     return false;
   }
 
-  // A moment without output. Asks from time to time whether it is still read.
+  // Waits while there is no output, and checks from time to time whether the reader is still there.
   bool pause() {
     real_clock().sleep_for(look_again);
     if (real_clock().now() - sent_ > ask_again) return send(std::string());
@@ -130,7 +131,7 @@ class OutputSending {
                            {.headers = {{"content-type", "text/plain"}}, .timeout = timeout, .stop = stop});
   }
 
-  // Also when the agent ends. That it does not arrive changes nothing here.
+  // Also sent when the agent ends. It does not matter here whether it arrives.
   void post_last(const std::string& what, std::string body) {
     static_cast<void>(post("?" + what + "=1", std::move(body), end_timeout, {}));
   }
@@ -140,7 +141,7 @@ class OutputSending {
   const OutputSender::Source& source_;
   const std::stop_token stop_;
   bool is_read_ = true;
-  TimePoint sent_{};  // the last piece; at first none, so that the server hears at once that the output is sent
+  TimePoint sent_{};  // unset at first, so that the server learns at once that sending has begun
 };
 
 }  // namespace
@@ -164,7 +165,7 @@ void OutputSender::start(OutputRequest request) {
     sendings_.push_back({has_ended, std::jthread([with_client, is_refused, has_ended](std::stop_token stop) {
                            with_client(std::move(stop), [&](OutputSending sending) {
                              if (!is_refused) return sending.run();
-                             sending.refuse("sends output to " + std::to_string(readers_max) + " readers already");
+                             sending.refuse("already sends output to " + std::to_string(readers_max) + " readers");
                            });
                            has_ended->store(true);
                          })});

@@ -1,5 +1,5 @@
-// Sends the output of replicas to the server, for those who read it there (`berth logs`). Each request has a thread of
-// its own, which is as slow as its reader: the server answers a piece when there is room for the next one.
+// Sends the output of replicas to the server, for readers there (`berth logs`). Each request has its own thread,
+// which is as slow as its reader: the server answers a piece when there is room for the next one.
 #pragma once
 
 #include <atomic>
@@ -19,8 +19,8 @@ struct OutputRequest {
   std::string id;  // by which the server knows it
   fleet::ReplicaKey key;
   std::uint64_t tail = 0;  // lines; 0: all
-  bool follows = false;    // goes on with the next jobs of the replica, until it is gone
-  bool previous = false;   // of the job before the newest one
+  bool follows = false;    // continues with the next jobs of the replica, until it is gone
+  bool previous = false;   // the output of the job before the newest one
 };
 
 class OutputSender {
@@ -28,16 +28,16 @@ class OutputSender {
   struct Source {
     NodeId node;
     std::string jobs;                                          // their folder
-    std::function<bool(const fleet::ReplicaKey&)> is_ordered;  // whether it is to run here; from any thread
+    std::function<bool(const fleet::ReplicaKey&)> is_ordered;  // is it assigned to this node? From any thread
   };
   OutputSender(http::ClientOptions server, Source source);
-  // Ends all of them and waits for that.
+  // Stops all requests and waits until they have ended.
   ~OutputSender();
   OutputSender(const OutputSender&) = delete;
   OutputSender& operator=(const OutputSender&) = delete;
 
-  // Starts to send. If there are too many readers, or no thread can be started, the reader gets a message. On one
-  // thread.
+  // Starts to send. If there are too many readers, or no thread can be started, the reader gets a message. Call
+  // it from one thread.
   void start(OutputRequest request);
 
  private:

@@ -28,7 +28,7 @@ Result<void> open_to_users(const std::string& jobs) {
     if (::stat(path.c_str(), &about) == 0 && (about.st_mode & S_IXOTH) == 0)
       return Error{ErrorCode::io,
                    "users in the agent's file cannot get to their jobs: " + path.string() + " is closed to them",
-                   "chmod o+x " + path.string() + " (StateDirectoryMode=0711 in a unit of systemd)"};
+                   "chmod o+x " + path.string() + " (StateDirectoryMode=0711 in the systemd unit)"};
   }
   return {};
 }
@@ -40,7 +40,7 @@ std::optional<std::string> leads_out(const DeploymentSpec& spec, const Rules& ru
   for (const std::string& program : programs_of(spec)) {
     std::error_code failed;
     const fs::path real = fs::canonical(program, failed);
-    if (failed) continue;  // it is not there: its start says so
+    if (failed) continue;  // it does not exist: its start will report that
     const bool is_inside = std::any_of(rules.commands->begin(), rules.commands->end(), [&](const std::string& command) {
       if (!command.ends_with('/')) return command == program;
       const fs::path folder = fs::canonical(command, failed);

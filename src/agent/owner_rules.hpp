@@ -1,5 +1,5 @@
-// The parts of the agent's file that need a look at the machine: which user a replica can become, and where the path of
-// a program really leads. What can be said from the texts alone is in forbidden() (step.hpp).
+// The rules of the agent's file that depend on the machine: which user a replica can run as, and where the path of a
+// program really leads. The rules that can be checked from the texts alone are in forbidden() (step.hpp).
 #pragma once
 
 #include <optional>
@@ -10,12 +10,12 @@
 
 namespace berth::agent {
 
-// A program of the spec (its command, or that of a probe) that lies in an allowed folder by its name and leads out of
-// it by a symbolic link. Absent: there is none.
+// A program of the spec (its command, or a probe's) whose path is in an allowed folder but leads out of it through a
+// symbolic link. Absent: there is none.
 std::optional<std::string> leads_out(const DeploymentSpec& spec, const Rules& rules);
 
-// The folder of the jobs of an agent. Users that its file names can pass through it to the jobs that are theirs, and
-// can list and read nothing on the way. io: a folder above it is closed to them.
+// The folder of the jobs of an agent. Users named in the agent's file can pass through it to their own jobs, but
+// cannot list or read anything on the way. io: a folder above it does not let them pass.
 Result<std::string> job_folder(const std::string& agent_folder, const AgentFile& file);
 
 }  // namespace berth::agent

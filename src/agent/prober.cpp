@@ -80,7 +80,7 @@ std::optional<std::string> ask_socket(const std::string& path, Duration timeout)
   return ask_connection(reinterpret_cast<const sockaddr*>(&address), sizeof address, "socket " + path, timeout);
 }
 
-// Of the replica; absent: it is the agent's own.
+// The replica's user; absent: it is the agent's own.
 Result<std::optional<world::UserAccount>> account_of(const std::string& user) {
   if (user.empty()) return std::optional<world::UserAccount>();
   world::UserAccount account = BERTH_TRY(world::find_user(user));
@@ -88,7 +88,7 @@ Result<std::optional<world::UserAccount>> account_of(const std::string& user) {
   return std::optional(std::move(account));
 }
 
-// Whether it ended in time, with its status. If not, it is killed, even if it has left its process group.
+// The status, if the child ended in time. If not, it is killed, even if it has left its process group.
 std::optional<int> wait_for(pid_t child, Duration timeout) {
   const world::Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
   const Deadline deadline = Deadline::after(real_clock(), timeout);
@@ -162,7 +162,7 @@ ProbeAnswer ask(const Probe& probe, const Probing& probing, machine::PortOwners&
                      : ask_socket(probing.socket, probe.timeout)};
 }
 
-// Owned by its threads as well: a question that takes long outlives the end of its watch.
+// Shared with its threads, because a slow probe may outlive its watch.
 struct Prober::Watch {
   Probing probing;
   std::mutex mutex;  // guards what follows

@@ -44,7 +44,7 @@ Result<Descriptor> connect_to(const std::string& path) {
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path) return unavailable("the path of socket " + path + " is too long");
   path.copy(address.sun_path, path.size());
-  // Non-blocking: a replica whose queue is full holds up no other.
+  // Non-blocking: a replica with a full queue does not delay the others.
   Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     return unavailable("cannot connect to socket " + path + ": " + std::strerror(errno));
@@ -81,7 +81,7 @@ void send_answer(int to, const Result<Descriptor>& answer) {
     if (size <= 0) ::_exit(0);  // the relay has ended
     const Result<relay::Control> asked = relay::read_control({text.data(), static_cast<std::size_t>(size)});
     if (!asked || asked->targets.size() != 1)
-      send_answer(socket, unavailable("a broker is asked for one target at a time"));
+      send_answer(socket, unavailable("a broker checks one target at a time"));
     else
       send_answer(socket, checks(asked->targets.front()));
   }
@@ -105,7 +105,7 @@ Result<Descriptor> start_broker() {
   if (child > 0) return own;
   ::prctl(PR_SET_NAME, "berth-broker");
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // Of what it has inherited it keeps standard error alone.
+  // Of the inherited descriptors, it keeps only standard error.
   ::dup2(other.get(), STDIN_FILENO);
   ::close_range(STDERR_FILENO + 1, ~0U, 0);
   serve(STDIN_FILENO);

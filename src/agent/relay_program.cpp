@@ -39,14 +39,14 @@ using world::Descriptor;
 
 constexpr Duration starts_within = std::chrono::seconds(20);
 constexpr int poll_ms = 100;
-constexpr const char* relay_user = "nobody";  // of a relay that root has started
+constexpr const char* relay_user = "nobody";  // for a relay started by root
 constexpr std::chrono::milliseconds killed_within{5'000};
 
 Error not_started(const std::string& why) {
   return {ErrorCode::io, "the relay cannot start: " + why, "check the limits on processes and open files"};
 }
 
-// Each request through the relay needs two descriptors; many systems allow 1024 without being asked.
+// Each request through the relay needs two descriptors; many systems allow 1024 by default.
 void raise_descriptor_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -69,7 +69,8 @@ void leave_parent() {
   raise_descriptor_limit();
 }
 
-// Of root: what needs its rights is done by a broker, and the folder of relays is entered before they are given up.
+// When started by root: a broker does what needs root, and the folder of relays is entered before the privileges are
+// dropped.
 Result<relay::RelayOptions> give_up_rights(std::string& folder) {
   const world::UserAccount account = BERTH_TRY(world::find_user(relay_user));
   Descriptor entered(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -95,7 +96,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   return pointers;
 }
 
-// A relay of an agent that was started in a job or a lease belongs to neither: it outlives both.
+// A relay of an agent that was started in a job or a lease belongs to neither, because it outlives both.
 std::vector<std::string> relay_environment(const AgentFile& file) {
   const std::set<std::string> withheld = withheld_variables(file);
   std::vector<std::string> all;
@@ -108,7 +109,7 @@ std::vector<std::string> relay_environment(const AgentFile& file) {
   return all;
 }
 
-// The status of the child; it is killed when that takes too long.
+// The status of the child; it is killed if it takes too long.
 int wait_for(pid_t child, const std::stop_token& stop) {
   const Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
   const Deadline deadline = Deadline::after(real_clock(), starts_within);
@@ -134,7 +135,7 @@ Result<void> run_relay_program(const RelayProgram& program) {
   if (child < 0) return not_started(std::strerror(errno));
   if (child > 0) {
     ready.close();
-    // One byte, or why there is none.
+    // One byte, or the reason why there is none.
     std::string text;
     std::array<char, 4096> part{};
     for (ssize_t got = 0; (got = ::read(outcome.get(), part.data(), part.size())) != 0 && text != "+";) {
@@ -164,7 +165,7 @@ Result<void> run_relay_program(const RelayProgram& program) {
       options.relay = *std::move(without);
     else if (program.log)
       program.log({format::LogLevel::warning,
-                   "the relay keeps the rights of root, since it cannot run as another user",
+                   "the relay keeps running as root, because it cannot run as another user",
                    {{"reason", without.error().to_text()}}});
   }
   options.on_ready = [&ready] {
@@ -179,8 +180,8 @@ Result<void> run_relay_program(const RelayProgram& program) {
   std::_Exit(ran ? 0 : 1);
 }
 
-// The descriptor stays with the process that had the lock, even if its number is used again: who has the lock after
-// it was opened is the process that it was opened for.
+// The pidfd refers to one process, even if its pid is reused. So if the lock still has this holder after the pidfd
+// was opened, the pidfd refers to the holder.
 bool kill_relay(const std::string& lock_file) {
   const std::optional<pid_t> holder = world::ProcessLock::holder(lock_file);
   if (!holder) return false;
@@ -192,7 +193,8 @@ bool kill_relay(const std::string& lock_file) {
 }
 
 Result<void> start_relay(const AgentOptions& options, bool replaces, const std::stop_token& stop) {
-  // After the fork only what a signal handler may do: other threads of this process may hold any lock.
+  // After the fork, only async-signal-safe calls are allowed, because other threads of this process may hold any
+  // lock.
   std::vector<std::string> variables = relay_environment(options.file);
   std::vector<std::string> words{"berth", relay_verb, "--folder", options.folder, "--node", options.node.text()};
   if (replaces) words.emplace_back(relay_replace_option);

@@ -1,6 +1,6 @@
-// The relay of a node as a program: `berth relay --folder FOLDER --node NAME`. It leaves the process that started it,
-// keeps none of its descriptors but standard error, and is not ended with it. One that root starts becomes a process of
-// the user `nobody` (relay_broker.hpp).
+// The relay of a node as a program: `berth relay --folder FOLDER --node NAME`. It detaches from the process that
+// started it, keeps none of its descriptors but standard error, and does not end with it. If root starts it, it runs
+// as the user `nobody` (relay_broker.hpp).
 #pragma once
 
 #include <stop_token>
@@ -17,19 +17,19 @@ struct RelayProgram {
   std::string folder;   // of the agent; private
   std::string node;     // its name
   std::string version;  // of this berth
-  bool replaces;        // a relay that runs already
+  bool replaces;        // a relay that is already running
   format::Log log;
 };
-// Starts the relay as a process of its own and returns when an agent can reach it, with the error of that process
-// otherwise; that process itself does not return. Before this process starts a thread.
+// Starts the relay as a separate process and returns when an agent can reach it, or with that process's error; in
+// the new process it does not return. Call it before this process starts a thread.
 Result<void> run_relay_program(const RelayProgram& program);
 
-// By the agent: this program again (/proc/self/exe), without the variables that replicas do not get either. Returns
-// when the relay can be reached. `replaces`: one that runs already leaves its place to it.
+// Used by the agent: starts this program again (/proc/self/exe), without the variables that are withheld from
+// replicas. Returns when the relay can be reached. `replaces`: a running relay hands over to it.
 Result<void> start_relay(const AgentOptions& options, bool replaces, const std::stop_token& stop);
 
-// Kills the relay with that lock (relay/control.hpp), and waits for its end. False: none runs that can be seen from
-// here, or it did not end in time.
+// Kills the relay with that lock (relay/control.hpp), and waits for its end. False: no visible relay is running, or
+// it did not end in time.
 bool kill_relay(const std::string& lock_file);
 
 }  // namespace berth::agent

@@ -19,7 +19,7 @@ std::string address_of(const FoundJob& job) {
 std::vector<relay::Target> relay_targets(std::span<const FoundJob> jobs, std::span<const ReplicaReport> reports,
                                          const fleet::NodeOrders& orders,
                                          const std::function<std::string(const std::string& job)>& folder_of) {
-  std::map<std::string, ReplicaState> states;  // by job; a second job of a replica is in no report
+  std::map<std::string, ReplicaState> states;  // by job; a second job of a replica is not in any report
   for (const ReplicaReport& report : reports) states.emplace(report.job, report.state);
   std::vector<relay::Target> targets;
   for (const FoundJob& job : jobs) {
@@ -28,7 +28,7 @@ std::vector<relay::Target> relay_targets(std::span<const FoundJob> jobs, std::sp
         state == states.end())
       continue;
     const bool is_ready = state->second == ReplicaState::ready;
-    // It may have requests from the time when it was ready.
+    // It may still have requests from when it was ready.
     const bool was_ready = state->second == ReplicaState::unready || state->second == ReplicaState::stopping;
     if (!is_ready && !was_ready) continue;
     const auto order = std::find_if(orders.orders.begin(), orders.orders.end(),

@@ -17,8 +17,8 @@ using format::LogLevel;
 
 const std::string current(relay::current_relay);
 constexpr std::chrono::milliseconds call_time{1'000};
-// One that is stopped or stuck keeps its lock, so that no other can be started. This many seconds: see call_time. They
-// are counted and not measured, since this process may have been stopped in between.
+// A relay that is stopped or stuck keeps its lock, so that no other can start. This is about the number of seconds
+// (see call_time), counted and not measured, because this process may have been stopped in between.
 constexpr std::uint32_t unanswered_max = 10;
 constexpr Duration tell_every = std::chrono::seconds(1), drain_look_every = std::chrono::milliseconds(50),
                    replaced_look_every = std::chrono::milliseconds(200), down_after = std::chrono::seconds(2),
@@ -70,7 +70,7 @@ void RelayWatch::set_state(State state) {
     const std::lock_guard lock(mutex_);
     if (seen_.state == state) return;
     seen_.state = state;
-    if (state != State::up) {  // what a new one has been told is not known
+    if (state != State::up) {  // it is not known what a new one has been told
       seen_.number = 0;
       seen_.in_flight.clear();
       seen_.problem.clear();
@@ -125,7 +125,7 @@ TimePoint RelayWatch::tell(const std::stop_token& stop) {
   else if (++unanswered_[current] >= unanswered_max)
     kill_silent(current);
   if (is_slow && is_up() && now < answered_at_ + down_after) return now;
-  const bool is_ending = response && response->status == 503;  // of a signal, or since it had no gateways
+  const bool is_ending = response && response->status == 503;  // because of a signal, or because it had no gateways
   if (is_ending && !wanted.control.gateways.empty() && now >= next_start_ && start(true, stop)) return now;
   if (is_up() && !is_ending) {
     const std::string reason =

@@ -1,7 +1,7 @@
-// Starts the relay of this node, starts it again when it has died, and keeps it up to date, on a thread of its own: a
-// relay that does not answer holds up nothing else, and is killed after ten seconds. The relay is this program again
+// Starts the relay of this node, restarts it when it has died, and keeps it up to date, on a separate thread: a relay
+// that does not answer does not delay anything else, and is killed after ten seconds. The relay is this program again
 // (relay_program.hpp) and outlives the agent; a new agent finds it by its socket, and replaces it if it is of another
-// version. One without gateways has nothing to do, and is ended.
+// version. A relay without gateways has nothing to do and is stopped.
 #pragma once
 
 #include <cstdint>
@@ -20,21 +20,21 @@ namespace berth::agent {
 
 class RelayWatch {
  public:
-  // Begins at once, and changes nothing before share(). `changed` is called on its thread when seen() has news about a
-  // target that is drained, or about the relay.
+  // Starts at once, and changes nothing before share(). `changed` is called on its thread when seen() has changed for
+  // a draining target or for the relay.
   RelayWatch(const AgentOptions& options, std::function<void()> changed);
   ~RelayWatch();
 
-  // What the relay is to know from now on, all of it. Returns the number of this state.
+  // Sets everything that the relay must know from now on. Returns the number of this state.
   std::uint64_t share(relay::Control control);
 
   enum class State : std::uint8_t { unknown, up, down };
   struct Seen {
     State state = State::unknown;                    // down: it does not run, or has not answered for 2 s
-    std::uint64_t number = 0;                        // of the state that it has last said to have; 0: none
-    std::map<std::string, std::uint32_t> in_flight;  // of that time, or later, also at relays that were replaced
+    std::uint64_t number = 0;                        // number of the state that it last confirmed; 0: none
+    std::map<std::string, std::uint32_t> in_flight;  // at that time or later, including replaced relays
     std::string problem;                             // why a gateway cannot use it; empty: each can
-    // Whether it has been told to drain the target, by the state of that number, and has ended its requests.
+    // Whether it has been told to drain the target, by the state numbered `told`, and has ended its requests.
     bool is_drained(const std::string& target, std::uint64_t state_number) const;
   };
   Seen seen() const;
@@ -50,7 +50,7 @@ class RelayWatch {
   TimePoint take(const relay::ControlAnswer& answer, const DesiredState& wanted, const std::stop_token& stop);
   // Ends relays that were replaced, and notes what they still have in flight.
   void end_replaced(const std::stop_token& stop);
-  // Of a relay that did not answer in time, again and again: kills it.
+  // Kills a relay that has repeatedly failed to answer in time.
   void kill_silent(std::string_view name);
   bool start(bool replaces, const std::stop_token& stop);
   bool is_up() const;
@@ -59,17 +59,17 @@ class RelayWatch {
 
   const AgentOptions& options_;
   const std::function<void()> changed_;
-  const std::string folder_, url_;  // of relays; of the one that runs
+  const std::string folder_, url_;  // folder of relays; URL of the running one
   Signal due_;
 
   // Of the thread alone.
   std::uint32_t starts_ = 0;  // in a row
   TimePoint next_start_{}, up_since_{}, answered_at_{};
   std::map<std::string, std::uint32_t, std::less<>> unanswered_;  // requests in a row, by the name of the relay
-  // By the name of a relay that was replaced: what it has in flight, by target.
+  // By name of a replaced relay: its requests in flight, by target.
   std::map<std::string, std::map<std::string, std::uint32_t>> replaced_;
 
-  mutable std::mutex mutex_;  // guards what follows, up to the thread
+  mutable std::mutex mutex_;  // guards the members up to the thread
   DesiredState wanted_;
   Seen seen_;
 

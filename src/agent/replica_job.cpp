@@ -41,7 +41,8 @@ std::optional<std::uint64_t> number(const std::map<std::string, std::string>& la
   return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
 }
 
-// "/" for a user without a home, and where it cannot be entered: in a user namespace root has the home of another root.
+// "/" for a user without a home, or with one that cannot be entered: in a user namespace, root has the home of the
+// real root.
 std::string home_of(const std::string& user) {
   const Result<world::UserAccount> account = world::find_user(user);
   std::error_code failed;
@@ -73,7 +74,7 @@ deployment::Placeholders placeholders(const fleet::Assigned& assigned, const Rep
   return values;
 }
 
-// What the spec says, with secrets, and which replica this is.
+// The variables of the spec, the secrets, and the identity of the replica.
 Result<std::map<std::string, std::string>> environment_of(const DeploymentSpec& spec, const fleet::Assigned& assigned,
                                                           const ReplicaAddress& address,
                                                           const deployment::Placeholders& values,
@@ -165,9 +166,9 @@ std::optional<FoundJob> found_job(const machine::Job& job, TimePoint now) {
     case machine::JobState::refused: found.state = FoundState::refused; break;
     default: found.state = FoundState::ended; break;
   }
-  // What the user of the job has written ends nothing: it has ended when its supervisor has.
+  // Files that the user of the job can write do not decide this: it has ended when its supervisor has ended.
   if (job.is_supervised && !found.is_live()) found.state = FoundState::running;
-  // Its supervisor may have been killed: the command runs on.
+  // Its supervisor may have been killed: the command keeps running.
   found.is_leftover = found.state == FoundState::running && !job.is_supervised &&
                       !(progress.command && machine::is_process_of(job, *progress.command));
   if (found.state == FoundState::ended && found.reason.empty())
@@ -203,7 +204,8 @@ Probing probing_of(const fleet::ReplicaOrder& order, const machine::Job& job, co
   const ReplicaAddress address = address_of(job);
   probing.port = address.port;
   probing.socket = address.socket;
-  // As the relay does. What gateways reach directly may be a container that the job has not started itself.
+  // The same check as the relay's. A directly reached address may belong to a container that the job did not start
+  // itself.
   if (address.direct.empty()) {
     probing.job = job.folder;
     probing.name = to_string(order.assigned.key());
@@ -252,7 +254,7 @@ Result<std::string> make_socket_folder(const std::string& job_folder, const std:
   } else if (::mkdir(folder.c_str(), 0700) != 0) {
     folder.clear();
   }
-  // Of another user than this one only for root.
+  // Only root can give it to another user.
   if (folder.empty() || (account && ::chown(folder.c_str(), account->user, account->group) != 0))
     return Error{ErrorCode::io, std::string("cannot make a folder for the replica's socket: ") + std::strerror(errno),
                  "check the disk space and the permissions of the folder"};

@@ -1,5 +1,5 @@
-// A replica as a job of this machine, in both directions: a ReplicaOrder of the server becomes a JobOrder, and a job
-// that is found again, also after a restart of the agent, says by its labels which replica it is.
+// A replica as a job of this machine, in both directions: a ReplicaOrder of the server becomes a JobOrder, and the
+// labels of a job that is found again, even after a restart of the agent, identify its replica.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace berth::agent {
 
-// Where a replica listens, as it is told.
+// The address on which a replica is told to listen.
 struct ReplicaAddress {
   std::optional<std::uint16_t> port;
   std::string socket = {};  // the path of a Unix socket; empty: none
@@ -27,16 +27,17 @@ std::string direct_address(const DeploymentSpec& spec, const std::string& node);
 Result<machine::JobOrder> job_order(const Start& start, const ReplicaAddress& address, const NodeView& node,
                                     const AgentFile& file, const BackendOptions& backends);
 
-// The path of a Unix socket for a job that is about to start as this user (empty: this one), in a folder that no other
-// user can enter: below the folder of the job, or, where that is too long for a socket, in one with a short name.
+// The path of a Unix socket for a job that is about to start as this user (empty: this one), in a folder that no
+// other user can enter: below the folder of the job, or, if that path is too long for a socket, in one with a short
+// name.
 Result<std::string> make_socket_folder(const std::string& job_folder, const std::string& user);
-// Removes the socket of a job that was removed, with its folder. Most are gone with the folder of the job.
+// Removes the socket of a removed job, with the socket's folder. Most are already gone with the folder of the job.
 void remove_socket(const std::string& path);
 
-// Absent: the job is no replica of this agent.
+// Absent: the job is not a replica of this agent.
 std::optional<FoundJob> found_job(const machine::Job& job, TimePoint now);
 
-// What the probes of a job that runs need. Their commands get the variables of the replica, secrets included, but not
+// What the probes of a running job need. Their commands get the variables of the replica, secrets included, but not
 // its lease: a probe that hangs must not keep it.
 Probing probing_of(const fleet::ReplicaOrder& order, const machine::Job& job, const NodeView& node,
                    const AgentFile& file, const BackendOptions& backends);

@@ -13,7 +13,7 @@ extern char** environ;
 namespace berth::agent {
 namespace {
 
-// The way to the server, and what another lease or job has set.
+// Access to the server, and the variables of another lease or job.
 constexpr std::array<std::string_view, 7> never_passed{"BERTH_TOKEN_FILE",   "BERTH_SERVER", "BERTH_CA_FILE",
                                                        "BERTH_LEASE",        "BERTH_JOB",    "BERTH_JOB_FOLDER",
                                                        "BERTH_AGENT_OPTIONS"};
@@ -21,7 +21,7 @@ constexpr std::array<std::string_view, 15> passed{
     "PATH",           "HOME",         "USER",         "LOGNAME",         "LANG",
     "LANGUAGE",       "TZ",           "TMPDIR",       "LD_LIBRARY_PATH", "XDG_RUNTIME_DIR",
     "XDG_STATE_HOME", "ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS",    "UBSAN_OPTIONS"};
-// Of the language, of Berth, CUDA, OpenCL's loader and PoCL. Not NVIDIA_: NVIDIA_API_KEY is a secret.
+// For the locale, Berth, CUDA, OpenCL's loader and PoCL. Not NVIDIA_: NVIDIA_API_KEY is a secret.
 constexpr std::array<std::string_view, 6> passed_prefixes{"LC_", "BERTH_", "CUDA_", "OCL_ICD_", "OPENCL_", "POCL_"};
 
 bool is_passed(const std::string& name, const AgentFile& file) {
@@ -31,7 +31,7 @@ bool is_passed(const std::string& name, const AgentFile& file) {
                      [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
-// Half of what Linux takes as one variable.
+// Half of the longest variable that Linux accepts.
 constexpr std::size_t secret_bytes_max = std::size_t{64} << 10;
 
 }  // namespace
@@ -58,7 +58,7 @@ Result<std::string> read_secret(const KeyRef& place, const AgentFile& file) {
       return Error{ErrorCode::not_found, "the agent has no variable " + name, "set it where the agent starts"};
     value = found;
   } else {
-    // Where it really is: a link could lead out of the folder.
+    // The resolved path, because a link could lead out of the folder.
     std::error_code failed;
     const std::filesystem::path real = std::filesystem::canonical(name, failed);
     if (failed) return Error{ErrorCode::not_found, "there is no readable file " + name, "put the secret there"};
@@ -73,7 +73,7 @@ Result<std::string> read_secret(const KeyRef& place, const AgentFile& file) {
                    "see secret_folders in the agent's file"};
     value = BERTH_TRY(world::read_plain_text(real, secret_bytes_max));
     if (value.find('\0') != std::string::npos)
-      return Error{ErrorCode::invalid_argument, name + " has a byte 0, which no variable can hold",
+      return Error{ErrorCode::invalid_argument, name + " contains a NUL byte, which a variable cannot contain",
                    "encode the secret as text, for example with base64"};
   }
   while (!value.empty() && (value.back() == '\n' || value.back() == '\r')) value.pop_back();

@@ -27,7 +27,7 @@ constexpr std::chrono::milliseconds report_timeout{4'000};
 constexpr std::uint64_t poll_wait_s = 20;
 constexpr Duration retry_max = std::chrono::seconds(5);
 
-// Epoch and number of the server's newest orders, and the address by which it knows this node.
+// Epoch and number of the server's newest orders, and this node's address as the server sees it.
 struct ReportAnswer {
   std::pair<std::uint64_t, std::uint64_t> newest{};
   std::string address;
@@ -155,7 +155,7 @@ void ServerLink::reconnect(http::Client& client) const {
   if (Result<http::Client> made = http::Client::create(options_.server)) client = *std::move(made);
 }
 
-// Returns what went wrong; empty: the server has taken it.
+// Returns what went wrong; empty: the server has accepted it.
 std::string ServerLink::report_once(http::Client& client, const std::stop_token& stop) {
   fleet::NodeReport report;
   report.number = ++reports_made_;
@@ -199,8 +199,8 @@ std::string ServerLink::report_once(http::Client& client, const std::stop_token&
   return "";
 }
 
-// Whether no server of a later epoch was heard, which is written down first. With a full disk it is obeyed all the
-// same: what replaced it is not known to exist.
+// Whether this server has the highest epoch seen so far. The epoch is saved first. With a full disk the server is
+// obeyed anyway, because no newer one is known.
 bool ServerLink::is_newest(std::uint64_t epoch) {
   const std::lock_guard lock(mutex_);
   if (epoch > epoch_) {

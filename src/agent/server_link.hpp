@@ -1,5 +1,5 @@
-// The agent's side of the connection to its server: reports what the node has and does, and takes its orders, each on a
-// thread of its own. A server of an earlier epoch than one that was heard before is not obeyed.
+// The agent's side of the connection to its server: reports what the node has and does, and receives its orders, each
+// on its own thread. A server with a lower epoch than the highest one seen is not obeyed.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,16 @@
 
 namespace berth::agent {
 
-// A file that exists while the agent has no server that it may obey: the time in UTC and the reason, a line each. For
-// `berth doctor`.
+// A file that exists while the agent has no server that it may obey: with the time in UTC and the reason, one per
+// line. For `berth doctor`.
 std::string problem_file(const std::string& folder);
 // Empty: there is none.
 void note_problem(const std::string& folder, const std::string& problem);
 
 class ServerLink {
  public:
-  // Begins at once. `jobs`: their folder. `on_orders`: new orders have come; called on a thread of the link.
+  // Starts at once. `jobs`: the folder of the jobs. `on_orders` is called on a thread of the link when new orders
+  // have arrived.
   ServerLink(const AgentOptions& options, NodeWatch& watch, const std::string& jobs, std::function<void()> on_orders);
 
   // As in Input of agent/step.hpp.
@@ -35,12 +36,12 @@ class ServerLink {
     std::optional<fleet::NodeOrders> orders;
     std::optional<TimePoint> report_sent_at;
     std::pair<std::uint64_t, std::uint64_t> newest{};
-    std::string address = {};  // of this node, as the server knows it; empty: it does not
+    std::string address = {};  // this node's address as the server sees it; empty: unknown
   };
   Received received() const;
 
-  // What the reports say from now on; what is new is reported soon. `orders`: those that it follows from. `problem`: of
-  // the node.
+  // Sets the content of the reports from now on; news is reported soon. `orders`: the orders that it is based on.
+  // `problem`: the node's.
   void share(std::vector<fleet::ReplicaReport> reports, ReplicaLeases leases,
              const std::optional<fleet::NodeOrders>& orders, std::string problem);
 
@@ -59,16 +60,16 @@ class ServerLink {
   NodeWatch& watch_;
   const std::function<void()> on_orders_;
   const TimePoint started_;
-  const std::string id_;  // of this start of the agent
+  const std::string id_;  // identifies this start of the agent
   Signal report_due_;
 
-  mutable std::mutex mutex_;  // guards what follows, up to the sender
+  mutable std::mutex mutex_;  // guards the members up to the sender
   Received received_;
-  std::uint64_t epoch_ = 0;  // the highest that was heard
+  std::uint64_t epoch_ = 0;  // the highest seen
   std::vector<fleet::ReplicaReport> reports_;
   ReplicaLeases leases_;
   std::string problem_;
-  std::uint64_t reported_epoch_ = 0, reported_number_ = 0;  // of the orders that `reports_` follow from
+  std::uint64_t reported_epoch_ = 0, reported_number_ = 0;  // of the orders that `reports_` are based on
   std::uint64_t reports_made_ = 0;                          // used by the reporting thread
   std::string renewal_problem_;                             // used by the reporting thread
 

@@ -15,7 +15,7 @@ class Signal {
     is_set_ = true;
     condition_.notify_all();
   }
-  // Until it is set, or `when`.
+  // Waits until it is set, or until `when`.
   void wait(TimePoint when) {
     std::unique_lock lock(mutex_);
     while (!is_set_ && real_clock().wait_until(condition_, lock, when)) {

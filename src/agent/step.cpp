@@ -1,6 +1,6 @@
 // The naive way starts what the orders name and stops what they do not. Its defects: an agent that restarted and
 // has no orders would stop everything; a job seen twice would be started twice; a failing command would be
-// started in a tight loop; and a `single` replica would run on where no server can see it.
+// started in a tight loop; and a `single` replica would keep running where no server can see it.
 #include "agent/step.hpp"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ using fleet::ReplicaOrder;
 using fleet::ReplicaReport;
 using fleet::ReplicaState;
 
-// {port} or {socket}: whether the replica or the command of a probe is told it.
+// {port} or {socket}: whether the command of the replica or of a probe uses it.
 bool uses(const DeploymentSpec& spec, std::string_view word) {
   const auto probe_uses = [&](const std::optional<Probe>& probe) {
     return probe && deployment::uses_placeholder(probe->command, word);
@@ -48,7 +48,7 @@ class Stepper {
     out_.memory = input.memory;
     for (const FoundJob& job : input.jobs) jobs_[job.key].push_back(&job);
     for (auto& [key, jobs] : jobs_) {
-      // The one that counts first: what lives, of that what was there first; else what ended last.
+      // The decisive job comes first: a live one, the oldest of them; otherwise the one that ended last.
       std::sort(jobs.begin(), jobs.end(), [](const FoundJob* a, const FoundJob* b) {
         if (a->is_live() != b->is_live()) return a->is_live();
         return std::tie(a->is_live() ? a->since : b->since, a->id) <
@@ -90,8 +90,8 @@ class Stepper {
       out_.stop.push_back({job.id, std::move(reason), drains});
   }
 
-  // A `single` job ends when its time is over, whatever was heard since then: from that moment on the server may
-  // have counted on its end.
+  // A `single` job ends when its time is over, whatever has arrived since then: from that moment the server may
+  // rely on its end.
   void keep_single(const FoundJob& job) {
     if (!job.single || !job.is_live()) return;
     const TimePoint end = job.single->renewed + job.single->stop_after;
@@ -122,10 +122,10 @@ class Stepper {
     return report;
   }
 
-  // A job that no order explains.
+  // A job without an order.
   void report_unordered(const ReplicaKey& key, const FoundJob& job, bool is_to_end) {
     if (!job.is_live()) {
-      // Gone is said for good; without orders it is not known whether it should be restarted.
+      // `gone` is final; without orders it is not known whether the replica should be restarted.
       report(key, input_.orders ? ReplicaState::gone : ReplicaState::backing_off, job.reason, &job);
     } else if (is_to_end || job.is_stopping || stopped_.contains(job.id)) {
       report(key, ReplicaState::stopping, "", &job);
@@ -135,7 +135,7 @@ class Stepper {
     }
   }
 
-  // Stops what runs and removes what has ended.
+  // Stops running jobs and removes ended ones.
   void end_all(const ReplicaKey& key, const std::string& reason) {
     const std::vector<const FoundJob*>& jobs = jobs_.at(key);
     for (const FoundJob* job : jobs) {
@@ -164,7 +164,7 @@ class Stepper {
       if (!other.is_live() && std::exchange(has_previous, true)) out_.remove.push_back(other.id);
     }
     if (order.assigned.stopping) {
-      // What has ended stays until the server has forgotten it, so that its output can be read.
+      // An ended job is kept until the server has forgotten it, so that its output can be read.
       if (job) stop(*job, "the replica is no longer assigned to this node", Stopping::after_requests);
       report(key, job && job->is_live() ? ReplicaState::stopping : ReplicaState::gone, "", job);
       return;
@@ -174,7 +174,7 @@ class Stepper {
     // the replica keeps running.
     const bool has_spec = !order.spec.command.empty() || !order.spec.model.empty();
     if (job && job->is_live() && !has_spec) return follow(key, order, *job, attempts);
-    // Also for what runs: the order may have changed since, or the rules with a restart of the agent.
+    // Running jobs are checked too: the order may have changed, or the rules after a restart of the agent.
     if (!attempts.refused) {
       attempts.refused = forbidden(order, *input_.rules);
       if (job && attempts.refused) stop(*job, *attempts.refused);
@@ -190,10 +190,10 @@ class Stepper {
     start_or_wait(key, order, job, attempts);
   }
 
-  // A job that lives and is wanted.
+  // A job that is alive and wanted.
   void follow(const ReplicaKey& key, const ReplicaOrder& order, const FoundJob& job, Attempts& attempts) {
     const DeploymentSpec& spec = order.spec;
-    if (job.is_stopping || stopped_.contains(job.id)) {  // for its probe, or since no server was heard
+    if (job.is_stopping || stopped_.contains(job.id)) {  // because of its probe, or because no server was in contact
       report(key, ReplicaState::unready, attempts.reason.empty() ? "it is being stopped" : attempts.reason, &job);
       return;
     }
@@ -222,7 +222,7 @@ class Stepper {
     static const Probed none;
     const auto found = input_.probed.find(job.id);
     const Probed& probed = found == input_.probed.end() ? none : found->second;
-    // A server that still loads its model answers no probe: liveness counts once anything was good.
+    // A server that is still loading its model does not answer probes, so liveness counts only after a first success.
     if (spec.liveness && probed.liveness.failures >= spec.liveness->failures &&
         (probed.liveness.was_good || probed.readiness.was_good)) {
       return fail("its liveness probe failed " + std::to_string(probed.liveness.failures) +
@@ -239,7 +239,7 @@ class Stepper {
       }
       report(key, ReplicaState::starting, probed.readiness.problem, &job);
     } else if (spec.readiness && probed.readiness.failures >= spec.readiness->failures) {
-      // A process whose CUDA context is poisoned answers, and never well again.
+      // A process whose CUDA context is poisoned still answers, but never correctly again.
       if (spec.unready_within && probed.readiness.failing_since &&
           is_over(*probed.readiness.failing_since + *spec.unready_within)) {
         return fail("it was ready, and then its readiness probe failed for " +
@@ -279,9 +279,9 @@ class Stepper {
       look_again(attempts.next_start);
       return hold(attempts.reason);
     }
-    // A second agent with the same name and credential gets the same orders, but its reports are not taken, unless it
+    // A second agent with the same name and credential gets the same orders, but its reports are rejected, unless it
     // was started later on the same machine.
-    if (!input_.report_sent_at) return hold("the server has not taken a report of its node since its agent started");
+    if (!input_.report_sent_at) return hold("the server has not accepted a report from its node since its agent started");
     if (std::pair(input_.orders->epoch, input_.orders->number) < input_.newest)
       return hold("the server has newer orders for its node");
     std::optional<FoundJob::Single> single;
@@ -334,8 +334,8 @@ std::vector<std::string> programs_of(const DeploymentSpec& spec) {
 
 std::optional<std::string> forbidden(const fleet::ReplicaOrder& order, const Rules& rules) {
   const DeploymentSpec& spec = order.spec;
-  // Of a newer server: half of what was asked for must not run. What it says about requests and rollouts is not done
-  // here.
+  // Fields of a newer server: a replica must not run with half of its settings. Those about requests and rollouts do
+  // not concern the agent.
   std::vector<const UnknownFields*> unknown{&spec.unknown};
   for (const auto& probe : {&spec.readiness, &spec.liveness}) {
     if (*probe) unknown.push_back(&(*probe)->unknown);

@@ -69,7 +69,7 @@ void refuse_empty_values(CLI::App& app) {
   for (CLI::App* verb : app.get_subcommands([](CLI::App*) { return true; })) refuse_empty_values(*verb);
 }
 
-// CLI11's own check has another sentence in each of its versions. An empty value is left to refuse_empty_values.
+// The message of CLI11's own check differs between its versions. An empty value is left to refuse_empty_values.
 void refuse_outside(CLI::Option& option, std::size_t least, std::size_t most) {
   option.check([&option, least, most](const std::string& value) -> std::string {
     std::size_t number = 0;
@@ -81,12 +81,12 @@ void refuse_outside(CLI::Option& option, std::size_t least, std::size_t most) {
   });
 }
 
-// The name of an option that is written as "--mem=", for which CLI11 would take the
-// next word. Empty: there is none.
+// The name of an option written as "--mem=", which CLI11 would combine with the next word. Empty:
+// there is none.
 std::string option_without_value(std::span<char*> words) {
   const auto dashes = std::find(words.begin(), words.end(), std::string_view("--"));
   const bool runs = words.size() > 1 && std::string_view(words[1]) == "run";
-  // Without the dashes the word could belong to the command that is started.
+  // Without "--" the word could belong to the command to start.
   if (runs && dashes == words.end()) return {};
   for (const std::string_view word : std::span(words.begin(), dashes)) {
     if (word.starts_with("--") && word.find('=') == word.size() - 1)
@@ -95,8 +95,8 @@ std::string option_without_value(std::span<char*> words) {
   return {};
 }
 
-// CLI11 reads a word in brackets as a list. A character that no command line holds,
-// in front of the word, prevents that; it is removed after parsing.
+// CLI11 reads a word in brackets as a list. A leading character that never occurs in command lines
+// prevents that; it is removed after parsing.
 constexpr char bracket_guard = '\x01';
 std::vector<std::string> guarded(std::span<char*> words) {
   std::vector<std::string> out;
@@ -107,7 +107,7 @@ std::vector<std::string> guarded(std::span<char*> words) {
   return out;
 }
 
-// What other programs call a verb, and verbs that are below another one.
+// Names of verbs in other programs, and verbs that are below another verb here.
 std::optional<std::string> meant_by(std::string_view word) {
   constexpr std::pair<std::string_view, std::string_view> known[] = {{"jobs", "ps -a"},
                                                                      {"list", "ps"},
@@ -138,8 +138,8 @@ std::optional<std::string> meant_by(std::string_view word) {
 struct VerbPath {
   std::string typed = "berth";         // "berth fleet show"
   const CLI::App* verb = nullptr;      // of these words
-  bool is_group = false;               // and nothing follows, where a verb must
-  std::optional<std::string> unknown;  // a word where a verb must be; with the nearest one, if any
+  bool is_group = false;               // a verb must follow, but nothing does
+  std::optional<std::string> unknown;  // a word in place of a verb, with the nearest verb if there is one
 };
 VerbPath verb_path(const CLI::App& app, std::span<char*> words) {
   VerbPath path;
@@ -167,7 +167,7 @@ VerbPath verb_path(const CLI::App& app, std::span<char*> words) {
   return path;
 }
 
-// What is wrong with words that the verb does not take.
+// The message for words that the verb does not accept.
 std::string unexpected_text(const VerbPath& path) {
   std::vector<std::string> rest = path.verb->remaining();
   const auto option = std::find_if(rest.begin(), rest.end(), [](const std::string& word) { return word[0] == '-'; });
@@ -180,7 +180,7 @@ std::string unexpected_text(const VerbPath& path) {
   for (const CLI::Option* known : path.verb->get_options()) {
     for (const std::string& name : known->get_lnames()) names.push_back("--" + name);
   }
-  // One whose beginning was typed, or that was typed with more, comes before one with other letters.
+  // Verbs of which the typed word is a prefix, or the reverse, come before verbs with other letters.
   std::optional<std::string> nearest;
   for (const std::string& name : names) {
     if (word.size() > 3 && (name.starts_with(word) || word.starts_with(name))) nearest = name;
@@ -267,12 +267,12 @@ int run_command_line(std::span<char*> words, const std::string& version, std::sp
   Verb root(app, line);
   for (const auto add_verb : verbs) add_verb(root);
   root.footer({"Every verb has its own --help; berth help VERB prints it too."});
-  // Of its own: verbs share the formatter they were made with.
+  // Its own formatter, because verbs share the one they were created with.
   app.formatter(std::make_shared<CLI::Formatter>());
   app.get_formatter()->column_width(verb_column);
   refuse_empty_values(app);
 
-  // For shells and for the build, and therefore not among the verbs.
+  // For shells and the build only, and therefore not listed as verbs.
   const std::string_view first = words.size() > 1 ? words[1] : "";
   if (first == "complete") return print_candidates(app, line.offered, words.subspan(2));
   if (first == "man") return write_man_pages(app, version, words.subspan(2));
@@ -304,7 +304,7 @@ int run_command_line(std::span<char*> words, const std::string& version, std::sp
   } catch (const CLI::ExtrasError&) {
     return print_usage_error(unexpected_text(path) + "; see " + path.typed + " --help");
   } catch (const CLI::ParseError& error) {
-    // What is missing matters less than a word that is wrong.
+    // A wrong word matters more than a missing one.
     const std::vector<std::string> rest = path.verb->remaining();
     if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !rest.empty())
       return print_usage_error(unexpected_text(path) + "; see " + path.typed + " --help");

@@ -1,6 +1,5 @@
-// The command line of `berth`: what a verb says about its options, and how the words
-// are read. CLI11 stays behind this header because every file that includes it takes
-// seconds longer to compile.
+// The command line of `berth`: how verbs declare their options, and how the words are parsed. CLI11
+// stays behind this header because every file that includes it takes seconds longer to compile.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +22,8 @@ class Option;
 
 namespace berth::cli {
 
-// Where the value of an option goes. A vector takes every value of an option that is
-// repeated; a function is called with each of them, and its error is wrong input.
+// Where the value of an option is stored. A vector gets every value of a repeated option; a
+// function is called with each of them, and its error is wrong input.
 using Target =
     std::variant<unsigned*, std::size_t*, double*, std::optional<double>*, std::string*, std::optional<std::string>*,
                  std::vector<std::string>*, std::function<Result<void>(const std::string&)>>;
@@ -32,10 +31,10 @@ using Target =
 struct OptionRules {
   bool required = false;
   std::optional<std::pair<std::size_t, std::size_t>> range = {};
-  const char* environment = nullptr;  // a variable that is read where the option is absent
+  const char* environment = nullptr;  // a variable that is read if the option is absent
 };
 
-// What exists now, for the completion of shells.
+// Names of things that exist now, for shell completion.
 enum class Names : std::uint8_t {
   jobs,
   unfinished_jobs,
@@ -53,8 +52,8 @@ struct CommandLine {
   std::map<const CLI::Option*, std::vector<Names>> offered;
 };
 
-// One verb while it describes itself. Targets must live until the verb has run: the
-// verb's function holds them.
+// One verb while it declares its options. Targets must live until the verb has run: the verb's
+// function holds them.
 class Verb {
  public:
   Verb(CLI::App& app, CommandLine& line) : app_(&app), line_(&line) {}
@@ -65,17 +64,17 @@ class Verb {
   void flag(const std::string& names, bool& into, const std::string& help);
   // A flag that may have a value: "--server" puts "true" there, "--server=URL" the URL.
   void flag(const std::string& names, std::string& into, const std::string& help);
-  // `value` is its placeholder in --help. A default is shown there where the target has one.
+  // `value` is its placeholder in --help. If the target has a default, it is shown there.
   void option(const std::string& names, const std::string& value, Target into, const std::string& help,
               const OptionRules& rules = {});
-  // An argument without a name. A vector takes all that are left; one called COMMAND options, too.
+  // An argument without a name. A vector takes all remaining arguments; one called COMMAND also takes options.
   void argument(const std::string& value, Target into, const std::string& help, bool required = true);
   void exclude(const std::string& first, const std::string& second);
   // Names that shells offer for the value of an option or argument; for others they offer files.
   void offer(const std::string& option, std::vector<Names> names);
 
-  // Paragraphs at the end of --help, before the exit status. A verb whose exit status is
-  // not that of the others says so in the last of them.
+  // Paragraphs at the end of --help, before the exit status. A verb with its own exit status
+  // describes it in the last one.
   void footer(std::vector<std::string> paragraphs, bool exit_status = true);
   // What the verb does; returns the exit status. Called last.
   void run(std::function<int()> function);
@@ -83,7 +82,7 @@ class Verb {
  private:
   CLI::App* app_;
   CommandLine* line_;
-  std::vector<std::string>* rest_ = nullptr;  // the argument that takes all that are left
+  std::vector<std::string>* rest_ = nullptr;  // the argument that takes all remaining ones
 };
 
 // Reads the words and runs the verb they name. Returns the exit status.

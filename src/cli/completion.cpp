@@ -23,8 +23,8 @@ const CLI::Option* option_of(const CLI::App& verb, const std::string& name) {
 // The words before the one that is being typed.
 struct Place {
   const CLI::App* verb = nullptr;
-  const CLI::Option* option = nullptr;  // that waits for its value
-  std::size_t arguments = 0;            // without a name, so far
+  const CLI::Option* option = nullptr;  // an option whose value is expected
+  std::size_t arguments = 0;            // positional ones so far
   bool only_arguments = false;          // after "--"
   std::set<const CLI::Option*> given;
   NameSources sources;
@@ -58,7 +58,7 @@ bool pass_word(Place& place, const std::string& word) {
     place.verb = below.front();
   } else {
     ++place.arguments;
-    // What follows the first word of a command is part of that.
+    // Everything after the first word of a command belongs to the command.
     place.only_arguments = place.only_arguments || place.verb->get_positionals_at_end();
   }
   return true;
@@ -89,7 +89,7 @@ std::vector<Candidate> option_candidates(const Place& place) {
   return found;
 }
 
-// Absent: any text, or a file. `before`: what is typed already in the same word, as "--device=".
+// Absent: any text, or a file. `before`: the part already typed in the same word, such as "--device=".
 std::optional<std::vector<Candidate>> value_candidates(const Offered& offered, const CLI::Option& option,
                                                        const NameSources& sources, const std::string& before = "") {
   const auto names = offered.find(&option);

@@ -17,13 +17,13 @@ struct Candidate {
 };
 
 // `berth complete WORD...`: the words after "berth"; the last one, which may be empty, is being typed. Prints a
-// candidate per line, with a tab before its description. Returns 1 where a file may be meant.
+// candidate per line, with a tab before its description. Returns 1 if a file name may be meant.
 int print_candidates(const CLI::App& app, const std::map<const CLI::Option*, std::vector<Names>>& offered,
                      std::span<char* const> words);
 
-// Where to look for names: the values of options that were typed before.
+// Where to look for names: the values of options typed earlier.
 struct NameSources {
-  std::string server, ca_file, simulated_file;  // empty: as without the option
+  std::string server, ca_file, simulated_file;  // empty: the option is absent
 };
 // What cannot be found in two seconds is left out without a message.
 std::vector<Candidate> find_names(Names names, const NameSources& sources);

@@ -11,7 +11,7 @@ namespace berth::cli {
 using namespace machine;
 namespace {
 
-// The ids of the jobs to wait for; those that need not be waited for any more are left out.
+// The ids of the jobs to wait for; those that have already ended are left out.
 Result<std::vector<std::string>> ids_after(const std::vector<std::string>& lists, bool any_end) {
   std::vector<std::string> names, ids;
   for (const std::string& list : lists) {

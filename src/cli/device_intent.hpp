@@ -1,6 +1,5 @@
-// What `cordon`, `uncordon` and `drain` share: one device, and what the operator wants
-// of it. The intent is kept in the ledger, so it holds for every process until it is
-// removed.
+// What `cordon`, `uncordon` and `drain` share: one device, and what the operator wants for it. The
+// intent is kept in the ledger, so it holds for every process until it is removed.
 #pragma once
 
 #include <memory>
@@ -16,7 +15,7 @@
 namespace berth::cli {
 
 struct DeviceArguments {
-  std::string device;  // of this machine; node/NAME and node/NAME/DEVICE are of the fleet (node_intent.hpp)
+  std::string device;  // on this machine; node/NAME and node/NAME/DEVICE are in the fleet (node_intent.hpp)
   std::string reason;
   ServerArguments server;
   BackendOptions backends;

@@ -17,7 +17,7 @@ namespace {
 
 bool is_pattern(const std::string& name) { return name.find_first_of("*?[") != std::string::npos; }
 
-// Such as 'sweep' where sweep-1 and others were started by --array.
+// For example 'sweep', if --array started sweep-1 and others.
 Error no_job_named(const Error& error, const std::string& name, std::span<const Job> jobs) {
   const std::string pattern = name + "-*";
   const auto is_member = [&](const Job& job) { return fnmatch(pattern.c_str(), job.request.name.c_str(), 0) == 0; };

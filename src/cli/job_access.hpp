@@ -11,18 +11,18 @@
 
 namespace berth::cli {
 
-// What a pattern such as 'sweep-*' means: of jobs that have the same name the newest, as the name itself does, or all,
-// or all that have not ended.
+// What a pattern such as 'sweep-*' selects: the newest of the jobs with the same name (as a plain name does), all of
+// them, or all unfinished ones.
 enum class Matching : std::uint8_t { newest, all, unfinished };
 
 // The jobs of these names, ids and patterns; with `all`, every job of this machine that has not ended.
-// invalid_argument: there is no such job, or no name was given. `unreadable`: also those whose files cannot be read, by
-// their ids.
+// invalid_argument: there is no such job, or no name was given. `unreadable`: also the ids of jobs whose files cannot
+// be read.
 Result<std::vector<machine::Job>> jobs_named(std::span<const std::string> names, bool all, Matching matching,
                                              bool unreadable = false);
 Result<machine::Job> job_named(const std::string& name, bool unreadable = false);
 
-// 0 for a job that is done, the status of its command where it has one, 3 where it did not fit, else 1.
+// 0 for a job that is done, the status of its command if there is one, 3 if it did not fit, otherwise 1.
 int status_of(const machine::Job& job);
 // "j17", "j17 (train)".
 std::string label(const machine::Job& job);

@@ -20,7 +20,7 @@ Result<Login> login_for(const std::string& url) {
   const http::Url to = BERTH_TRY(http::parse_url(url));
   if (to.kind != http::Url::Kind::https)
     return Error{ErrorCode::invalid_argument, "berth login is for https:// addresses, and " + url + " is not one",
-                 "on the server's own machine set BERTH_TOKEN_FILE, or be the server's user"};
+                 "on the server's own machine, set BERTH_TOKEN_FILE, or run the command as the server's user"};
   const std::string folder =
       BERTH_TRY(state_folder("login", IfMissing::accept)) + "/" + http::encoded(to.host) + "_" + to.port;
   return Login{folder, folder + "/identity.pem", folder + "/authority.pem"};

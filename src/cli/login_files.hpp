@@ -13,7 +13,7 @@ namespace berth::cli {
 struct Login {
   std::string folder;
   std::string certificate_file;
-  std::string authority_file;  // empty: the server has a certificate of an authority that this machine trusts
+  std::string authority_file;  // empty: this machine trusts the authority of the server's certificate
 };
 // The path of the file, which need not exist. invalid_argument: the address is not https://.
 Result<Login> login_for(const std::string& url);

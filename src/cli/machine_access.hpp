@@ -1,5 +1,5 @@
-// What verbs that look at this machine share: the devices with messages about what is
-// wrong, what the ledger says of them, and the users of processes.
+// What verbs that look at this machine share: the devices, with messages about problems, their
+// state in the ledger, and the users of their processes.
 #pragma once
 
 #include <optional>
@@ -13,15 +13,15 @@
 
 namespace berth::cli {
 
-// find_machine(), with every problem printed on stderr. `status` is the exit status so
-// far: an error where a back end failed that an option names.
+// find_machine(), with every problem printed on stderr. `status` is the exit status so far: an
+// error if a back end that an option names has failed.
 struct FoundMachine {
   machine::Machine machine;
   int status = 0;
 };
 Result<FoundMachine> find_machine_and_report(const std::optional<std::string>& backend, const BackendOptions& options);
 
-// add_ledger(); where the ledger cannot be read, returns a line for stderr that says so.
+// Calls add_ledger(); if the ledger cannot be read, returns a line for stderr about it.
 std::string add_ledger_or_note(std::vector<inventory::DeviceRow>& rows);
 
 // The users of the processes on these devices, as far as they are visible.

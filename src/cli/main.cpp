@@ -76,12 +76,12 @@ int main(int argc, char** argv) {
 #define BERTH_ENTRY(name) cli::add_##name,
   constexpr void (*verbs[])(const cli::Verb&) = {BERTH_VERBS(BERTH_ENTRY)};
 #undef BERTH_ENTRY
-  // Without these the first file that is opened would get one of their numbers, and
-  // messages would be written into it.
+  // If one of these is closed, the first opened file would get its number, and messages would be
+  // written into that file.
   for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(standard, F_GETFD) == -1) static_cast<void>(open("/dev/null", O_RDWR | O_CLOEXEC));
   }
-  // A write beyond the limit on the size of files then fails instead of ending the process.
+  // With this, a write beyond the file-size limit fails instead of ending the process.
   std::signal(SIGXFSZ, SIG_IGN);
   try {
     const int status = cli::run_command_line({argv, static_cast<std::size_t>(argc)}, cli::version, verbs);

@@ -11,7 +11,7 @@ namespace berth::cli {
 using namespace world;
 namespace {
 
-// As text of roff: characters that mean something there, and the line breaks of --help.
+// Escapes text for roff, and keeps the line breaks of --help.
 std::string roff(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -84,7 +84,7 @@ std::string man_footer(const CLI::App& verb) {
   return out;
 }
 
-// A verb below another one, on the page of that.
+// A verb below another one, on that verb's page.
 std::string man_subsection(const CLI::App& verb, const std::string& name) {
   return ".SS " + roff(man_usage(verb, name)) + "\n" + roff(verb.get_description()) + "\n" + man_options(verb, true) +
          man_options(verb, false) + man_footer(verb);

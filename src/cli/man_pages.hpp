@@ -1,4 +1,4 @@
-// The manual pages, of the same texts as --help (command_line.hpp): berth.1 and one page for every verb.
+// The manual pages, from the same texts as --help (command_line.hpp): berth.1 and one page for every verb.
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@ class App;
 
 namespace berth::cli {
 
-// `berth man FOLDER`: writes them there. Returns the exit status.
+// `berth man FOLDER`: writes them into FOLDER. Returns the exit status.
 int write_man_pages(const CLI::App& app, const std::string& version, std::span<char* const> words);
 
 }  // namespace berth::cli

@@ -44,8 +44,8 @@ Call put_intent(const FleetTarget& target, Intent intent, const std::string& rea
   return call;
 }
 
-// The whole id of a device that is named by it, by its beginning or as cuda:0. What is not found stays as it is, for
-// the server to refuse.
+// Expands the name of a device (its id, the beginning of it, or cuda:0) to its whole id. Unknown names are left as
+// they are, for the server to refuse.
 Result<FleetTarget> with_whole_id(ServerAccess& server, FleetTarget target) {
   if (target.device.empty()) return target;
   const Answer answer = BERTH_TRY(server.call(get_node(target)));
@@ -66,7 +66,7 @@ Result<FleetTarget> with_whole_id(ServerAccess& server, FleetTarget target) {
   return target;
 }
 
-// "chat/0, chat/1"; empty: none is there.
+// "chat/0, chat/1"; empty: there are none.
 std::string replicas_of(const json::object& answer, const FleetTarget& target) {
   std::set<std::string> names;
   for (const json::value& value : Fields(answer).in("node").list("replicas")) {
@@ -92,7 +92,7 @@ AnswerText intent_text(const FleetTarget& target, Intent intent) {
   };
 }
 
-// What a drain would move, and where to; it is not begun.
+// Prints what a drain would move, and where to, without starting it.
 int plan_drain(const DeviceArguments& arguments) {
   Result<ServerAccess> server = ServerAccess::open(arguments.server);
   if (!server) return print_error(server.error());

@@ -1,5 +1,5 @@
 // What `cordon`, `uncordon` and `drain` do with a node of the fleet: the server keeps the intent, and moves replicas.
-// A plain device is one of this machine, whose ledger keeps it (device_intent.hpp); the agent reports that.
+// A plain device is on this machine, whose ledger keeps its intent (device_intent.hpp); the agent reports it.
 #pragma once
 
 #include "berth/device_view.hpp"
@@ -9,10 +9,10 @@ namespace berth::cli {
 
 // "node/NAME" or "node/NAME/DEVICE".
 bool is_node(const DeviceArguments& arguments);
-// invalid_argument: an option of the fleet with a device of this machine.
+// invalid_argument: an option for the fleet was used with a device of this machine.
 Result<void> check_options(const DeviceArguments& arguments);
 
-// Both print what is true afterwards, wait until no replica is left, at most for `wait`, and return the exit status.
+// Both print the resulting state, wait up to `wait` until no replica is left, and return the exit status.
 int set_node_intent(const DeviceArguments& arguments, Intent intent, Duration wait = {});
 // `plan`: only prints what runs there.
 int drain_node(const DeviceArguments& arguments, bool plan, Duration wait);

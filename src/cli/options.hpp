@@ -9,16 +9,16 @@
 
 namespace berth::cli {
 
-// What a verb returns for an argument that cannot be meant.
+// The error of a verb for an argument that makes no sense.
 inline Error wrong(std::string message, std::string advice) {
   return {ErrorCode::invalid_argument, std::move(message), std::move(advice)};
 }
 
-// Of every verb that lists or opens devices.
+// The options of every verb that lists or opens devices.
 void add_backend_options(Verb& verb, BackendOptions& options);
 
-// --policy; `help` goes before the names. The reference_* policies can be chosen and are
-// not listed: docs/parity.md says what they are for.
+// --policy; `help` precedes the names. The reference_* policies can be chosen but are not listed;
+// docs/parity.md explains them.
 void add_policy_option(Verb& verb, std::string& policy, const std::string& help);
 
 }  // namespace berth::cli

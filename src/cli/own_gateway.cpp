@@ -26,7 +26,7 @@ namespace {
 constexpr Duration look_every = std::chrono::milliseconds(200), address_every = std::chrono::seconds(1);
 constexpr Duration pause_min = std::chrono::milliseconds(200), pause_max = std::chrono::seconds(10);
 
-// In a session of its own: Ctrl-C at the terminal is for the server, which ends it.
+// In its own session: Ctrl-C at the terminal goes to the server, which then stops the gateway.
 Result<pid_t> start(const std::vector<std::string>& arguments) {
   std::vector<char*> words{const_cast<char*>("berth")};
   for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
@@ -74,12 +74,12 @@ std::string gateway_start(const std::vector<std::string>& arguments) {
 
 std::string gateway_start_file(const std::string& folder) { return folder + "/arguments"; }
 
-// Where another program listens at the address of the gateway.
+// Fails if another program listens at the address of the gateway.
 Result<void> OwnGateway::check_address(bool is_running) const {
   const auto option = std::find(arguments_.begin(), arguments_.end(), "--listen");
   if (option == arguments_.end() || option + 1 == arguments_.end()) return {};
   const std::string& address = *(option + 1);
-  // The gateway that runs hands over its own address.
+  // A running gateway hands over its own address.
   const std::string running = is_running ? world::read_text(gateway_start_file(folder_)).value_or("") : "";
   if (running.find("\n--listen\n" + address + "\n") != running.npos) return {};
   return http::check_is_free(BERTH_TRY(http::parse_listen_address(address)));
@@ -87,7 +87,8 @@ Result<void> OwnGateway::check_address(bool is_running) const {
 
 void OwnGateway::watch(const std::stop_token& stop) {
   const std::string lock = gateway::lock_file(folder_);
-  // One of an earlier server goes on; of another version, or started in another way, until a new one has its place.
+  // A gateway of an earlier server keeps running; if its version or arguments differ, only until a new one has taken
+  // over.
   bool takes_over = world::read_text(gateway_start_file(folder_)).value_or("") != gateway_start(arguments_);
   pid_t own = 0;  // started here and not ended yet
   Duration pause = pause_min;
@@ -107,14 +108,14 @@ void OwnGateway::watch(const std::stop_token& stop) {
       if (has_run) problem.clear();
       const std::string why = WIFSIGNALED(status) ? "signal " + std::to_string(WTERMSIG(status))
                                                   : "status " + std::to_string(WEXITSTATUS(status));
-      // One that another has taken over from has done what it should.
+      // A gateway whose successor has taken over has done its work.
       if (!world::ProcessLock::holder(lock))
         warn("the gateway ended with " + why + " and is being restarted");
       else if (takes_over)
         warn("a new gateway ended with " + why +
              " before it could serve; the server will try again, and the running gateway continues");
     }
-    // One that an earlier server has started runs as long as it has the lock.
+    // A gateway started by an earlier server is running while it holds the lock.
     const bool is_running = world::ProcessLock::holder(lock).has_value();
     if (own == 0 && real_clock().now() >= next && (takes_over || !is_running)) {
       next = real_clock().now() + address_every;

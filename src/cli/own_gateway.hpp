@@ -1,5 +1,5 @@
-// The gateway that `berth serve` starts and watches: a process of its own, so that the death of one does not touch the
-// other. A server that was killed leaves it running, and the next one finds it.
+// The gateway that `berth serve` starts and watches: a separate process, so that neither is affected if the other
+// dies. A killed server leaves it running, and the next one finds it.
 #pragma once
 
 #include <string>
@@ -13,9 +13,9 @@ namespace berth::cli {
 
 class OwnGateway {
  public:
-  // `arguments`: of the command, after its name. `folder`: of the gateway.
+  // `arguments`: those after the command's name. `folder`: the gateway's.
   OwnGateway(std::string folder, std::vector<std::string> arguments, format::Log log);
-  // Ends the gateway, which finishes its requests first. It is not waited for.
+  // Ends the gateway, which finishes its requests first. Does not wait for that.
   ~OwnGateway();
 
  private:
@@ -28,11 +28,12 @@ class OwnGateway {
   std::jthread thread_;
 };
 
-// What a gateway with these arguments writes into this file of its folder as soon as it serves: its version and they.
+// What a gateway with these arguments writes into this file of its folder as soon as it serves: its version and these
+// arguments.
 std::string gateway_start(const std::vector<std::string>& arguments);
 std::string gateway_start_file(const std::string& folder);
 
-// The gateway of that folder, if there is one, finishes its requests and ends.
+// Tells the gateway of that folder, if there is one, to finish its requests and end.
 void end_gateway(const std::string& folder);
 
 }  // namespace berth::cli

@@ -49,7 +49,7 @@ std::string deployment_changes_text(const json::object& answer, const Style& sty
   return text;
 }
 
-// "ask for 70.0 GiB instead of 120.0 GiB", for each entry that is pending; empty where the answer has none.
+// "ask for 70.0 GiB instead of 120.0 GiB", for each pending entry; empty if the answer has none.
 std::vector<std::string> changes_for_pending(const json::object& answer) {
   std::vector<std::string> texts;
   const Fields plan = Fields(answer).in("plan");
@@ -62,8 +62,8 @@ std::vector<std::string> changes_for_pending(const json::object& answer) {
   return texts;
 }
 
-// Right after a start nothing is known of nodes that have joined: where it then seems that something fits nowhere,
-// their first reports are awaited. How long an agent needs for its first look at its devices depends on their drivers.
+// Right after a start, nothing is known about the joined nodes. If something seems to fit nowhere then, wait for
+// their first reports. How long an agent needs for its first look at its devices depends on their drivers.
 constexpr Duration first_reports_max = std::chrono::seconds(15);
 void await_first_reports(ServerAccess& server, const Call& dry_run) {
   const Deadline deadline = Deadline::after(real_clock(), first_reports_max);
@@ -102,7 +102,7 @@ int print_change(const ServerArguments& arguments, const Answer& answer, const s
 
 std::string version_in(const Answer& answer) { return "version " + Fields(answer.json).count("version"); }
 
-// Of a change that was made.
+// Prints the result of an applied change.
 int print_applied(const ServerArguments& arguments, const Answer& answer, bool waits) {
   const std::string version = version_in(answer);
   return print_change(arguments, answer,
@@ -111,7 +111,7 @@ int print_applied(const ServerArguments& arguments, const Answer& answer, bool w
                       waits);
 }
 
-// The version that a plan file was made for.
+// The version of the project that a plan file was made for.
 Result<std::uint64_t> version_of_plan(const std::string& path, const Project& project) {
   const std::string text = BERTH_TRY(read_text(path));
   const std::string advice = "give a file that berth plan --server -o has written";
@@ -121,7 +121,7 @@ Result<std::uint64_t> version_of_plan(const std::string& path, const Project& pr
     return Error{ErrorCode::invalid_argument, path + " is not a plan for a server", advice};
   try {
     const std::uint64_t version = whole_of(object->at("version"), "version");
-    // As text: the same value has several forms in memory.
+    // Compared as text, because the same value has several forms in memory.
     if (json_text(object->at("project")) != json_text(json::parse(json_text(project_to_json(project)))))
       return Error{ErrorCode::unavailable, path + " was made for another project file",
                    "plan again: berth plan FILE --server -o " + path};
@@ -131,7 +131,7 @@ Result<std::uint64_t> version_of_plan(const std::string& path, const Project& pr
   }
 }
 
-// While an object lives, SIGINT first writes a last line to stderr, and then ends the process as it would have.
+// While an object exists, SIGINT writes a last line to stderr and then ends the process as usual.
 class LastLine {
  public:
   explicit LastLine(std::string text) {
@@ -155,7 +155,7 @@ class LastLine {
   struct sigaction before_{};
 };
 
-// What is on the way, in one line of the terminal that is written again and again.
+// The current progress, in one line of the terminal that is rewritten.
 class ProgressLine {
  public:
   explicit ProgressLine(bool shown) : shown_(shown && stderr_is_terminal()) {}
@@ -179,7 +179,7 @@ Error stopped_error(ServerAccess& server, const Progress& progress) {
           advice_when_stopped(deployment ? deployment->json : none, replicas ? replicas->json : none)};
 }
 
-// What to show of those in one line: one with a reason.
+// The one of these lines to show: one with a reason.
 std::string most_telling(const std::vector<std::string>& lines) {
   for (const std::string& line : lines) {
     if (line.find(": ") != std::string::npos) return line;
@@ -329,7 +329,7 @@ std::string change_text(const json::object& answer, const Style& style) {
   const Plan plan = plan_of(member(answer, "plan", "the answer"));
   std::string text = deployment_changes_text(answer, style);
   if (!text.empty()) text += "\n";
-  // Replicas that keep their place, and whose command or settings change.
+  // Replicas that keep their place but change their command or settings.
   std::vector<std::string> restarts;
   std::string names;
   for (const json::value& name : Fields(answer).list("restarts")) {
@@ -402,7 +402,7 @@ Progress progress_of(const Project& project, const json::object& status) {
   for (const json::value& value : all.list("pending")) {
     const Fields entry(value);
     const std::string name = entry.raw("deployment");
-    // None named: the deployment as a whole.
+    // If none are named, the deployment as a whole is pending.
     pending[name] += entry.list("replicas").empty() ? std::numeric_limits<double>::infinity()
                                                     : static_cast<double>(entry.list("replicas").size());
     reasons.try_emplace(name, entry.in("reason").text("text"));

@@ -1,7 +1,7 @@
 // What `berth plan --server` and `berth apply` share: a project goes to the server, which plans it against the live
 // fleet, and the difference is printed. `berth scale` and `berth rollout` change one deployment, and wait for it as
-// `berth apply` does. A plan file of the server says for which version of the project it was made,
-// and contains the project, so that what is applied is what was looked at.
+// `berth apply` does. A plan file from the server contains the project and its version, so that
+// exactly the reviewed plan is applied.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@
 
 namespace berth::cli {
 
-// What is shown of a plan in an answer: of a reason the text. Throws a JsonError.
+// The displayed part of a plan in an answer: of a reason, only the text. Throws a JsonError.
 Plan plan_of(const boost::json::value& value);
 
-// does_not_fit, with a note on stderr, where something is pending.
+// does_not_fit, with a note on stderr, if something is pending.
 int status_of_plan(const Plan& plan);
 
-// Changes nothing. `output`: a file for the plan. Return the exit status.
+// Changes nothing. `output`: a file for the plan. Returns the exit status.
 int plan_on_server(const ServerArguments& arguments, const Project& project, const std::optional<std::string>& output);
 // `wait`, here and below: until all replicas are ready, or it is certain that they will not be.
 void add_wait_flag(Verb& verb, bool& wait);

@@ -12,14 +12,15 @@ namespace {
 namespace json = boost::json;
 using namespace std::chrono_literals;
 
-// The controller needs a moment for a new project: what looks final must stay so for this many looks. What the plan has
-// a place for is pending while its predecessor ends, or a node reports late, and a replica that is unready may recover.
+// The controller needs a moment for a new project, so a state that looks final must stay the same for this many
+// looks. A replica that the plan has placed is pending while its predecessor ends or while a node reports late, and
+// an unready replica may recover.
 constexpr int looks_until_final = 5;
 constexpr int looks_until_unplaced = 60;
 // As the controller counts.
 constexpr double failures_max = 3;
 constexpr double lost_after_s = 30;
-// Beyond the longest time in which a replica of the project is to become ready or is replaced.
+// Beyond the longest time in which a replica of the project must become ready or be replaced.
 constexpr Duration stall_slack = 60s;
 
 const DeploymentSpec* spec_of(const Project& project, const Fields& row) {
@@ -71,8 +72,8 @@ ReadyWait::ReadyWait(const Project& project, bool fits) : project_(project), fit
   stalled_after_ += stall_slack;
 }
 
-// Whether a replica that is not ready can still become ready: some where one of them can, little where one of them
-// would have to recover by itself, none where all of them keep failing or have no place.
+// Whether a replica that is not ready can still become ready: `some` if one of them can, `little` if one would
+// have to recover by itself, `none` if all of them keep failing or have no place.
 ReadyWait::Hope ReadyWait::hope(const json::object& replicas) const {
   bool is_any = false;
   Hope most = Hope::none;

@@ -1,6 +1,6 @@
 // How long --wait of `berth apply`, `berth scale` and `berth rollout` waits: until all replicas of a project, or of the
-// one deployment that was changed, are ready, or until none of those that are not can become ready. It knows what the
-// API answers, and is told the time.
+// one deployment that was changed, are ready, or until none of those that are not can become ready. Its inputs are the
+// answers of the API and the time.
 #pragma once
 
 #include <boost/json/object.hpp>
@@ -22,7 +22,8 @@ class ReadyWait {
   // `fits`: according to the plan.
   ReadyWait(const Project& project, bool fits);
 
-  // What /status and /replicas answer now. Where the state is final, waiting is over. An empty `replicas`: not known.
+  // The current answers of /status and /replicas. Once the state is final, waiting is over. Empty `replicas`: not
+  // known.
   struct Look {
     Progress progress;
     bool is_final = false;
@@ -38,7 +39,7 @@ class ReadyWait {
   const bool fits_;
   Duration stalled_after_{};
   Progress::State state_ = Progress::State::goes_on;
-  int looks_ = 0;  // that found this state, one after the other
+  int looks_ = 0;  // consecutive looks that found this state
   std::string seen_;
   TimePoint seen_since_{};  // nothing has changed since then
 };

@@ -1,5 +1,5 @@
-// A request for devices on the command line of `run` and `pick`: how much memory, how
-// many devices, and which of them may serve.
+// A request for devices on the command line of `run` and `pick`: how much memory, how many devices,
+// and which of them are allowed.
 #pragma once
 
 #include <optional>
@@ -20,7 +20,7 @@ struct RequestArguments {
   std::string policy = "least_loaded";
   std::string priority = "normal";
   std::optional<std::string> backend;
-  std::vector<std::string> only, avoid, prefer;  // each one device, or several with commas between them
+  std::vector<std::string> only, avoid, prefer;  // each one device, or a comma-separated list
   std::string near;
   std::vector<std::string> features, labels;
   bool exclusive = false;

@@ -76,7 +76,7 @@ Result<void> check_job_options(const RunArguments& arguments, CheckedOptions& ch
                  "begin with a letter; use letters, digits, dots, dashes and underscores; j17 is an id");
   if (arguments.begin) checked.begin_us = BERTH_TRY(parse_time_to_come(*arguments.begin, wall_time_us()));
   if (arguments.output && printable(*arguments.output) != *arguments.output)
-    return wrong("--output is not the name of a file", "give a path without control characters, as train.log");
+    return wrong("--output is not the name of a file", "give a path without control characters, such as train.log");
   return {};
 }
 
@@ -102,7 +102,7 @@ Result<CheckedOptions> check(const RunArguments& arguments) {
   if (arguments.time) {
     const Result<Duration> read = parse_duration(*arguments.time);
     if (!read) return read.error();
-    if (*read <= Duration::zero()) return wrong("--time is zero", "give the time that the command may run, as 8h");
+    if (*read <= Duration::zero()) return wrong("--time is zero", "give the time that the command may run, such as 8h");
     checked.time = *read;
   }
   if (arguments.limit) {

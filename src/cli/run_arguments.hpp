@@ -13,7 +13,7 @@ namespace berth::cli {
 struct RunArguments {
   RequestArguments request;
   std::vector<std::string> command;
-  std::optional<std::string> wait;       // for devices; absent: not at all
+  std::optional<std::string> wait;       // how long to wait for devices; absent: do not wait
   std::optional<std::string> load_lock;  // absent: none
   std::string on_fault = "stop";
   std::optional<std::string> limit;  // see Limit

@@ -29,7 +29,7 @@ namespace {
 
 namespace json = boost::json;
 
-// Three times as long as the server lets a stream of events be silent.
+// Three times the server's keep-alive interval for event streams.
 constexpr std::chrono::milliseconds silent_stream_max{45'000};
 
 std::string variable(const char* name) {
@@ -37,7 +37,7 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
-// Words of the API, and what a caller can do. What is not listed is status 1.
+// Error words of the API as codes. Words that are not listed give status 1.
 ErrorCode code_named(std::string_view word) {
   if (word == "invalid_argument" || word == "too_large") return ErrorCode::invalid_argument;
   if (word == "newer_schema") return ErrorCode::not_supported;
@@ -66,7 +66,7 @@ Result<std::string> read_token_file(const std::string& path, const std::string& 
   close(file);
   if (got < 0) return wrong("is not a regular file", "correct " + named_by);
   if ((about.st_mode & 077) != 0 || (about.st_uid != geteuid() && about.st_uid != 0))
-    return wrong("is open to other users", "make it yours alone: chmod 600 " + path);
+    return wrong("is open to other users", "make it private: chmod 600 " + path);
   token.resize(static_cast<std::size_t>(got));
   token.erase(token.find_last_not_of(" \t\r\n") + 1);
   if (token.empty()) return wrong("is empty", "berth token add ROLE -o " + path + " writes a token into it");
@@ -99,7 +99,7 @@ Result<ServerAccess> ServerAccess::open(const ServerArguments& arguments) {
   options.ca_file = arguments.ca_file.empty() ? variable("BERTH_CA_FILE") : arguments.ca_file;
   const bool is_own = options.url.empty();
   if (is_own) {
-    // Its socket knows who connects.
+    // The socket shows who connects.
     options.url = "unix:" + BERTH_TRY(state_folder("server", IfMissing::accept)) + "/socket";
   } else if (const std::string file = variable("BERTH_TOKEN_FILE"); !file.empty()) {
     BERTH_TRY(check_takes_token(options.url));
@@ -190,8 +190,8 @@ Error error_of_answer(int status, std::string_view body, const std::string& serv
     return {ErrorCode::unavailable, server + " is not a Berth server (status " + std::to_string(status) + ")",
             "check --server and BERTH_SERVER"};
   if (error->advice.empty() && error->code == "not_logged_in")
-    error->advice = server.starts_with("https://") ? "log in with a token of berth token add: berth login " + server
-                                                   : "set BERTH_TOKEN_FILE to a file with a token of berth token add";
+    error->advice = server.starts_with("https://") ? "log in with a token from berth token add: berth login " + server
+                                                   : "set BERTH_TOKEN_FILE to a file with a token from berth token add";
   return {code_named(error->code), std::move(error->message), std::move(error->advice)};
 }
 

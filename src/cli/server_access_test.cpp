@@ -109,8 +109,7 @@ TEST_F(ServerAccessTest, ATokenIsReadFromAPrivateFileOnly) {
   setenv("BERTH_TOKEN_FILE", write("open", "secret-1\n", 0644).c_str(), 1);
   const Result<Answer> refused = get(server.arguments());
   ASSERT_FALSE(refused);
-  EXPECT_NE(refused.error().to_text().find("is open to other users; make it yours alone: chmod 600"),
-            std::string::npos);
+  EXPECT_NE(refused.error().to_text().find("is open to other users; make it private: chmod 600"), std::string::npos);
   EXPECT_EQ(refused.error().to_text().find("secret"), std::string::npos);
   EXPECT_EQ(exit_status(refused.error()), wrong_input);
   EXPECT_TRUE(server.requests().empty());
@@ -150,7 +149,7 @@ TEST_F(ServerAccessTest, RefusalsKeepTheirWordsAndDecideTheStatus) {
       error_of_answer(409, http::error_response(409, "conflict", "it moved", "plan again").body, "here").to_text(),
       "it moved; plan again");
   EXPECT_EQ(error_of_answer(401, http::error_response(401, "not_logged_in", "who are you?").body, "here").advice,
-            "set BERTH_TOKEN_FILE to a file with a token of berth token add");
+            "set BERTH_TOKEN_FILE to a file with a token from berth token add");
   EXPECT_EQ(error_of_answer(502, "<html>", "http://here").message, "http://here is not a Berth server (status 502)");
 }
 

@@ -1,4 +1,4 @@
-// The store that `berth serve` and `berth store` use where --store is absent, and whether one that is named exists.
+// The store that `berth serve` and `berth store` use if --store is absent, and whether a named store exists.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace berth::cli {
 // A SQLite file in the server's state folder of this user; in a build without SQLite: memory.
 Result<std::string> default_store();
 
-// not_found: a path with a mistake must not become an empty store. `advice`: what to do then.
+// not_found: a mistyped path must not create an empty store. `advice`: what to do then.
 Result<void> check_store_exists(const std::string& store, const std::string& advice);
 
 }  // namespace berth::cli

@@ -33,7 +33,7 @@ namespace {
 
 namespace json = boost::json;
 
-// By which wall time a running job has ended.
+// The wall time by which a running job will have ended.
 std::optional<std::uint64_t> end_of(const Job& job) {
   if (job.progress.state != JobState::running || !job.request.time || !job.progress.started_us) return std::nullopt;
   return *job.progress.started_us + static_cast<std::uint64_t>(*job.request.time / std::chrono::microseconds(1));
@@ -41,7 +41,8 @@ std::optional<std::uint64_t> end_of(const Job& job) {
 
 std::vector<Job> jobs_beside(const Job& job) { return list_jobs(std::filesystem::path(job.folder).parent_path()); }
 
-// It is not in line: what it waits for is in its reason, and the jobs that it follows may have time limits.
+// The job is not in the queue yet: its reason says what it waits for, and the jobs that it follows may have time
+// limits.
 int print_conditions(const Job& job, bool as_json) {
   const std::string reason = job.progress.reason.empty() ? "it is starting" : job.progress.reason;
   if (as_json) return print(json_text(json::object{{"job", job.id}, {"state", "waiting"}, {"reason", reason}}) + "\n");
@@ -59,7 +60,7 @@ int print_conditions(const Job& job, bool as_json) {
   return print(text + (next.empty() ? "" : "next: " + next + "\n"));
 }
 
-// The rows of devices that the request cannot have, as `berth devices` has them, with this user's leases marked.
+// The rows of devices that the request cannot have, as in `berth devices`, with this user's leases marked.
 std::vector<DeviceRow> rows_in_the_way(const Reservation& decided, std::span<const Job> jobs) {
   std::vector<DeviceRow> rows;
   for (std::size_t i = 0; i < decided.views.size(); ++i) {

@@ -1,4 +1,4 @@
-// `berth why` of a job that has not started.
+// `berth why` for a job that has not started.
 #pragma once
 
 #include "machine/job_store.hpp"

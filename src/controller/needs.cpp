@@ -5,10 +5,10 @@
 namespace berth::controller {
 namespace {
 
-// Also those of replicas that are not wanted any more.
+// Includes those of replicas that are no longer wanted.
 void count_incarnations(const Survey& survey, const DeploymentId& id, Needs& needs) {
   for (auto it = survey.by_replica.lower_bound({id, 0}); it != survey.by_replica.end() && it->first.first == id; ++it) {
-    // What is lost and is placed anew, or has another one already, counts once.
+    // A lost incarnation that is replaced, or already has a successor, counts once.
     const Incarnation* const current = survey.current(it->first);
     const bool counts_lost = !needs.to_place.contains(it->first.second);
     for (const Incarnation* incarnation : it->second) {
@@ -19,7 +19,7 @@ void count_incarnations(const Survey& survey, const DeploymentId& id, Needs& nee
   }
 }
 
-// While a rollout is paused, replicas are placed with what the others still run.
+// While a rollout is paused, replicas are placed with the revision that the others still run.
 void choose_revision(const Survey& survey, const DeploymentId& id, Needs& needs) {
   needs.revision = needs.wanted->revision;
   needs.spec = needs.wanted->spec;
@@ -36,7 +36,7 @@ void choose_revision(const Survey& survey, const DeploymentId& id, Needs& needs)
   needs.spec.replicas = needs.wanted->spec.replicas;
 }
 
-// What does not serve first: nothing is lost with it.
+// Replicas that do not serve come first, because nothing is lost with them.
 void choose_replace_sequence(const Survey& survey, const DeploymentId& id, Needs& needs) {
   for (const auto& [replica, cause] : needs.to_replace) needs.replace_sequence.push_back(replica);
   std::stable_sort(needs.replace_sequence.begin(), needs.replace_sequence.end(), [&](std::uint32_t a, std::uint32_t b) {
@@ -44,7 +44,8 @@ void choose_replace_sequence(const Survey& survey, const DeploymentId& id, Needs
   });
 }
 
-// As many successors beside the old ones as the rollout allows incarnations above the wanted count.
+// The number of successors beside old replicas is limited by how many incarnations the rollout allows above the
+// wanted count.
 void choose_surge(Needs& needs) {
   if (needs.wanted->spec.single) return;
   const std::uint64_t most = std::uint64_t{needs.wanted->spec.replicas} + needs.wanted->spec.rollout.surge;

@@ -27,12 +27,12 @@ std::string times_in_a_row(std::uint32_t failures) {
   return failures == 1 ? "once" : std::to_string(failures) + " times in a row";
 }
 
-// It has ended, or was restarted after it ended more than once: between two starts nothing is better.
+// It has ended, or was restarted after it ended more than once: between two restarts it is no healthier.
 bool is_failing(const Incarnation& incarnation) {
   return incarnation.is_in(ReplicaState::backing_off) || (incarnation.failures() > 1 && !incarnation.is_ready());
 }
 
-// What is to be said of an incarnation that is not ready.
+// Describes an incarnation that is not ready.
 std::string describe(const Incarnation& incarnation) {
   std::string text = name_of(incarnation.assigned.key()) + " on " + incarnation.assigned.place.node.text() + ": ";
   if (incarnation.age >= suspect_after) return text + "its node is silent";
@@ -45,17 +45,17 @@ std::string describe(const Incarnation& incarnation) {
   return text;
 }
 
-// What the state of a deployment and its reason follow from. Null: there is none.
+// The facts that determine the state of a deployment and its reason. Null: there is none.
 struct Findings {
   std::uint32_t replicas = 0, ready = 0, updated = 0;
   const std::string* paused = nullptr;    // why its rollout is paused
   const Incarnation* failing = nullptr;   // the first one that ended, or keeps ending
   const Pending* pending = nullptr;       // the first replicas that fit nowhere
-  const Incarnation* starting = nullptr;  // the first one that is not ready, failing or not
+  const Incarnation* starting = nullptr;  // the first one that is not ready, whether failing or not
   bool has_lost_ready = false;            // one of them was ready
 };
 
-// The first line that holds.
+// The first condition that holds decides.
 DeploymentState state_of(const Findings& found) {
   const bool all_ready = found.ready == found.replicas, none_ready = found.ready == 0;
   const bool all_updated = found.updated == found.replicas;
@@ -69,7 +69,7 @@ DeploymentState state_of(const Findings& found) {
   return DeploymentState::updating;
 }
 
-// The first line that holds: what the operator can do something about comes first.
+// The first condition that holds decides; those that the operator can act on come first.
 std::string reason_of(const Findings& found) {
   if (found.paused) return *found.paused;
   if (found.failing) return describe(*found.failing);
@@ -111,7 +111,7 @@ class Observer {
       out_.events.push_back({0, input_.now_ms, kind, "controller", std::move(subject), std::move(text)});
   }
 
-  // Whether what the node says now may be told: it is not its first word to this server.
+  // Whether news from the node may become events: not if this is its first report to this server.
   bool is_new(const NodeId& node) const { return !input_.memory.awaited.contains(node); }
 
   void find_awaited() {
@@ -131,7 +131,7 @@ class Observer {
     return found != out_.pending.end() && found->deployment == id ? &*found : nullptr;
   }
 
-  // Why a rollout is paused, by this step or before it; null: it is not.
+  // Why a rollout is paused, by this step or an earlier one; null: it is not.
   const std::string* pause_of(const DeploymentId& id, const DesiredDeployment& wanted) const {
     for (const Step::Pause& pause : out_.pause) {
       if (pause.deployment == id) return &pause.reason;
@@ -157,7 +157,7 @@ class Observer {
     out_.deployments.push_back({id, state_of(found), found.replicas, found.ready, found.updated, reason_of(found)});
   }
 
-  // Null: its deployment is not wanted, or its revision is forgotten.
+  // Null: its deployment is not wanted, or its revision has been forgotten.
   const DeploymentSpec* spec_of(const Incarnation& incarnation) const {
     const auto wanted = survey_.desired.deployments.find(incarnation.assigned.place.deployment);
     if (wanted == survey_.desired.deployments.end()) return nullptr;
@@ -223,7 +223,7 @@ class Observer {
   }
 
   void tell_pending() {
-    // Until all nodes that are there have reported, what is missing is not known.
+    // Until all present nodes have reported, it is not known what is missing.
     const bool is_awaiting =
         std::any_of(input_.memory.awaited.begin(), input_.memory.awaited.end(), [&](const NodeId& id) {
           const auto node = input_.nodes.find(id);

@@ -1,4 +1,4 @@
-// Questions about a fleet that change nothing: where a project would lead in the end, and why replicas have no place.
+// Questions about a fleet that change nothing: where a project would end up, and why replicas have no place.
 #include <algorithm>
 
 #include "controller/step.hpp"
@@ -7,11 +7,12 @@
 namespace berth::controller {
 namespace {
 
-// A rollout replaces its replicas one after another, and each turn is several steps. In a fleet of 200 nodes and 2,000
-// replicas the fewest take half a second; in a small one a rollout of a hundred replicas is followed to its end.
+// A rollout replaces its replicas one after another, and each turn is several steps. In a fleet of 200 nodes and
+// 2,000 replicas the minimum takes half a second; in a small one, a rollout of a hundred replicas is followed to its
+// end.
 constexpr std::size_t steps_min = 20, steps_max = 1'000, work_max = 40'000;
 
-// A copy of the fleet in which `desired` is wanted and every node that is heard does at once what it is told.
+// A copy of the fleet in which `desired` is wanted and every reachable node carries out its orders at once.
 class Rehearsal {
  public:
   Rehearsal(const Input& input, const fleet::Desired& desired)
@@ -22,8 +23,8 @@ class Rehearsal {
     }
   }
 
-  // Takes steps until there is nothing left to do; returns the last one. A rollout that is longer than the steps is
-  // left where it is.
+  // Takes steps until there is nothing left to do; returns the last one. A rollout that needs more steps is left
+  // unfinished.
   Step run() {
     std::size_t replicas = input_.nodes.size() + assigned_.size();
     for (const auto& [id, wanted] : desired_.deployments) replicas += wanted.spec.replicas;
@@ -79,7 +80,7 @@ class Rehearsal {
   std::map<NodeId, fleet::NodeReport> reports_;
 };
 
-// Where each replica is that `desired` asks for.
+// The place of each replica that `desired` contains.
 std::map<ReplicaName, Assignment> places_of(const Input& input, const fleet::Desired& desired) {
   std::map<ReplicaName, Assignment> places;
   const Survey survey(input, desired);
@@ -136,7 +137,7 @@ deployment::Evidence why_pending(const Input& input, const Pending& pending) {
   const bool is_whole = pending.replicas.empty();
   for (std::uint32_t replica = 0; is_whole && replica < spec.replicas; ++replica) to_place.insert({spec.name, replica});
   for (const std::uint32_t replica : pending.replicas) to_place.insert({spec.name, replica});
-  // One that is to be replaced makes room for its successor.
+  // A replica to be replaced makes room for its successor.
   for (const ReplicaName& name : to_place) {
     if (const Incarnation* const current = survey.current(name)) {
       freed.insert(current->assigned.key());

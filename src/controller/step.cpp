@@ -1,9 +1,9 @@
-// The naive way asks for a plan and carries out the difference. Its defects: what is to end still holds its devices;
-// a plan knows of no order in time, so an update stops everything at once; a server that was cut off from all nodes
-// would stop what serves; and the place that one replica made free for its successor goes to another. So a step first
-// settles what has ended, then decides what must be replaced and how many of those may be at a time, and only then asks
-// the planner for places, in up to three turns: for replicas that were stopped to make room for themselves, for all
-// that is missing or moves, and, where nothing was found, whether stopping the old one would make the room.
+// The naive way asks for a plan and carries out the difference. Its defects: ending replicas still hold their
+// devices; a plan has no order in time, so an update stops everything at once; a server without contact to any node
+// would stop serving replicas; and a place that one replica frees for its successor goes to another. So a step first
+// settles what has ended, then decides which replicas must be replaced and how many of them at a time, and only then
+// asks the planner for places, in up to three turns: for replicas that were stopped to make room for themselves, for
+// all missing or moving replicas, and, if no place was found, whether stopping the old one would make room.
 #include "controller/step.hpp"
 
 #include <algorithm>
@@ -33,8 +33,9 @@ class Stepper {
   explicit Stepper(const Input& input) : input_(input), survey_(input, *input.desired) {
     out_.memory = input.memory;
     out_.next_generation = input.next_generation;
-    // Never lower than what any node has seen, also where an old copy of a store was put back without a restore. One
-    // node must not use up the numbers: one that is further ahead was not given out by this fleet.
+    // Never lower than any number that a node has seen, even if an old copy of a store was put back without a
+    // restore. A number that is too far ahead was not given out by this fleet, and one node must not use up all
+    // numbers.
     for (const auto& [id, node] : input.nodes) {
       if (!node.report) continue;
       for (const fleet::ReplicaReport& report : node.report->replicas) {
@@ -82,7 +83,7 @@ class Stepper {
     avoided.reason = incarnation.report ? incarnation.report->reason : "";
   }
 
-  // What an agent refuses has its reason there: "user nobody is not permitted".
+  // An agent's refusal has its own reason, such as "user nobody is not permitted".
   void name_refusal(Pending& pending) const {
     for (const auto& [pair, avoided] : out_.memory.avoided) {
       if (pair.first != pending.deployment || avoided.until <= input_.now || avoided.reason.empty()) continue;
@@ -91,17 +92,17 @@ class Stepper {
     }
   }
 
-  // As long as it is found, which may be in many steps: none of them is a refusal.
+  // For as long as it is observed, possibly in many steps; none of them counts as a refusal.
   void avoid_for_suspicion(const Incarnation& incarnation) {
     Memory::Avoided& avoided =
         out_.memory.avoided[{incarnation.assigned.place.deployment, incarnation.assigned.place.node}];
     if (avoided.until <= input_.now) avoided.until = input_.now + std::chrono::seconds(60);
   }
 
-  // What has ended is forgotten, what is not wanted is stopped.
+  // Forgets ended incarnations and stops unwanted ones.
   void settle_all() {
-    // A new replica came up: the node takes the deployment again. Refusals that are found in this step count after it,
-    // in whichever order the replicas come.
+    // A new replica came up, so the node accepts the deployment again. Refusals in this step count after it,
+    // regardless of the order of the replicas.
     for (const Incarnation& incarnation : survey_.incarnations) {
       const fleet::ReplicaKey key = incarnation.assigned.key();
       if (incarnation.is_live() && incarnation.is_in(ReplicaState::ready) && !out_.memory.replicas[key].was_ready)
@@ -136,21 +137,21 @@ class Stepper {
     if (wanted == input_.desired->deployments.end() || place.replica >= wanted->second.spec.replicas) stop(incarnation);
   }
 
-  // Of several incarnations one stays: the others end when it is ready, or when they serve no more.
+  // Of several incarnations, one stays. The others end when it is ready, or when they no longer serve.
   void end_others(const ReplicaName& name, const Incarnation& current) {
     for (Incarnation* incarnation : survey_.all_of(name)) {
       if (!incarnation->is_live() || incarnation == &current) continue;
-      // Not for one that is to be replaced itself: it may end before its own successor is ready.
+      // Not if the current one must itself be replaced: it may end before its own successor is ready.
       const bool is_out_of_reach = incarnation->is_lost && current.may_stay() && current.age < suspect_after;
-      // Neither is wanted, and this one does not serve: the successor of both need not wait for it.
+      // Both are outdated, and this one does not serve, so the successor need not wait for it.
       const bool is_superseded = !current.is_up_to_date && !incarnation->is_up_to_date && !incarnation->may_serve();
       if (current.is_ready() || incarnation->is_in(ReplicaState::backing_off) || is_out_of_reach || is_superseded)
         stop(*incarnation);
     }
   }
 
-  // Failures say something about a device only if the device itself is under suspicion. One that no plan uses anyway
-  // says nothing about the others of its node.
+  // Failures say something about a device only if the device itself is under suspicion. A device that no plan uses
+  // anyway says nothing about its node's other devices.
   bool is_under_suspicion(const Incarnation& incarnation) const {
     const NodeView* node = survey_.node(incarnation.assigned.place.node);
     if (!node || incarnation.failures() < failures_max || !incarnation.is_in(ReplicaState::backing_off)) return false;
@@ -161,7 +162,7 @@ class Stepper {
     });
   }
 
-  // A rollout stops at the first replica that keeps failing with what is new.
+  // A rollout stops at the first replica that keeps failing with the new revision.
   std::optional<std::string> failure_of_rollout(const DeploymentId& id, const DesiredDeployment& wanted) {
     const bool is_rollout = out_.memory.rollouts.contains(id) && !wanted.earlier.empty();
     if (!is_rollout || wanted.paused) return std::nullopt;
@@ -218,7 +219,7 @@ class Stepper {
     out_.pause.push_back({id, std::move(*failure)});
   }
 
-  // Says of one replica whether it is placed, replaced, awaited or left as it is.
+  // Decides whether a replica is placed, replaced, awaited or left as it is.
   void classify(Needs& needs, const ReplicaName& name) {
     const bool is_single = needs.wanted->spec.single;
     Incarnation* current = survey_.current(name);
@@ -228,7 +229,7 @@ class Stepper {
       return !incarnation->is_forgotten && !incarnation->is_lost;
     };
     if (!current) {
-      // A single one must have ended; the room of another one is worth waiting for while it is being made.
+      // A `single` replica must have ended; for others, it is worth waiting for room that is being freed.
       const bool returns = out_.memory.returning.contains(name);
       const auto is_awaited = [&](const Incarnation* incarnation) {
         return is_single ? may_run(incarnation) : incarnation->is_ending();
@@ -244,7 +245,7 @@ class Stepper {
       return incarnation->is_live() && incarnation->is_ready();
     });
     if (current->is_lost) {
-      // Another that may run: the end of a single one is awaited.
+      // Another incarnation may still run; wait for the end of a `single` replica.
       if (is_single && std::any_of(all.begin(), all.end(), may_run)) {
         needs.awaiting_end.insert(name.second);
       } else {
@@ -268,14 +269,14 @@ class Stepper {
     }
   }
 
-  // A copy for a plan. What is replaced should not wait for others: it serves in the meantime.
+  // A copy for a plan. Replacements need not wait for others, because the old replicas serve in the meantime.
   DeploymentSpec spec_for(const Needs& needs, bool replaces) const {
     DeploymentSpec spec = needs.spec;
     if (replaces) spec.on_shortage = OnShortage::best_effort;
     return spec;
   }
 
-  // Takes the places that a plan found; what it says about the rest is returned.
+  // Takes the places that a plan found, and returns its reasons for the rest.
   std::vector<Pending> take(const Plan& plan, const std::set<ReplicaName>& asked) {
     for (const Assignment& place : plan.assignments) {
       const ReplicaName name{place.deployment, place.replica};
@@ -316,7 +317,7 @@ class Stepper {
     }
     if (cause == Cause::lost_node || cause == Cause::broken) {
       for (Incarnation* incarnation : survey_.all_of(name)) {
-        // Another one that may serve ends when the new one is ready.
+        // Another incarnation that may serve ends when the new one is ready.
         if (incarnation->is_live() && (incarnation->is_lost || (cause == Cause::broken && !incarnation->may_serve())))
           stop(*incarnation);
       }
@@ -348,15 +349,15 @@ class Stepper {
       if (is_asked) specs.push_back(spec_for(needs, true));
     }
     if (!specs.empty()) take(survey_.place(specs, asked, {}, out_.memory), asked);
-    // What found no place now is an ordinary missing replica.
+    // A replica that found no place now becomes an ordinary missing one.
     std::erase_if(out_.memory.returning, [&](const ReplicaName& name) {
       const auto needs = needs_.find(name.first);
       return needs == needs_.end() || !needs->second.awaiting_end.contains(name.second);
     });
   }
 
-  // A plan that replaces some replicas of an all-or-nothing deployment places its new ones one by one. Where one of
-  // those found no place, none of them is asked for, so that others get the room; what is said of them is returned.
+  // A plan that replaces some replicas of an all-or-nothing deployment places its new ones one by one. If one of
+  // those found no place, none of them is requested, so that others get the room; returns the reasons.
   std::vector<Pending> hold_back_parts(const Plan& plan, std::set<ReplicaName>& asked) const {
     std::vector<Pending> out;
     for (const Pending& pending : plan.pending) {
@@ -375,7 +376,7 @@ class Stepper {
     return out;
   }
 
-  // Second turn: all that is missing, and successors within the surge.
+  // Second turn: all missing replicas, and successors within the surge.
   void place_missing() {
     std::vector<DeploymentSpec> specs;
     std::set<ReplicaName> asked;
@@ -395,7 +396,7 @@ class Stepper {
       plan = survey_.place(specs, asked, {}, out_.memory);
     }
     for (Pending& pending : take(plan, asked)) {
-      // Of those that serve, the third turn speaks.
+      // The third turn reports on those that serve.
       const Needs& needs = needs_.at(pending.deployment);
       const bool is_whole = pending.replicas.empty();
       std::erase_if(pending.replicas, [&](std::uint32_t replica) { return needs.to_replace.contains(replica); });
@@ -404,14 +405,14 @@ class Stepper {
     }
   }
 
-  // Third turn: where a successor found no room, the old one is stopped first, if that makes the room.
+  // Third turn: if a successor found no room, stops the old one first, provided that makes room.
   void make_room() {
     std::vector<DeploymentSpec> specs;
     std::set<ReplicaName> asked;
     std::set<fleet::ReplicaKey> freed;
     for (const auto& [id, needs] : needs_) {
       const DeploymentSpec& spec = needs.wanted->spec;
-      // Without a successor beside it, one replica at a time has to go first.
+      // Without a successor beside it, one replica at a time must stop first.
       const bool never_surges = spec.single || spec.rollout.surge == 0;
       const std::uint64_t unavailable = std::max<std::uint64_t>(spec.rollout.unavailable, never_surges ? 1 : 0);
       std::uint64_t budget = needs.ready + unavailable > spec.replicas ? needs.ready + unavailable - spec.replicas : 0;

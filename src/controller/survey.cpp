@@ -105,12 +105,12 @@ const NodeView* Survey::node(const NodeId& id) const {
   return found == nodes_.end() ? nullptr : found->second;
 }
 
-// Memory in use does not count: a replica that runs has its bytes.
+// Memory in use is ignored, because a running replica already has its bytes.
 Place Survey::place_of(const Assigned& assigned, const DeploymentSpec* wanted, bool is_up_to_date) const {
   const NodeState* state = nullptr;
   if (const auto found = input.nodes.find(assigned.place.node); found != input.nodes.end()) state = &found->second;
   const NodeView* view = node(assigned.place.node);
-  if (!state || !view) return Place::fine;  // nothing is known against it
+  if (!state || !view) return Place::fine;  // there is no evidence against it
   const Health health = state->report->node.health;
   Place place = Place::fine;
   if (view->intent == Intent::draining) place = Place::leaving;

@@ -1,6 +1,6 @@
-// Survey: the state of a fleet as one step of the controller sees it. It joins what was assigned with what the nodes
-// report, says of every incarnation what is known about it and about its place, and keeps what the
-// step decides, so that a plan sees it. It decides nothing itself.
+// Survey: the state of a fleet as one step of the controller sees it. It joins the assignments with the nodes'
+// reports, collects what is known about every incarnation and its place, and keeps the step's decisions, so that a
+// plan sees them. It does not decide anything itself.
 #pragma once
 
 #include <cstdint>
@@ -16,37 +16,37 @@ namespace berth::controller {
 
 enum class Place : std::uint8_t {
   fine,
-  leaving,   // draining, or the spec no longer wants the node
+  leaving,   // draining, or the spec no longer allows the node
   unusable,  // a device is gone, lost or quarantined
 };
 
 struct Incarnation {
   fleet::Assigned assigned;
-  const fleet::ReplicaReport* report = nullptr;  // null: its node says nothing about it
-  bool is_node_known = false;                    // its node has said what it runs
-  Duration age{};                                // of the last report of its node
-  bool is_lost = false;                          // its node was silent long enough for it to be replaced
-  bool is_up_to_date = false;                    // it runs what is wanted
-  bool is_paused = false;                        // the rollout of its deployment
+  const fleet::ReplicaReport* report = nullptr;  // null: its node does not report it
+  bool is_node_known = false;                    // its node has reported what it runs
+  Duration age{};                                // age of the last report of its node
+  bool is_lost = false;                          // its node has been silent long enough for it to be replaced
+  bool is_up_to_date = false;                    // it runs the wanted revision
+  bool is_paused = false;                        // whether the rollout of its deployment is paused
   Place place = Place::fine;
   bool is_forgotten = false;
   bool is_overdue = false;  // it was told to stop, and its time to do so is over
 
-  // It runs what is wanted in a place where it may stay.
+  // It runs the wanted revision in a place where it may stay.
   bool is_right() const { return is_up_to_date && may_stay(); }
-  // Also with an earlier revision, where the rollout is paused: such a one is not replaced.
+  // Also true with an earlier revision if the rollout is paused, because it is not replaced then.
   bool may_stay() const { return (is_up_to_date || is_paused) && place == Place::fine && !is_lost; }
   bool is_live() const { return !is_forgotten && !assigned.stopping; }
   // It was told to stop, and its end is worth waiting for.
   bool is_ending() const { return !is_forgotten && assigned.stopping && !is_overdue && age < unanswered_after; }
   bool is_in(fleet::ReplicaState state) const { return report && report->state == state; }
-  // Serves, as far as is known now.
+  // It is serving, as far as is known now.
   bool is_ready() const { return is_in(fleet::ReplicaState::ready) && age < suspect_after; }
   // Served before, and does not now: its readiness probe fails, or its node is silent.
   bool was_ready() const {
     return is_in(fleet::ReplicaState::unready) || (is_in(fleet::ReplicaState::ready) && !is_ready());
   }
-  // As far as is known it may serve: its node was not heard lately.
+  // It may be serving for all we know, because its node has not reported recently.
   bool may_serve() const { return is_ready() || !is_node_known || age >= suspect_after; }
   std::uint32_t failures() const { return report ? report->failures : 0; }
 };
@@ -62,10 +62,10 @@ class Survey {
   std::deque<Incarnation> incarnations;  // by key, then those that this step adds
   std::map<ReplicaName, std::vector<Incarnation*>> by_replica;
 
-  // The one that is to stay of the live ones: the newest of those that are right, otherwise of those that may stay,
-  // otherwise of those that serve, otherwise of all. Null: none lives.
+  // The live one that stays: the newest of those that are right, otherwise of those that may stay, otherwise of
+  // those that serve, otherwise of all. Null: none is alive.
   Incarnation* current(const ReplicaName& name) const;
-  // Of those that are not forgotten.
+  // All of them that are not forgotten.
   const std::vector<Incarnation*>& all_of(const ReplicaName& name) const;
 
   const NodeView* node(const NodeId& id) const;

@@ -15,11 +15,11 @@
 
 namespace berth::deployment {
 
-// What the words stand for in one replica.
+// The values of the placeholders for one replica.
 struct Placeholders {
   std::uint16_t port = 0;
-  std::uint32_t gpus = 0;          // how many it has; which ones, its environment says
-  std::uint64_t memory_bytes = 0;  // on each of them; of the node without GPUs
+  std::uint32_t gpus = 0;          // their number; its environment lists which ones
+  std::uint64_t memory_bytes = 0;  // on each of them; on the node without GPUs
   double memory_fraction = 1;      // of the memory of the smallest of them; rounded down, as BERTH_MEMORY_FRACTION
   std::string name;                // of the deployment
   std::uint32_t replica = 0;
@@ -31,11 +31,11 @@ std::vector<std::string> expand(std::span<const std::string> command, const Plac
 
 // Whether {word} is in one of the arguments.
 bool uses_placeholder(std::span<const std::string> command, std::string_view word);
-// Whether a replica is told it, by its command or its environment.
+// Whether the command or the environment of a replica contains it.
 bool uses_placeholder(const DeploymentSpec& spec, std::string_view word);
 // A placeholder that expand() does not know and would leave as it is; absent: there is none.
 std::optional<std::string> unknown_placeholder(std::span<const std::string> command);
-// The words that are known.
+// The known placeholder words.
 std::span<const std::string_view> placeholder_words();
 
 }  // namespace berth::deployment

@@ -25,7 +25,7 @@ inline void fail_if_retired(Reading& reading, const toml::table& source, const s
                  std::string(retired.advice));
 }
 
-// `title` is what messages call the table: "[deployment.rollout]". Keys that are unknown or retired are errors.
+// `title` is the table's name in messages: "[deployment.rollout]". Keys that are unknown or retired are errors.
 template <world::Described Noun>
 Table table_of(Reading& reading, const toml::table& source, const std::string& title) {
   std::vector<std::string_view> keys;
@@ -39,11 +39,11 @@ Table table_of(Reading& reading, const toml::table& source, const std::string& t
   return Table(reading, source, title, keys);
 }
 
-// `path` is what the titles of inner tables begin with: "deployment".
+// `path` is the prefix for titles of inner tables: "deployment".
 template <world::Described Noun>
 Noun read_noun(const Table& table, const std::string& path);
 
-// The value of a key; nothing where it is absent or wrong.
+// The value of a key; nothing if it is absent or wrong.
 template <class Value>
 std::optional<Value> read_value(const Table& table, const world::FieldRules& field, const std::string& path) {
   if constexpr (world::Described<Value>) {

@@ -9,9 +9,9 @@
 namespace berth::deployment {
 namespace {
 
-// As many as a reader compares.
+// As many as a reader would compare.
 constexpr std::size_t changes_max = 4;
-// Of one kind: each is a plan of its own.
+// Per kind: each try is a separate plan.
 constexpr int tries_max = 16;
 
 // Asks the planner about one change after the other.
@@ -49,7 +49,7 @@ class Trials {
     add(fits(changed, fleet_), std::move(text));
   }
 
-  // Where all of them together do not help, none does alone.
+  // If all of them together do not help, none helps alone.
   bool helps_everywhere(const std::function<void(NodeView&)>& change) const {
     Fleet fleet = fleet_;
     for (NodeView& node : fleet.nodes) change(node);
@@ -180,7 +180,7 @@ class Trials {
     }
   }
 
-  // An idle machine like one that is there. It does not help where only refusals stand in the way.
+  // Adds an idle machine like an existing one. That does not help if only refusals are in the way.
   void add_a_node() {
     PlanLimits without_refusals = limits_;
     without_refusals.avoided.clear();

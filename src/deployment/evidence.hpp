@@ -1,6 +1,6 @@
 // Evidence: why replicas of a deployment have no place, beyond the one sentence of a Reason: how many GPUs or nodes
 // each limit leaves, what each node lacks, and changes that would help. Nothing here is estimated: each change was
-// tried with the planner, and all replicas had a place.
+// tried with the planner and gave all replicas a place.
 #pragma once
 
 #include <cstdint>
@@ -27,20 +27,21 @@ struct Evidence {
   };
   struct Change {
     std::string text;     // "ask for 70.0 GiB instead of 120.0 GiB"
-    std::string command;  // that makes it; empty: the project or the fleet is to be changed
+    std::string command;  // that makes the change; empty: the project or the fleet must be changed
     friend bool operator==(const Change&, const Change&) = default;
   };
-  std::vector<Left> funnel;     // each on what the ones before have left; those that take nothing away are not listed
+  std::vector<Left> funnel;     // each applied to what the previous ones leave; limits without an effect are not listed
   std::vector<OfNode> nodes;    // by id
-  std::vector<Change> changes;  // each alone would do; the smallest first
+  std::vector<Change> changes;  // each would be enough alone; the smallest first
 };
 
-// For a spec of which a plan with these limits leaves something pending; empty where it does not.
+// For a spec that a plan with these limits leaves partly pending; empty if it does not.
 Evidence why_pending(const DeploymentSpec& spec, const Fleet& fleet, const EgressPreference& preference,
                      const PlanLimits& limits);
 
-// For each entry of plan.pending, in its order: the smallest change that would let it fit beside all that the plan
-// places. Absent: none was found, or it is beyond the first `explained_max`, since each costs dozens of plans.
+// For each entry of plan.pending, in its order: the smallest change that would let it fit in addition to
+// everything that the plan places. Absent: none was found, or the entry is beyond the first `explained_max`,
+// because each costs dozens of plans.
 inline constexpr std::size_t explained_max = 12;
 using SmallestChanges = std::vector<std::optional<Evidence::Change>>;
 SmallestChanges smallest_changes(const Plan& plan, std::span<const DeploymentSpec> specs, const Fleet& fleet,

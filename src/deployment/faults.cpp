@@ -21,9 +21,9 @@ using std::chrono::seconds;
 // From the end of a single replica on a node that is cut off to the start of the next one: SIGKILL, and clocks of
 // unequal speed.
 constexpr Duration single_margin = seconds(2);
-// An agent reports every 2 s: below this one late report would stop a single replica that is in reach of its server.
+// An agent reports every 2 s: with less, one late report would stop a `single` replica that can reach its server.
 constexpr Duration stop_after_min = seconds(5);
-// Until three reports are missing a node does not count as silent.
+// A node counts as silent only after three missing reports.
 constexpr Duration replace_after_min = seconds(6);
 constexpr double cpus_max = 1e6;
 
@@ -33,7 +33,7 @@ Fault fault(std::string key, std::string message, std::string advice) {
 
 std::string shown(std::string_view text) { return "\"" + world::printable(text.substr(0, 60)) + "\""; }
 
-// An argument, a variable or a path ends at a byte of 0.
+// Arguments, variables and paths end at a NUL byte.
 bool has_zero(std::string_view text) { return text.find('\0') != std::string_view::npos; }
 
 bool is_variable(std::string_view name) {
@@ -51,8 +51,8 @@ std::optional<Fault> fault_in_placeholders(std::span<const std::string> texts, c
   for (const std::string_view word : placeholder_words())
     known += (known.empty() ? "{" : ", {") + std::string(word) + "}";
   return fault(key, "the placeholder {" + unknown->substr(0, 60) + "} in " + where + " is not known",
-               nearest ? "did you mean {" + std::string(*nearest) + "}? Write {{ for a brace itself"
-                       : "known are " + known + "; write {{ for a brace itself");
+               nearest ? "did you mean {" + std::string(*nearest) + "}? Write {{ for a literal brace"
+                       : "use one of " + known + "; write {{ for a literal brace");
 }
 
 std::optional<Fault> fault_in_command(std::span<const std::string> command, const std::string& key,
@@ -60,7 +60,7 @@ std::optional<Fault> fault_in_command(std::span<const std::string> command, cons
   if (!command.empty() && command.front().empty())
     return fault(key, "the " + key + of + " begins with an empty word", "name a program first");
   for (const std::string& argument : command) {
-    if (has_zero(argument)) return fault(key, "an argument in the " + key + of + " has a byte of 0", "remove it");
+    if (has_zero(argument)) return fault(key, "an argument in the " + key + of + " contains a NUL byte", "remove it");
   }
   return fault_in_placeholders(command, key, "the " + key + of);
 }
@@ -84,7 +84,7 @@ std::optional<Fault> fault_in_probe(const DeploymentSpec& spec, const Probe& pro
   if (probe.port == 0) return fault(key + ".port", subject + " has port 0", "give a port from 1 to 65535");
   if (probe.command.empty() && !probe.port && !uses_placeholder(spec, "port") && !uses_placeholder(spec, "socket"))
     return fault(key, subject + " uses {port} or {socket}, but neither is in the command or the environment",
-                 "give one of them to the command, or the probe a port of its own");
+                 "give one of them to the command, or give the probe its own port");
   if (probe.every <= Duration::zero())
     return fault(key + ".every", subject + " has an interval (every) below 1 ms",
                  "use a longer one, such as every = \"2s\"");
@@ -108,7 +108,7 @@ std::optional<Fault> fault_in_environment(const DeploymentSpec& spec, const std:
   for (const auto& [name, value] : spec.environment) {
     if (auto found = fault_in_variable("environment", name, of)) return found;
     if (has_zero(value))
-      return fault("environment." + name, "the value of " + name + of + " has a byte of 0", "remove it");
+      return fault("environment." + name, "the value of " + name + of + " contains a NUL byte", "remove it");
     if (auto found =
             fault_in_placeholders(std::vector{value}, "environment." + name, name + " in the environment" + of))
       return found;
@@ -118,21 +118,21 @@ std::optional<Fault> fault_in_environment(const DeploymentSpec& spec, const std:
     if (spec.environment.contains(name))
       return fault("secrets." + name, name + of + " is in environment and in secrets", "keep one of them");
     if (has_zero(key.text()))
-      return fault("secrets." + name, "the place of " + name + of + " has a byte of 0", "remove it");
+      return fault("secrets." + name, "the place of " + name + of + " contains a NUL byte", "remove it");
     if (key.text().starts_with("file:") && !key.text().starts_with("file:/"))
       return fault("secrets." + name, "the file of " + name + of + " is not an absolute path", "begin it with /");
   }
   return std::nullopt;
 }
 
-// What has no effect without a command.
+// Fields that have no effect without a command.
 std::optional<Fault> fault_without_command(const DeploymentSpec& spec, const std::string& of) {
   for (const auto& [key, given] :
        {std::pair("environment", !spec.environment.empty()), std::pair("secrets", !spec.secrets.empty()),
         std::pair("user", spec.user.has_value()), std::pair("folder", spec.folder.has_value()),
         std::pair("readiness", spec.readiness.has_value()), std::pair("liveness", spec.liveness.has_value())}) {
     if (given)
-      return fault(key, std::string(key) + of + " is for a command, and there is none",
+      return fault(key, std::string(key) + of + " is for a command, but there is none",
                    "add command = [\"...\"], or remove " + std::string(key));
   }
   return std::nullopt;
@@ -157,7 +157,7 @@ std::optional<Fault> fault_in_what_runs(const DeploymentSpec& spec, const std::s
   return std::nullopt;
 }
 
-// A program that is not told where to listen would listen where gateways do not ask, or on every address unasked.
+// A program that is not told where to listen might listen where gateways do not look, or on every address.
 std::optional<Fault> fault_in_reach(const DeploymentSpec& spec, const std::string& of) {
   if (spec.serving.reach != Reach::direct) return std::nullopt;
   if (uses_placeholder(spec, "port") && uses_placeholder(spec, "address")) return std::nullopt;
@@ -179,7 +179,7 @@ std::optional<Fault> fault_in_limits(const DeploymentSpec& spec, const std::stri
   if (spec.ready_within <= Duration::zero())
     return fault("ready_within", "ready_within" + of + " is not positive", "give a length of time, such as \"10m\"");
   if (spec.unready_within && !spec.readiness)
-    return fault("unready_within", "unready_within" + of + " is for a readiness probe, and there is none",
+    return fault("unready_within", "unready_within" + of + " is for a readiness probe, but there is none",
                  "add [deployment.readiness], or remove unready_within");
   if (spec.unready_within && *spec.unready_within <= Duration::zero())
     return fault("unready_within", "unready_within" + of + " is not positive",

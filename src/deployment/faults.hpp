@@ -1,4 +1,4 @@
-// What is wrong with a deployment, and in which of its keys, so that a reader of a file can name the place.
+// Finds what is wrong with a deployment, and in which key, so that the file's reader can name the place.
 #pragma once
 
 #include <cstddef>
@@ -18,10 +18,10 @@ struct Fault {
 
 // The first fault; absent: there is none.
 std::optional<Fault> find_fault(const DeploymentSpec& spec);
-// Also names that are used twice and fallbacks that are not there.
+// Also finds duplicate names and missing fallbacks.
 std::optional<Fault> find_fault(std::span<const DeploymentSpec> specs);
 
-// Contradictions in what it needs and where it may run.
+// Checks for contradictions in what it needs and where it may run.
 Result<void> check_needs(const DeploymentSpec& spec);
 
 }  // namespace berth::deployment

@@ -19,7 +19,7 @@ std::string suggestion(std::string_view word, std::span<const std::string_view> 
     return "did you mean \"" + std::string(*nearest) + "\"?";
   std::string list;
   for (const std::string_view entry : known) list += (list.empty() ? "" : ", ") + std::string(entry);
-  return "known are " + list;
+  return "use one of " + list;
 }
 
 std::optional<std::string> FleetIds::add(const NodeView& node) {

@@ -15,14 +15,14 @@ namespace berth::deployment {
 // Letters, digits, '.', '_' and '-', a letter or digit first: safe in a path, a table and a terminal.
 bool is_name(std::string_view text);
 
-// "did you mean "replicas"?" when one of `known` is near, else "known are ...".
+// "did you mean "replicas"?" when one of `known` is near, otherwise "use one of ...".
 std::string suggestion(std::string_view word, std::span<const std::string_view> known);
 
 // The names of the nodes of one fleet, each used once, in whatever format the fleet is read.
 // A device is identified by its node and its id, so an id is used once on its node.
 class FleetIds {
  public:
-  // What is wrong with this node beside those added before; absent: nothing.
+  // What is wrong with this node, given those added before; absent: nothing.
   std::optional<std::string> add(const NodeView& node);
 
  private:

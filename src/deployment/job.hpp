@@ -1,5 +1,5 @@
-// One deployment while its plan is made, and what the passes of a plan ask about it.
-// plan.cpp places it; shortage.cpp says why it could not be placed.
+// One deployment during planning, and what the passes of a plan need to know about it. plan.cpp
+// places it; shortage.cpp explains why it could not be placed.
 #pragma once
 
 #include <algorithm>
@@ -31,11 +31,11 @@ struct PlanJob {
 
   std::optional<Reason> blocked;                     // nothing new is placed
   std::map<std::uint32_t, Assignment> held;          // by replica, charged
-  std::set<std::uint32_t> leaving;                   // of those, the ones on a draining place
+  std::set<std::uint32_t> leaving;                   // of those, the ones in a draining place
   std::map<std::size_t, std::uint32_t> replicas_on;  // replicas per node position
-  std::set<std::size_t> avoided;                     // positions of nodes that take nothing new of it
+  std::set<std::size_t> avoided;                     // positions of nodes that accept no new replicas of it
   std::vector<Pending> pending;
-  Evidence* evidence = nullptr;  // to be filled where something stays pending
+  Evidence* evidence = nullptr;  // filled if something stays pending
 
   bool on_gpus() const { return std::holds_alternative<LocalGpu>(transport); }
   bool remote() const { return std::holds_alternative<Remote>(transport); }
@@ -60,19 +60,19 @@ inline bool tolerated(const NodeView& node, const std::set<std::string>& tolerat
   return std::includes(tolerates.begin(), tolerates.end(), node.taints.begin(), node.taints.end());
 }
 
-// No replica of this plan keeps another one off this GPU.
+// Whether no replica of this plan keeps another one off this GPU.
 inline bool is_free_for(const PlanJob& job, const PlannedNode& node, std::size_t gpu) {
   return !node.held_exclusively[gpu] && !(job.exclusive && node.gpus[gpu].in_flight > 0);
 }
 
-// Why one more replica cannot be placed: the first limit that leaves no node
-// standing, with the node that came closest.
+// Why one more replica cannot be placed: the first limit that no node passes, with the node that
+// came closest.
 Reason shortage(const PlanJob& job, const PlannedFleet& planned);
 
 // What each limit leaves, and what each node lacks.
 void add_evidence(const PlanJob& job, const PlannedFleet& planned, Evidence& evidence);
 
-// plan(), with evidence about the first spec where it is asked for.
+// plan(), with evidence about the first spec if requested.
 Plan make_plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::span<const Assignment> current,
                const EgressPreference& preference, const PlanLimits& limits, Evidence* evidence);
 

@@ -5,7 +5,7 @@
 namespace berth::deployment {
 namespace {
 
-// As RFC 9110 has it for the names of headers, and RFC 6265 for those of cookies.
+// As RFC 9110 defines it for header names, and RFC 6265 for cookie names.
 bool is_token_character(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
          std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
@@ -42,7 +42,7 @@ Result<KeySource> parse_key_source(std::string_view text) {
   if (source.kind == KeySource::Kind::header) {
     for (char& c : source.name)
       if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-    // Berth's own, and those that gateways take away.
+    // Berth's own headers, and those that gateways remove.
     for (const std::string_view taken : {"authorization", "cookie", "x-api-key", "host"})
       if (source.name == taken) return wrong("the header " + source.name + " cannot be a key");
     if (source.name.starts_with("x-berth-")) return wrong("headers that begin with x-berth- cannot be a key");

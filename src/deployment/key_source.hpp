@@ -18,12 +18,12 @@ struct KeySource {
   friend bool operator==(const KeySource&, const KeySource&) = default;
 };
 
-// invalid_argument: it is written in another way.
+// invalid_argument: it has another form.
 Result<KeySource> parse_key_source(std::string_view text);
 // "the header x-session", for messages.
 std::string to_text(const KeySource& source);
 
-// So that each of them has a few of the 4,096 shards.
+// The limit leaves each of them a few of the 4,096 shards.
 inline constexpr std::uint32_t keyed_replicas_max = 1000;
 inline constexpr std::uint32_t key_shards = 4096;
 

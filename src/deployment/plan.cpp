@@ -1,9 +1,8 @@
-// The naive way takes nodes in turn, beginning with the first, and numbers GPUs
-// from zero: replicas meet on the same GPU, every deployment begins on the same
-// node, and a node more or less moves almost everything. So a plan counts what is
-// occupied and has three passes: keep what is still right, place what is missing,
-// compare. Nodes are ranked here by free capacity; the GPUs of the node that wins are
-// chosen by placement, which sees that node's devices with those counts.
+// The naive way takes nodes in turn, beginning with the first, and numbers GPUs from zero: replicas
+// collide on the same GPU, every deployment starts on the same node, and adding or removing a node
+// moves almost everything. So a plan counts what is occupied and has three passes: keep what is
+// still right, place what is missing, compare. Nodes are ranked here by free capacity; placement
+// chooses the GPUs of the winning node, and sees its devices with those counts.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -20,8 +19,8 @@ namespace {
 
 constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
 
-// What a node is ranked by, the lowest first; begins with whether a GPU that others
-// use would have to serve, ends with the node's position by id.
+// The rank of a node, lowest first. It starts with whether a GPU that others use would have to
+// serve, and ends with the node's position by id.
 using Key = std::array<std::uint64_t, 5>;
 
 // Why the deployment as a whole cannot be placed in this fleet.
@@ -167,7 +166,7 @@ bool charge_current(PlannedFleet& planned, const Location& location, Requirement
   return true;
 }
 
-// Charges what is in use, whatever the plan would have said to it. A device that is gone holds nothing.
+// Charges what is in use, even where the plan would not have allowed it. A missing device holds nothing.
 std::optional<std::size_t> charge_in_use(PlannedFleet& planned, const Assignment& in_use) {
   std::optional<Location> location = planned.find(in_use);
   if (!location) {
@@ -186,7 +185,7 @@ void respect_limits(std::vector<PlanJob>& jobs, PlannedFleet& planned, const Pla
   for (PlanJob& job : jobs) by_name.emplace(job.spec->name, &job);
   for (const Assignment& in_use : limits.occupied) {
     const std::optional<std::size_t> node = charge_in_use(planned, in_use);
-    // Two replicas that must not share a node do not do so while one of them ends.
+    // Two replicas that must not share a node do not share one even while one of them is ending.
     if (const auto job = by_name.find(in_use.deployment); node && job != by_name.end())
       ++job->second->replicas_on[*node];
   }
@@ -209,7 +208,7 @@ void keep_current(PlanJob& job, PlannedFleet& planned, const Assignment& current
   if (!location || job.held.contains(current.replica)) return;
   const PlannedNode& node = planned.nodes[location->node];
 
-  if (job.blocked) {  // there is no better place to name: it stays
+  if (job.blocked) {  // there is no better place, so it stays
     Requirements requirements;
     requirements.memory_bytes_min = current.memory_bytes;
     if (charge_current(planned, *location, requirements, current.exclusive)) job.held.emplace(current.replica, current);
@@ -228,7 +227,7 @@ void keep_current(PlanJob& job, PlannedFleet& planned, const Assignment& current
   if (draining) job.leaving.insert(current.replica);
 }
 
-// Second pass: places what is missing and moves what should leave.
+// Second pass: places missing replicas and moves those that should leave.
 void place_missing(PlanJob& job, PlannedFleet& planned) {
   const DeploymentSpec& spec = *job.spec;
   if (job.blocked) {
@@ -253,7 +252,7 @@ void place_missing(PlanJob& job, PlannedFleet& planned) {
   const std::uint64_t memory_bytes = job.requirements.memory_bytes_min;
   std::map<std::uint32_t, Location> placed;
   for (const std::uint32_t replica : missing) {
-    // A replica that leaves may go to another GPU of its node.
+    // A leaving replica may move to another GPU of its node.
     std::optional<std::size_t> left;
     if (job.leaving.contains(replica)) {
       left = planned.find(job.held.at(replica))->node;
@@ -306,7 +305,7 @@ void place_missing(PlanJob& job, PlannedFleet& planned) {
   }
 }
 
-// Third pass: what leads from `current` (sorted) to `wanted` (sorted).
+// Third pass: the actions that lead from `current` (sorted) to `wanted` (sorted).
 std::vector<Action> difference(std::vector<Assignment> current, const std::vector<Assignment>& wanted) {
   const auto order = [](const Assignment& a) { return std::tie(a.deployment, a.replica); };
   std::vector<Action> stops, changes, starts;
@@ -318,7 +317,7 @@ std::vector<Action> difference(std::vector<Assignment> current, const std::vecto
     } else if (before == current.end() || order(*after) < order(*before)) {
       starts.push_back({std::nullopt, *after++});
     } else {
-      // Of two current entries for one replica the one that was kept pairs up.
+      // If a replica has two current entries, use the one that was kept.
       auto twin = before + 1;
       for (; twin != current.end() && order(*twin) == order(*before); ++twin) {
         if (*twin == *after) std::iter_swap(before, twin);
@@ -358,7 +357,7 @@ Plan make_plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::s
     }
   }
   if (!jobs.empty()) jobs.front().evidence = evidence;
-  // Large needs first: what is left over for small ones is still of use to them.
+  // Large needs first: the small ones can still use what is left over.
   std::sort(jobs.begin(), jobs.end(), [](const PlanJob& a, const PlanJob& b) {
     return std::tie(b.spec->priority, b.want, b.spec->memory_bytes, a.spec->name) <
            std::tie(a.spec->priority, a.want, a.spec->memory_bytes, b.spec->name);

@@ -17,7 +17,7 @@ bool share_memory(const DeviceView& a, const DeviceView& b) { return a.info->mem
 DeviceView view_of(const NodeDevice& device, const NodeView& node, bool node_is_usable) {
   DeviceView view;
   view.info = &device.info;
-  // A plan takes the fleet as it is told.
+  // A plan trusts the fleet's data.
   view.sample = device.answers ? SampleState::fresh : SampleState::unknown;
   view.holders = device.holders;
   view.in_flight = device.holders;
@@ -29,7 +29,7 @@ DeviceView view_of(const NodeDevice& device, const NodeView& node, bool node_is_
   if (device.info.memory_bytes_total) {
     const std::uint64_t used = device.memory_bytes_used.value_or(0);
     view.memory_bytes_free = *device.info.memory_bytes_total - std::min(*device.info.memory_bytes_total, used);
-    // In use beyond what a driver keeps for itself.
+    // In use beyond the driver's own reserve.
     view.used_by_others |= used > inventory::driver_reserve_bytes(*device.info.memory_bytes_total);
   }
   view.intent = std::max(node.intent, device.intent);
@@ -148,7 +148,7 @@ void PlannedFleet::refund(const Location& location, std::uint64_t memory_bytes) 
   for (const std::size_t gpu : location.gpus) {
     --node.gpus[gpu].in_flight;
     --node.gpus[gpu].charged_total;
-    node.held_exclusively[gpu] = false;  // had it been exclusive, it was the only one
+    node.held_exclusively[gpu] = false;  // if it was exclusive, it was the only one
     for (DeviceView& other : node.gpus) {
       if (share_memory(other, node.gpus[gpu])) other.memory_bytes_promised -= memory_bytes;
     }

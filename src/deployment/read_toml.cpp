@@ -40,12 +40,12 @@ NodeView read_node(const Table& table) {
   assign(node.intent, table.word<Intent>("intent", world::words<Intent>));
   assign(node.health, table.word<Health>("health", world::words<Health>));
 
-  // An id of its own for each GPU of a plain count: the node's name makes it
-  // unique, its position stable.
+  // Each GPU of a plain count gets an id: the node's name makes it unique, and the position makes
+  // it stable.
   if (const auto* source = table.table("gpus")) {
     const Table gpus(table.reading(), *source, "gpus of [[node]]",
                      {"count", "backend", "model", "memory", "capability", "labels"});
-    if (!gpus.has("count")) gpus.fail({}, "gpus has no count", "add count = 8 or as many as there are");
+    if (!gpus.has("count")) gpus.fail({}, "gpus has no count", "add count = 8, or however many there are");
     const std::uint32_t count = gpus.number("count", 0, 1024).value_or(0);
     NodeDevice device;
     read_device_facts(gpus, device);
@@ -113,7 +113,7 @@ Result<Project> read_project(std::string_view text, std::string_view filename) {
     std::vector<NodeId> nodes;
     for (std::string& name : table.texts("nodes")) nodes.emplace_back(std::move(name));
     if (provider && key && !project.egress_preference.emplace(EgressRoute{*provider, *key}, std::move(nodes)).second)
-      table.fail({}, "this provider and key have a preference already", "join the two lists of nodes");
+      table.fail({}, "this provider and key already have a preference", "join the two lists of nodes");
   }
   if (reading.failed()) return reading.error();
   return project;
@@ -131,7 +131,7 @@ Result<Fleet> read_fleet(std::string_view text, std::string_view filename) {
                       {"name", "labels", "taints", "egress", "cpus", "memory", "intent", "health", "gpus", "device"});
     fleet.nodes.push_back(read_node(table));
     if (const auto wrong = ids.add(fleet.nodes.back()))
-      table.fail({}, *wrong, "give every node, and every device of a node, a name of its own");
+      table.fail({}, *wrong, "give every node, and every device of a node, a unique name");
   }
   if (reading.failed()) return reading.error();
   return fleet;

@@ -43,7 +43,8 @@ class Reading {
     try {
       return inventory::parse_toml(text);
     } catch (const toml::parse_error& error) {
-      fail(error.source(), "this is not TOML: " + std::string(error.description()), "correct the file at this place");
+      fail(error.source(), "this is not valid TOML: " + std::string(error.description()),
+           "correct the syntax at this position");
       return std::nullopt;
     }
   }
@@ -83,12 +84,12 @@ class Table {
   Reading& reading() const { return reading_; }
   const toml::node* node(std::string_view key) const { return table_.get(key); }
   bool has(std::string_view key) const { return table_.contains(key); }
-  // The key's own place, or the table's where the key is absent.
+  // The position of the key, or of the table if the key is absent.
   toml::source_region place(std::string_view key = {}) const {
     const auto found = table_.find(key);
     return found == table_.end() ? table_.source() : found->first.source();
   }
-  // The place of "readiness.port": that of its last part that is there.
+  // The position of "readiness.port": that of the last part that exists.
   toml::source_region place_of_path(std::string_view path) const {
     toml::source_region found = table_.source();
     const toml::table* table = &table_;

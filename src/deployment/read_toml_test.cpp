@@ -120,7 +120,7 @@ TEST(ProjectFile, AnUnknownKeyIsAnErrorAtItsPlaceWithTheNearestKnownOne) {
   EXPECT_EQ(project_error("[clutser]\nname = \"x\"\n"),
             "berth.toml:1:2: unknown key \"clutser\" in the project file | did you mean \"cluster\"?");
   EXPECT_EQ(project_error(minimal + "[deployment.rollout]\n  qqq = 1\n"),
-            "berth.toml:7:3: unknown key \"qqq\" in [deployment.rollout] | known are surge, unavailable");
+            "berth.toml:7:3: unknown key \"qqq\" in [deployment.rollout] | use one of surge, unavailable");
 }
 
 TEST(ProjectFile, AWrongTypeIsAnErrorAtItsPlace) {
@@ -212,7 +212,7 @@ TEST(ProjectFile, ASecretIsRefusedAndNotRepeated) {
 }
 
 TEST(ProjectFile, BadTomlIsAnErrorWithLineAndColumn) {
-  EXPECT_NE(project_error("[cluster\nname = 1\n").find("berth.toml:1:9: this is not TOML"), std::string::npos)
+  EXPECT_NE(project_error("[cluster\nname = 1\n").find("berth.toml:1:9: this is not valid TOML"), std::string::npos)
       << project_error("[cluster\nname = 1\n");
   EXPECT_NE(project_error(std::string("\xff\xfe\x00 nonsense", 12)), "no error");
   EXPECT_NE(project_error("a = " + std::string(100'000, '[')), "no error") << "deep nesting does not exhaust the stack";
@@ -220,14 +220,14 @@ TEST(ProjectFile, BadTomlIsAnErrorWithLineAndColumn) {
   for (int i = 0; i < 200'000; ++i) deep += ".a";
   for (const std::string& text : {deep + " = 1", "[" + deep + "]", "x = {" + deep + " = 1}", "[[" + deep + "]]",
                                   "k = \"a # b\" # it's\nl = '''\n'' \" '''\n" + deep + " = 1"})
-    EXPECT_NE(project_error(text).find("this is not TOML: a key has too many parts"), std::string::npos)
+    EXPECT_NE(project_error(text).find("this is not valid TOML: a key has too many parts"), std::string::npos)
         << text.substr(0, 40);
   EXPECT_NE(project_error("\n  " + deep + " = 1").find("berth.toml:2:"), std::string::npos);
   EXPECT_EQ(project_error(minimal + "policy = \"" + deep + "\" # " + deep + "\n").find("too many parts"),
             std::string::npos)
       << "points in text and comments are no parts of a key";
   for (const char* text : {"[[[", "[ =", "[,", "[.a]", "=", "a = ", "a = {,}", "[a]\n[a]\n", "\"", "a = 1 = 2"})
-    EXPECT_NE(project_error(text).find("this is not TOML"), std::string::npos) << text;
+    EXPECT_NE(project_error(text).find("this is not valid TOML"), std::string::npos) << text;
 }
 
 // toml++ 3.3 does something undefined with them.
@@ -285,13 +285,12 @@ health = "lost"
 }
 
 TEST(FleetFile, WrongInputIsAnErrorWithItsPlace) {
-  EXPECT_EQ(
-      fleet_error("[[node]]\nname = \"a\"\n[[node]]\nname = \"a\"\n"),
-      "fleet.toml:3:1: two nodes are named \"a\" | give every node, and every device of a node, a name of its own");
+  EXPECT_EQ(fleet_error("[[node]]\nname = \"a\"\n[[node]]\nname = \"a\"\n"),
+            "fleet.toml:3:1: two nodes are named \"a\" | give every node, and every device of a node, a unique name");
   EXPECT_EQ(
       fleet_error("[[node]]\nname = \"a\"\n[[node.device]]\nid = \"G\"\n[[node.device]]\nid = \"G\"\n"),
       "fleet.toml:1:1: two devices of node \"a\" have the id \"G\" | give every node, and every device of a node, "
-      "a name of its own");
+      "a unique name");
   EXPECT_EQ(fleet_error("[[node]]\nname = \"a\"\ngpu = 8\n"),
             "fleet.toml:3:1: unknown key \"gpu\" in [[node]] | did you mean \"gpus\"?");
   EXPECT_EQ(fleet_error("[[node]]\nname = \"a\"\ngpus = 8\n"),

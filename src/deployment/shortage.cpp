@@ -1,6 +1,6 @@
-// The reason of a replica that was not placed. Every limit is tried on every node, one
-// after the other, each on what the ones before have left; the reason is the first
-// that leaves no node enough.
+// The reason of a replica that was not placed. Every limit is tried on every node, one after the
+// other, each applied to what the previous ones leave; the reason is the first limit that no node
+// passes.
 #include <algorithm>
 #include <array>
 
@@ -15,15 +15,15 @@ enum Stage : std::size_t {
   labelled,        // on a node with the labels
   untainted,       // and without a taint that is not tolerated
   serving,         // in service and healthy
-  fit,             // able to, if nothing else were on it
+  fit,             // able to serve, if nothing else were on it
   left_free,       // by programs and leases outside of this plan
-  without_others,  // no replica of this plan stands in the way
+  without_others,  // no replica of this plan is in the way
   available,       // with the bytes that other replicas left
-  willing,         // on a node that has not refused it lately
+  willing,         // on a node that has not refused it recently
   apart,           // on a node without a replica of the same deployment
   stages,
 };
-// The first limit that a GPU does not pass; stages: it passes all.
+// The first limit that a GPU does not pass; `stages` if it passes all.
 std::size_t stopped_at(const PlanJob& job, const PlannedNode& node, std::size_t gpu, bool is_willing, bool is_apart) {
   if (!has_labels(*node.node, job.spec->node_selector)) return labelled;
   if (!tolerated(*node.node, job.spec->tolerates)) return untainted;
@@ -36,7 +36,7 @@ std::size_t stopped_at(const PlanJob& job, const PlannedNode& node, std::size_t 
   return is_apart ? stages : apart;
 }
 
-// The same for a replica without a GPU, which a node takes or not.
+// The same for a replica without a GPU, which a node can either take or not.
 std::size_t stopped_at(const PlanJob& job, const PlannedNode& node, bool is_willing, bool is_apart) {
   const std::uint64_t needed = job.remote() ? 0 : job.spec->memory_bytes;
   if (job.remote() && !node.node->egress) return there;
@@ -49,7 +49,7 @@ std::size_t stopped_at(const PlanJob& job, const PlannedNode& node, bool is_will
   return is_apart ? stages : apart;
 }
 
-// Why the node, or one of its GPUs, is out of service, as the operator said it: ": its fan is loud".
+// Why the node, or one of its GPUs, is out of service, in the operator's words: ": its fan is loud".
 std::string intent_reason(const NodeView& node, const DeviceId& gpu) {
   const auto device = std::find_if(node.devices.begin(), node.devices.end(),
                                    [&](const NodeDevice& candidate) { return candidate.info.id == gpu; });
@@ -100,7 +100,7 @@ std::string labels_text(const std::map<std::string, std::string>& labels) {
   return text;
 }
 
-// Those of `wanted` that none of `all` has: there the obstacle is not who else uses them.
+// Those of `wanted` that none of `all` has: for these, other users are not the obstacle.
 template <class All, class LabelsOf>
 std::map<std::string, std::string> labels_of_none(const std::map<std::string, std::string>& wanted, const All& all,
                                                   const LabelsOf& labels_of) {
@@ -113,7 +113,7 @@ std::map<std::string, std::string> labels_of_none(const std::map<std::string, st
   return none;
 }
 
-// "no node has the label zone=a"; empty: each label is there somewhere.
+// "no node has the label zone=a"; empty: every label exists somewhere.
 std::string missing_label(const PlanJob& job, const PlannedFleet& planned) {
   const auto none =
       labels_of_none(job.spec->node_selector, planned.nodes, [](const PlannedNode& node) { return node.node->labels; });
@@ -281,7 +281,7 @@ Reason shortage(const PlanJob& job, const PlannedFleet& planned) {
   }
   if (job.on_gpus() && stage < willing) {
     reason.gpus_requested = want;
-    // Where no node has any that passes, the one that came nearest before.
+    // If no node has one that passes, the node that came closest.
     const std::size_t last = best[stage] > 0 || stage == there ? stage : stage - 1;
     if (best[last] > 0) {
       const PlannedNode& nearest = planned.nodes[best_node[last]];

@@ -85,7 +85,7 @@ bool matches(const Rule& rule, std::string_view model) {
   return false;
 }
 
-// Absent: no rule says anything about it.
+// Absent: no rule matches.
 std::optional<RuntimeKind> inferred_from(std::string_view model) {
   const std::string low = lower(model);
   for (const Rule& rule : rules) {
@@ -202,15 +202,15 @@ Result<KeyRef> KeyRef::parse(std::string_view text) {
   const std::string_view scheme = text.substr(0, colon == std::string_view::npos ? 0 : colon);
   const std::string_view place = scheme.empty() ? text : text.substr(colon + 1);
   const std::string_view last = place.substr(place.rfind('/') == std::string_view::npos ? 0 : place.rfind('/') + 1);
-  // None of these messages repeats the text: it may be the secret itself. The place of one may begin like it: HF_TOKEN,
-  // hf_token.
+  // None of these messages repeats the text: it may be the secret itself. A place of a secret may start like a
+  // secret: HF_TOKEN, hf_token.
   const auto is_random = [](std::string_view part) {
     return std::any_of(part.begin(), part.end(), [](unsigned char c) { return std::isdigit(c); }) &&
            std::any_of(part.begin(), part.end(), [](unsigned char c) { return std::islower(c); });
   };
   if (looks_like_a_secret(text) || (looks_like_a_secret(place) && is_random(place)) ||
       (looks_like_a_secret(last) && is_random(last)))
-    return wrong("this looks like a key itself, which must not stand in a file", advice);
+    return wrong("this looks like a key itself, which must not be in a file", advice);
   if (scheme == "env") {
     const bool identifier = !place.empty() && !std::isdigit(static_cast<unsigned char>(place.front())) &&
                             std::all_of(place.begin(), place.end(),
@@ -270,7 +270,7 @@ Result<void> deployment::check_needs(const DeploymentSpec& spec) {
     return wrong("deployment " + name + " requests both GPUs and CPU mode", "remove gpus or cpu = true");
   if (on_gpus && !spec.exclusive && spec.memory_bytes == 0)
     return wrong("deployment " + name + " shares GPUs without saying how much memory it needs",
-                 "add memory = \"8GiB\" or what it takes per GPU");
+                 "add memory = \"8GiB\" or however much it needs per GPU");
   if (!spec.runtime && spec.model.empty() && !spec.cpu && !spec.gpus)
     return wrong("deployment " + name + " does not say whether it needs GPUs", "add gpus = 1 or cpu = true");
   if (!spec.runtime && !inferred_from(spec.model) && !spec.cpu && !spec.gpus)
@@ -320,7 +320,7 @@ Result<void> deployment::check_needs(const DeploymentSpec& spec) {
       return wrong("deployment " + name + " has serving.key and " + std::to_string(spec.replicas) + " replicas",
                    "use at most " + std::to_string(deployment::keyed_replicas_max) + " replicas, or no key");
   } else if (spec.serving.affinity != Affinity::bounded_load) {
-    return wrong("deployment " + name + " has an affinity and no key", "add key = \"header:NAME\" to its serving");
+    return wrong("deployment " + name + " has an affinity but no key", "add key = \"header:NAME\" to its serving");
   }
   return {};
 }

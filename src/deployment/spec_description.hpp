@@ -122,7 +122,7 @@ inline constexpr auto fields<Project> =
 
 namespace berth::deployment {
 
-// The strongest effect of all that differs. Fields that this version does not know have none.
+// The strongest effect of all changed fields. Fields that this version does not know have no effect.
 world::Effect effect_of_change(const DeploymentSpec& before, const DeploymentSpec& after);
 // The names of the fields that differ, as the API has them.
 std::vector<std::string_view> changed_fields(const DeploymentSpec& before, const DeploymentSpec& after);

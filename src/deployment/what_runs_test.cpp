@@ -94,7 +94,7 @@ TEST(WhatRuns, AFileWithAReadinessProbeEndsWhatStaysUnready) {
   EXPECT_EQ(unready_within("unready_within = \"never\"\n" + probe), std::nullopt);
   EXPECT_EQ(unready_within(""), std::nullopt) << "there is no probe";
   EXPECT_EQ(project_error(served + "unready_within = \"5m\"\n"),
-            "berth.toml:7:1: unready_within of deployment \"d\" is for a readiness probe, and there is none | add "
+            "berth.toml:7:1: unready_within of deployment \"d\" is for a readiness probe, but there is none | add "
             "[deployment.readiness], or remove unready_within");
   EXPECT_EQ(project_error(served + "unready_within = \"0s\"\n" + probe),
             "berth.toml:7:1: unready_within of deployment \"d\" is not positive | give a length of time, such as "
@@ -134,20 +134,19 @@ TEST(WhatRuns, AnUnknownPlaceholderIsNamedWithTheNearestOne) {
   const std::string start = head + "[[deployment]]\nname = \"d\"\ncpu = true\n";
   EXPECT_EQ(project_error(start + "command = [\"serve\", \"{prt}\"]\n"),
             "berth.toml:6:1: the placeholder {prt} in the command of deployment \"d\" is not known | did you mean "
-            "{port}? Write {{ for a brace itself");
-  EXPECT_EQ(
-      project_error(start + "command = [\"awk\", \"{something}\"]\n"),
-      "berth.toml:6:1: the placeholder {something} in the command of deployment \"d\" is not known | known are "
-      "{port}, {socket}, {address}, {gpus}, {memory_bytes}, {memory_fraction}, {name}, {replica}; write {{ for a brace "
-      "itself");
+            "{port}? Write {{ for a literal brace");
+  EXPECT_EQ(project_error(start + "command = [\"awk\", \"{something}\"]\n"),
+            "berth.toml:6:1: the placeholder {something} in the command of deployment \"d\" is not known | use one of "
+            "{port}, {socket}, {address}, {gpus}, {memory_bytes}, {memory_fraction}, {name}, {replica}; write {{ for a "
+            "literal brace");
   EXPECT_EQ(project_error(start + "command = [\"awk\", \"{{something}\", \"${HOME}\"]\n"), "no error");
   EXPECT_EQ(project_error(start + "command = [\"a\"]\nenvironment = { A = \"{name}\", B = \"{prt}\" }\n"),
             "berth.toml:7:31: the placeholder {prt} in B in the environment of deployment \"d\" is not known | did you "
-            "mean {port}? Write {{ for a brace itself");
+            "mean {port}? Write {{ for a literal brace");
   EXPECT_EQ(project_error(start + "command = [\"\"]\n"),
             "berth.toml:6:1: the command of deployment \"d\" begins with an empty word | name a program first");
   EXPECT_EQ(project_error(start + "command = [\"a\", \"b\\u0000c\"]\n"),
-            "berth.toml:6:1: an argument in the command of deployment \"d\" has a byte of 0 | remove it");
+            "berth.toml:6:1: an argument in the command of deployment \"d\" contains a NUL byte | remove it");
 }
 
 TEST(WhatRuns, WithoutAModelItSaysWhetherItNeedsGpus) {
@@ -180,7 +179,7 @@ TEST(WhatRuns, AProbeAsksInExactlyOneWay) {
         << path;
   EXPECT_EQ(project_error(probe + "command = [\"check\", \"{prt}\"]\n"),
             "berth.toml:8:1: the placeholder {prt} in the readiness.command of deployment \"d\" is not known | did you "
-            "mean {port}? Write {{ for a brace itself");
+            "mean {port}? Write {{ for a literal brace");
   EXPECT_EQ(project_error(probe + "command = [\"check\"]\nport = 80\n"),
             "berth.toml:9:1: the readiness probe of deployment \"d\" runs a command and has a port | remove port; "
             "{port} can be an argument");
@@ -202,7 +201,7 @@ TEST(WhatRuns, AProbeNeedsAPortThatTheCommandKnows) {
   const std::string fixed = head + "[[deployment]]\nname = \"d\"\ncpu = true\ncommand = [\"serve\"]\n";
   EXPECT_EQ(project_error(fixed + "readiness = { tcp = true }\n"),
             "berth.toml:7:1: the readiness probe of deployment \"d\" uses {port} or {socket}, but neither is in the "
-            "command or the environment | give one of them to the command, or the probe a port of its own");
+            "command or the environment | give one of them to the command, or give the probe its own port");
   EXPECT_EQ(project_error(fixed + "environment = { AT = \"{socket}\" }\nreadiness = { http = \"/\" }\n"), "no error");
   EXPECT_EQ(project_error(fixed + "readiness = { tcp = true, port = 80 }\n"), "no error");
   EXPECT_EQ(project_error(fixed + "environment = { PORT = \"{port}\" }\nreadiness = { tcp = true }\n"), "no error");
@@ -233,7 +232,7 @@ TEST(WhatRuns, VariablesAreValidAndNotThoseOfBerth) {
   EXPECT_NE(project_error(served + "environment = { 1A = \"c\" }\n"), "no error");
   EXPECT_NE(project_error(served + "environment = { \"\" = \"c\" }\n"), "no error");
   EXPECT_EQ(project_error(served + "environment = { A = \"x\\u0000\" }\n"),
-            "berth.toml:7:17: the value of A of deployment \"d\" has a byte of 0 | remove it");
+            "berth.toml:7:17: the value of A of deployment \"d\" contains a NUL byte | remove it");
   EXPECT_EQ(project_error(served + "environment = { A = \"x\" }\nsecrets = { A = \"env:A\" }\n"),
             "berth.toml:8:13: A of deployment \"d\" is in environment and in secrets | keep one of them");
 }
@@ -298,11 +297,11 @@ TEST(WhatRuns, ASingleReplicaStopsWellBeforeItIsReplaced) {
 TEST(WhatRuns, WhatIsForACommandNeedsOne) {
   const std::string none = head + "[[deployment]]\nname = \"d\"\nmodel = \"qwen\"\n";
   EXPECT_EQ(project_error(none + "environment = { A = \"b\" }\n"),
-            "berth.toml:6:1: environment of deployment \"d\" is for a command, and there is none | add command = "
+            "berth.toml:6:1: environment of deployment \"d\" is for a command, but there is none | add command = "
             "[\"...\"], or remove environment");
   for (const char* line : {"secrets = { A = \"env:A\" }", "user = \"u\"", "folder = \"/f\"",
                            "readiness = { tcp = true }", "liveness = { tcp = true }"})
-    EXPECT_NE(project_error(none + line + "\n").find("is for a command, and there is none"), std::string::npos) << line;
+    EXPECT_NE(project_error(none + line + "\n").find("is for a command, but there is none"), std::string::npos) << line;
 }
 
 TEST(WhatRuns, AFaultOfALaterDeploymentIsPlacedThere) {

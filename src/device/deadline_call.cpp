@@ -16,7 +16,7 @@ bool start_detached(std::function<void()> work) {
   try {
     std::thread([work = std::move(work)]() mutable {
       work();
-      work = nullptr;  // what it owns is destroyed before the thread counts as finished
+      work = nullptr;  // destroy what it owns before the thread counts as finished
       running.fetch_sub(1);
     }).detach();
     return true;

@@ -1,5 +1,5 @@
-// Calls to drivers that may be slow or never return, each on its own thread. A thread
-// that hangs in a driver is abandoned, also when the program ends.
+// Calls to drivers that may be slow or never return, each on its own thread. A thread that hangs in
+// a driver is abandoned, even when the program ends.
 #pragma once
 
 #include <condition_variable>
@@ -28,7 +28,7 @@ class DeadlineCall {
   DeadlineCall(std::function<Result<T>()> call, Error late) : late_(std::move(late)) {
     const bool started = start_detached([state = state_, call = std::move(call)]() mutable {
       Result<T> result = call();
-      call = nullptr;  // what it owns is not used after the answer
+      call = nullptr;  // release what it owns before the answer
       const std::lock_guard lock(state->mutex);
       state->result = std::move(result);
       state->finished.notify_all();

@@ -41,9 +41,9 @@ std::uint64_t next_generation() noexcept;
 Error device_lost_error(const DeviceId& id);
 Error too_much_error(const DeviceId& id, std::uint64_t bytes, std::uint64_t limit);
 
-// Host memory, charged to the account while it lives. Zero bytes are invalid_argument;
-// more than `limit` in total is out_of_memory. Pages are not reserved, so a simulated
-// device may have more memory than this machine.
+// Host memory, charged to the account while it exists. Zero bytes are invalid_argument; more than
+// `limit` in total is out_of_memory. Pages are not reserved, so a simulated device may have more
+// memory than this machine.
 Result<Buffer> allocate_local(const Device& device, const Opening& opening, std::uint64_t bytes, std::uint64_t limit);
 
 // The address of the range in host memory, or the error of an invalid range.

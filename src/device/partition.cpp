@@ -87,10 +87,10 @@ Result<PartitionRequest> parse_partition(std::string_view text) {
   if (equals == std::string_view::npos) return refused(quoted + "has no '='", advice);
   PartitionRequest request{std::string(text.substr(0, equals)), {}};
   if (request.device.find(':') == std::string::npos) {
-    return refused(quoted + "names no back end and device before the '='", advice);
+    return refused(quoted + "does not name a back end and a device before the '='", advice);
   }
   const auto [backend, device] = split(request.device);
-  if (device.empty()) return refused(quoted + "names no device after the ':'", advice);
+  if (device.empty()) return refused(quoted + "does not name a device after the ':'", advice);
   std::string known;
   bool is_known = false;
   for (const BackendEntry& entry : backend_list()) {
@@ -108,7 +108,7 @@ Result<PartitionRequest> parse_partition(std::string_view text) {
     if (item.empty()) return refused(quoted + "has a part without a number of compute units", advice);
     const bool digits = item.find_first_not_of("0123456789") == std::string_view::npos;
     const std::optional<std::uint32_t> units = digits ? whole_number(item) : std::nullopt;
-    if (!digits) return refused(quoted + "has '" + std::string(item) + "' where a whole number must be", advice);
+    if (!digits) return refused(quoted + "has '" + std::string(item) + "' where a whole number is expected", advice);
     if (!units)
       return refused(quoted + "asks for " + std::string(item) + " compute units, which no device has", advice);
     if (*units == 0) return refused(quoted + "has a part of zero compute units", "give each part one or more");

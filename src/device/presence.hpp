@@ -18,7 +18,7 @@
 
 namespace berth::device {
 
-// While it lives, this process has the GPU open through Berth. Thread-safe.
+// While an object exists, this process has the GPU open through Berth. Thread-safe.
 class Presence {
  public:
   explicit Presence(std::string gpu);

@@ -1,7 +1,7 @@
-// Asks back ends whose drivers may be slow or hang. Every call runs on its own thread
-// (deadline_call.hpp); a call that misses the deadline is a timeout error of that back
-// end or device only. A late answer is dropped: the thread shares the back end, so it may
-// outlive the caller.
+// Queries back ends whose drivers may be slow or hang. Every call runs on its own thread
+// (deadline_call.hpp); a call that misses the deadline is a timeout error of that back end or
+// device only. A late answer is dropped: the thread shares the back end, so it may outlive the
+// caller.
 #pragma once
 
 #include <memory>

@@ -8,18 +8,19 @@
 
 namespace berth::fleet {
 
-// Of one deployment's spec as JSON.
+// The limit of one deployment's spec as JSON.
 inline constexpr std::size_t spec_bytes_max = 256 << 10;
-// Of its record in the store: the spec, what it was before, and room for the reason of a pause. Earlier specs that do
-// not fit are left out; at least one does.
+// The limit of its record in the store: the spec, earlier specs, and room for the reason of a pause. Earlier specs
+// that do not fit are left out, but there is room for at least one.
 inline constexpr std::size_t wanted_bytes_max = 768 << 10;
-// Of the list of all deployments.
+// The limit of the list of all deployments.
 inline constexpr std::size_t project_bytes_max = 512 << 10;
 // Replicas of all deployments.
 inline constexpr std::uint64_t project_replicas_max = 50'000;
-// The specs of all replicas together: a node that runs all of them gets this much, and twice that during a rollout.
+// The limit of the specs of all replicas together: a node that runs all of them receives this much, and twice as much
+// during a rollout.
 inline constexpr std::size_t orders_bytes_max = 24 << 20;
-// One sentence of a person, an agent or a program.
+// The limit of one sentence from a person, an agent or a program.
 inline constexpr std::size_t sentence_bytes_max = 500;
 
 // Of a report.

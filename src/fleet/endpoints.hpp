@@ -1,5 +1,5 @@
-// What a gateway knows of the fleet, as the server tells it: which deployments can be called and how, where their
-// replicas are, who may call them, and which relays it may believe. Plain data.
+// What a server tells gateways about the fleet: which deployments can be called and how, where their replicas
+// are, who may call them, and which relays are trusted. Plain data.
 #pragma once
 
 #include <chrono>
@@ -22,13 +22,13 @@ enum class EndpointState : std::uint8_t {
 };
 std::string_view to_string(EndpointState state) noexcept;
 
-// Requests of a deployment or to a replica in the last ten to twenty seconds, as the gateways count them. What is not
-// known is absent.
+// Requests of a deployment or to a replica in the last ten to twenty seconds, as the gateways count them. Unknown
+// values are absent.
 struct Traffic {
   std::optional<double> requests_per_s, rejected_per_s, failed_per_s, retried_per_s;
   std::optional<double> first_byte_s_p50, first_byte_s_p99, total_s_p50, total_s_p99;
   std::uint64_t waiting = 0, in_flight = 0;  // now
-  std::vector<std::string> ejected_by;       // gateways that leave the replica out for a while
+  std::vector<std::string> ejected_by;       // gateways that temporarily skip the replica
   friend bool operator==(const Traffic&, const Traffic&) = default;
 };
 
@@ -39,9 +39,9 @@ struct Endpoint {
   std::uint32_t concurrent_max = 1;
   EndpointState state = EndpointState::ready;
   std::vector<DeviceId> devices = {};
-  std::optional<Traffic> traffic = {};  // for people; gateways are not told
+  std::optional<Traffic> traffic = {};  // for people; not sent to gateways
   // "10.0.0.5:41001", where gateways connect to it. Absent: they reach it through the relay of its node. Empty: not
-  // known, or not to be reached from the machine of this gateway.
+  // known, or not reachable from the machine of this gateway.
   std::optional<std::string> address = {};
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
@@ -49,9 +49,9 @@ struct Endpoint {
 // A deployment with the endpoints of its replicas.
 struct ServedDeployment {
   DeploymentId name;
-  std::string model;  // requests that name it in their body are for this deployment; empty: none
+  std::string model;  // requests with this model in their body go to this deployment; empty: none
   ServingOptions serving;
-  bool idempotent = false;  // may be sent to a second replica when the first one has died
+  bool idempotent = false;  // may be sent to a second replica if the first one has died
   std::vector<Endpoint> endpoints;
   std::optional<std::string> shards = {};  // as in DesiredDeployment
   std::optional<Traffic> traffic = {};     // as in Endpoint
@@ -64,10 +64,10 @@ struct Caller {
   std::string name;    // "app"
   std::string sha256;  // of its key
   DeploymentId deployment;
-  std::uint32_t weight = 1;  // of its share where callers wait
+  std::uint32_t weight = 1;  // weight of its share when callers wait
   std::optional<std::uint32_t> per_second, concurrent_max;
   std::optional<std::uint64_t> expires_ms;  // wall time
-  bool may_explain = false;                 // it may ask which replica answered, and on which devices
+  bool may_explain = false;                 // it may request which replica answered, and on which devices
   friend bool operator==(const Caller&, const Caller&) = default;
 };
 
@@ -75,7 +75,7 @@ struct Caller {
 struct CallerTraffic {
   std::string id;                          // "t7", "local" without a key, "other": of callers beyond those with a row
   std::optional<std::string> name;         // of its key
-  std::optional<DeploymentId> deployment;  // that its key is for
+  std::optional<DeploymentId> deployment;  // the deployment that its key is for
   Traffic traffic;
 };
 
@@ -87,7 +87,7 @@ struct RelayKey {
 };
 
 struct GatewayView {
-  std::uint64_t epoch = 0, number = 0;  // of the server, and of the view within its epoch
+  std::uint64_t epoch = 0, number = 0;  // epoch of the server, and number of the view within it
   std::vector<ServedDeployment> deployments;
   std::vector<Caller> callers;
   std::vector<RelayKey> relays;

@@ -1,4 +1,4 @@
-// The fields of what a server tells gateways (world/description.hpp).
+// The fields of a server's messages to gateways (world/description.hpp).
 #pragma once
 
 #include <array>

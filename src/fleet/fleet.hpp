@@ -1,5 +1,6 @@
-// The nouns of a fleet: what is wanted, what was decided, what the nodes report. Plain data that the store
-// keeps, the controller decides on and the agents act on; src/fleet_format has its JSON.
+// The nouns of a fleet: what is wanted, what has been decided, and what the nodes report. Plain data: the
+// store keeps it, the controller decides on it, and the agents carry it out; src/fleet_format has its
+// JSON.
 #pragma once
 
 #include <compare>
@@ -15,18 +16,18 @@
 
 namespace berth::fleet {
 
-// One deployment as the operator wants it.
+// One deployment as desired by the operator.
 struct DesiredDeployment {
   DeploymentSpec spec;
   // The number of the spec: grows when anything but the count of replicas changes.
   std::uint64_t revision = 0;
   // Earlier specs, the newest first, for an undo.
   std::vector<DeploymentSpec> earlier;
-  // A rollout that goes no further, and why; absent: it goes on.
+  // Why the rollout is paused; absent: it continues.
   std::optional<std::string> paused;
-  // Which replica has which keys, as ShardTable::to_text() writes it; absent: its requests carry no keys.
+  // Which replica owns which keys, as written by ShardTable::to_text(); absent: its requests have no keys.
   std::optional<std::string> shards = {};
-  std::uint32_t shards_moved = 0;  // by the last change of that table
+  std::uint32_t shards_moved = 0;  // number of shards moved by the last change of that table
   // Replicas of earlier revisions than this one are replaced even if their settings are the same.
   std::optional<std::uint64_t> restart_revision = {};
   UnknownFields unknown = {};
@@ -34,7 +35,7 @@ struct DesiredDeployment {
 };
 inline constexpr std::size_t earlier_max = 10;
 
-// All deployments. `version` grows with every change that was accepted.
+// All deployments. `version` grows with every accepted change.
 struct Desired {
   std::uint64_t version = 0;
   std::string cluster;
@@ -60,8 +61,8 @@ std::string to_string(const ReplicaKey& key);
 struct Assigned {
   Assignment place;
   std::uint64_t generation = 0;
-  std::uint64_t revision = 0;  // of the deployment that it runs
-  // It is to be stopped. It stays assigned until its node says that it is gone.
+  std::uint64_t revision = 0;  // the deployment's revision that it runs
+  // It should be stopped. It stays assigned until its node reports that it is gone.
   bool stopping = false;
   std::uint64_t since_ms = 0;  // wall time of its commit, for display
   // It counts as ended this many seconds after the last report of its node, even if its deployment was forgotten.
@@ -72,12 +73,12 @@ struct Assigned {
 };
 
 enum class ReplicaState : std::uint8_t {
-  waiting,      // its agent has not taken it up yet
+  waiting,      // its agent has not accepted it yet
   starting,     // accepted: the ledger of its machine holds its lease
   ready,        // serves
-  unready,      // runs, and a probe fails
-  backing_off,  // ended, and is restarted later
-  refused,      // its agent does not run it
+  unready,      // running, but a probe fails
+  backing_off,  // ended; will be restarted later
+  refused,      // its agent refuses to run it
   stopping,     // was told to end
   gone,         // no longer runs, and holds nothing
 };
@@ -90,45 +91,47 @@ constexpr bool holds_devices(ReplicaState state) noexcept {
   return state != ReplicaState::refused && state != ReplicaState::gone;
 }
 
-// What an agent says about one incarnation.
+// An agent's report about one incarnation.
 struct ReplicaReport {
   ReplicaKey key;
   ReplicaState state = ReplicaState::waiting;
   std::string reason;          // why it is not ready
-  std::uint32_t failures = 0;  // ends that were not wanted, one after another
+  std::uint32_t failures = 0;  // consecutive unwanted ends
   std::optional<std::uint16_t> port;
   std::string job;                          // the id of its job on that machine
-  std::optional<std::uint64_t> started_ms;  // wall time of its node
+  std::optional<std::uint64_t> started_ms;  // its node's wall time
   std::optional<std::uint64_t> memory_bytes_peak;
   std::optional<std::uint64_t> next_start_ms = {};  // wall time of its node; of one that is backing off
   friend bool operator==(const ReplicaReport&, const ReplicaReport&) = default;
 };
 
-// What an agent says about its node. In `node`, what the ledger has promised leaves out the fleet's own replicas.
+// An agent's report about its node. In `node`, the promises of the ledger do not include the fleet's own replicas.
 struct NodeReport {
   NodeView node;
   std::string agent;    // id of this start of the agent: two agents with one name differ in it
   std::string version;  // of its berth
   std::string boot;     // id of this start of the machine
-  // When this start of the agent began, on the monotonic clock of the machine: of two starts within one boot the later
-  // one has the higher time. 0: an older agent, which does not say it.
+  // When this start of the agent began, on the monotonic clock of the machine: of two starts within one boot, the
+  // later one has the higher time. 0: an older agent, which does not report it.
   std::uint64_t agent_start_monotonic_ms = 0;
   std::uint64_t now_ms = 0;  // its wall clock
-  std::uint64_t number = 0;  // grows within one start of the agent: a lower one that comes later is old
+  std::uint64_t number = 0;  // grows within one start of the agent: a lower number that arrives later is outdated
   std::vector<ReplicaReport> replicas;
-  // The orders that the report takes into account. Epoch 0: the agent has none yet, and does not say what serves.
+  // The orders that the report takes into account. Epoch 0: the agent has none yet, and does not report which
+  // replicas serve.
   std::uint64_t epoch = 0, orders_number = 0;
-  // The highest epoch of a server that it has obeyed: it ignores servers of lower ones. 0: none, or an older agent.
+  // The highest epoch of a server that it has obeyed: it ignores servers with lower epochs. 0: none, or an older
+  // agent.
   std::uint64_t epoch_seen = 0;
-  // For display: devices with telemetry, also those that the fleet may not use, and what the ledger of the machine
-  // shows of jobs and leases.
+  // For display: devices with telemetry, including those that the fleet may not use, and the jobs and leases in
+  // the machine's ledger.
   std::vector<ReportedDevice> devices;
   std::vector<ReportedLease> leases;
-  // In one sentence: what is wrong with the node, or, set by the server, which entries are not valid and left out.
+  // One sentence: what is wrong with the node, or (set by the server) which entries are invalid and left out.
   std::string problem;
 };
 
-// One incarnation that a node is to run, or to stop.
+// One incarnation that a node must run or stop.
 struct ReplicaOrder {
   Assigned assigned;
   DeploymentSpec spec;  // of the revision that this incarnation runs
@@ -139,12 +142,12 @@ struct ReplicaOrder {
 struct GatewayOrder {
   std::string name;
   std::string address;  // "10.0.0.5:8081"; ":8081": on the machine of the server
-  std::string key;      // by which the two know each other, and which no other gateway or node has
+  std::string key;      // a shared key by which gateway and relay know each other
   friend bool operator==(const GatewayOrder&, const GatewayOrder&) = default;
 };
 
-// What a node is to run, all of it. `number` grows with every change for that node within an epoch; in JSON its name is
-// "revision".
+// Everything that a node must run. `number` grows with every change for that node within an epoch; in JSON its name
+// is "revision".
 struct NodeOrders {
   std::uint64_t epoch = 0, number = 0;
   std::vector<ReplicaOrder> orders;
@@ -155,22 +158,22 @@ enum class EventKind : std::uint8_t {
   applied,   // desired state changed
   assigned,  // a replica got a place
   ready,
-  failed,  // a replica ended unasked, or a probe failed
+  failed,  // a replica ended unexpectedly, or a probe failed
   refused,
   stopped,
   moved,
   pending,     // a replica that fits nowhere
-  rollout,     // began, paused, went on, finished
+  rollout,     // started, paused, continued or finished
   node,        // joined, suspect, lost, back
   intent,      // cordon, drain, uncordon
   device,      // fault, quarantine
   server,      // started, leads
-  credential,  // made, used, revoked; never its text
+  credential,  // created, used or revoked; never its text
 };
 std::string_view to_string(EventKind kind) noexcept;
 
 struct Event {
-  std::uint64_t id = 0;  // grows; given by the store
+  std::uint64_t id = 0;  // increasing; assigned by the store
   std::uint64_t at_ms = 0;
   EventKind kind = EventKind::server;
   std::string actor;    // "user:ann", "token:t3", "node:gpu-1", "controller"
@@ -182,12 +185,12 @@ struct Event {
 // ("chat" for "chat/0"), or a node without "node/".
 bool is_about(std::string_view subject, std::string_view name) noexcept;
 
-// Beyond `deploy` none includes another.
+// read, operate and deploy each include the previous ones; the others stand alone.
 enum class Role : std::uint8_t { read, operate, deploy, node, join, gateway, call };
 std::string_view to_string(Role role) noexcept;
 std::optional<Role> role_named(std::string_view name) noexcept;
 
-// A token as it is kept: its sum, never its text.
+// A token as it is stored: its hash, never its text.
 struct Credential {
   std::string id;  // "t3"
   Role role = Role::read;
@@ -196,18 +199,18 @@ struct Credential {
   std::optional<std::uint64_t> expires_ms;  // wall time
   std::string made_by;
   std::uint64_t made_ms = 0;
-  bool for_gateway = false;                     // of role join: for a gateway, not for a node
-  std::optional<std::string> name = {};         // of a gateway, or of who calls
-  std::optional<std::string> address = {};      // of role gateway: where relays reach it, as in GatewayOrder
-  std::optional<DeploymentId> deployment = {};  // of role call: the one that it may call
-  std::uint32_t weight = 1;                     // of role call: its share where callers wait
+  bool for_gateway = false;                     // role join: for a gateway, not for a node
+  std::optional<std::string> name = {};         // name of the gateway or of the caller
+  std::optional<std::string> address = {};      // role gateway: where relays reach it, as in GatewayOrder
+  std::optional<DeploymentId> deployment = {};  // role call: the one that it may call
+  std::uint32_t weight = 1;                     // role call: its share when callers wait
   std::optional<std::uint32_t> per_second = {}, concurrent_max = {};  // of role call
-  bool may_explain = false;                                           // of role call, as in Caller
+  bool may_explain = false;                                           // role call: see Caller
   UnknownFields unknown = {};
   friend bool operator==(const Credential&, const Credential&) = default;
 };
 
-// What an operator wants of one device. The ledger of its machine may say more; the stricter word counts.
+// An operator's intent for one device. The ledger of its machine may have another; the stricter one applies.
 struct DeviceIntent {
   Intent intent = Intent::in_service;
   std::string by;
@@ -222,9 +225,9 @@ struct NodeRecord {
   Intent intent = Intent::in_service;
   std::string intent_by;  // who said so last
   std::string intent_reason = {};
-  std::string inventory;  // JSON of the last report that placement needs (format/inventory_json.hpp)
+  std::string inventory;  // the part of the last report that placement needs, as JSON (format/inventory_json.hpp)
   std::uint64_t joined_ms = 0;
-  std::map<DeviceId, DeviceIntent> devices;  // those that are not in service
+  std::map<DeviceId, DeviceIntent> devices;  // devices that are not in service
   UnknownFields unknown = {};
   friend bool operator==(const NodeRecord&, const NodeRecord&) = default;
 };

@@ -45,7 +45,7 @@ struct ReportedDeviceEvent {
 struct ReportedDevice {
   DeviceInfo info;
   Health health = Health::healthy;
-  Intent intent = Intent::in_service;  // of the ledger of its machine
+  Intent intent = Intent::in_service;  // from the ledger of its machine
   std::string intent_by;
   bool held_exclusively = false;
   std::vector<ReportedHolder> holders;
@@ -59,21 +59,21 @@ struct ReportedDevice {
   std::optional<std::vector<std::string>> throttle_reasons;
   std::optional<std::vector<ReportedProcess>> processes;
   std::vector<ReportedDeviceEvent> events;
-  std::string error;  // its driver does not answer as it should
+  std::string error;  // what is wrong with its driver's answers
 
   // Neither a processor nor a substitute for an accelerator.
   bool is_accelerator() const { return !info.is_fallback && info.backend != "host"; }
   friend bool operator==(const ReportedDevice&, const ReportedDevice&) = default;
 };
 
-// A job or a lease of the node's ledger that is not of a replica.
+// The kind of an entry in the node's ledger that does not belong to a replica.
 enum class LeaseKind : std::uint8_t { lease, job };
 std::string_view to_string(LeaseKind kind) noexcept;
 enum class LeaseState : std::uint8_t { running, waiting };
 std::string_view to_string(LeaseState state) noexcept;
 struct ReportedLease {
   LeaseKind kind = LeaseKind::lease;
-  std::string name;  // of a job; else the number of the lease
+  std::string name;  // name of a job; otherwise the number of the lease
   std::string id;    // of a job
   std::string user, command;
   LeaseState state = LeaseState::running;

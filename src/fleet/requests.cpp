@@ -9,7 +9,7 @@ void add_counts(std::map<std::string, std::uint64_t>& to, const std::map<std::st
   for (const auto& [name, count] : counts) to[name] += count;
 }
 
-// Never below 0, whatever a gateway says.
+// Never below 0, whatever a gateway reports.
 std::uint64_t less(std::uint64_t count, std::uint64_t before) { return count - std::min(count, before); }
 
 std::map<std::string, std::uint64_t> less(std::map<std::string, std::uint64_t> counts,

@@ -1,5 +1,5 @@
-// What gateways report about requests: counts since a gateway started, and records of single requests. Neither has
-// contents of requests nor keys: a caller is the id of its key. Plain data.
+// What gateways report about requests: counts since a gateway started, and records of single requests. They
+// contain neither the contents of requests nor keys: a caller is the id of its key. Plain data.
 #pragma once
 
 #include <chrono>
@@ -16,8 +16,8 @@
 
 namespace berth::fleet {
 
-// Buckets of a histogram end at 0.25 ms, at twice as much each time, and the last of them at 262 s: a percentile is
-// right to within a factor of two, with interpolation mostly much better. One more bucket counts what took longer.
+// The upper bounds of a histogram's buckets start at 0.25 ms and double up to 262 s: a percentile is right to
+// within a factor of two, and usually much better through interpolation. One more bucket counts longer times.
 inline constexpr std::size_t time_buckets = 21;
 constexpr std::uint64_t bucket_end_us(std::size_t bucket) { return std::uint64_t{250} << bucket; }
 
@@ -34,28 +34,28 @@ struct TimeHistogram {
 
 // Requests of a deployment, of a replica or of a caller.
 struct RequestCounts {
-  std::string name;  // of a deployment: empty for requests that were for none; of a caller: empty where it is not known
+  std::string name;  // of a deployment: empty for requests without one; of a caller: empty if not known
   std::map<std::string, std::uint64_t> answered;  // by a replica, by class of status: "2xx"
   std::map<std::string, std::uint64_t> rejected;  // before a replica began with it, by the code of the error
   std::uint64_t failed = 0, abandoned = 0;        // by the replica or on the way to it; by the client
   std::uint64_t retried = 0;                      // replicas that were tried after the first one
   std::uint64_t waiting = 0, in_flight = 0;       // now
-  bool is_ejected = false;                        // a replica that is left out for a while, since it failed repeatedly
-  std::string problem;                            // a replica that failed repeatedly and has not answered since: why
-  TimeHistogram first_byte, total;                // of those that were answered
+  bool is_ejected = false;                        // for a replica: skipped for a while, because it failed repeatedly
+  std::string problem;                            // for a replica: why it failed repeatedly, if it still does
+  TimeHistogram first_byte, total;                // of answered requests
   friend bool operator==(const RequestCounts&, const RequestCounts&) = default;
 };
 std::uint64_t sum_of(const std::map<std::string, std::uint64_t>& counts);
 std::uint64_t ended(const RequestCounts& counts);
 // Adds the counts of another gateway.
 void add(RequestCounts& to, const RequestCounts& counts);
-// What was counted since `before`, of the same gateway. What is now stays.
+// The counts since `before`, of the same gateway. Values of the present are kept.
 RequestCounts since(const RequestCounts& counts, const RequestCounts& before);
 
 enum class RequestOutcome : std::uint8_t {
   answered,
   rejected,   // before a replica began with it
-  failed,     // the replica, or the way to it
+  failed,     // the replica, or the path to it, failed
   abandoned,  // the client closed its connection
 };
 std::string_view to_string(RequestOutcome outcome) noexcept;
@@ -70,7 +70,7 @@ enum class CandidateVerdict : std::uint8_t {
   draining,
   ejected,        // it failed repeatedly
   tried,          // by this request before
-  not_connected,  // its node, to this gateway
+  not_connected,  // its node is not connected to this gateway
 };
 std::string_view to_string(CandidateVerdict verdict) noexcept;
 
@@ -85,7 +85,7 @@ struct RequestAttempt {
   std::string replica;
   NodeId node;
   RequestOutcome outcome = RequestOutcome::answered;  // rejected: by the relay, before the replica began
-  std::string reason;                                 // of one that was not answered
+  std::string reason;                                 // of an attempt that was not answered
   std::uint64_t took_us = 0;
   friend bool operator==(const RequestAttempt&, const RequestAttempt&) = default;
 };
@@ -93,12 +93,12 @@ struct RequestAttempt {
 // One request that has ended.
 struct RequestRecord {
   std::string id;
-  std::uint64_t at_ms = 0;  // wall time of its beginning
+  std::uint64_t at_ms = 0;  // wall time of its start
   std::string gateway;      // set by the server
   std::string caller;       // the id of its key, "local" without one, or empty
   DeploymentId deployment;  // empty: none was found
   RequestOutcome outcome = RequestOutcome::answered;
-  std::uint32_t status = 0;  // that the client got; 0: none
+  std::uint32_t status = 0;  // status that the client received; 0: none
   std::string reason;        // the code of the error, or what failed
   std::uint64_t waited_us = 0, total_us = 0;
   std::optional<std::uint64_t> first_byte_us;
@@ -109,27 +109,27 @@ struct RequestRecord {
   friend bool operator==(const RequestRecord&, const RequestRecord&) = default;
 };
 
-// Without a valid key, as anyone can send: records of such requests must not displace those of others.
+// Whether the request had no valid key. Anyone can send such requests, so their records must not displace others.
 bool is_from_stranger(const RequestRecord& record);
 
 // Bounds of a report, so that it is far below what a server reads (4 MiB).
 inline constexpr std::size_t candidates_max = 8, attempts_max = 8, report_records_max = 200;
 inline constexpr std::size_t report_strangers_max = 10;  // of the records
-// Callers beyond these share the row of this name.
+// Callers beyond the limit share the row with this name.
 inline constexpr std::string_view other_callers = "other";
 inline constexpr std::size_t report_deployments_max = 1000, report_replicas_max = 2000, report_callers_max = 1000;
 inline constexpr std::size_t request_id_bytes_max = 64, report_unconnected_max = 1000;
-// Of a replica: its deployment (253), its number and its incarnation.
+// A replica's name: its deployment (253), its number and its incarnation.
 inline constexpr std::size_t report_name_bytes_max = 320;
 
 struct GatewayReport {
-  std::uint64_t started_ms = 0;  // the gateway; counts are since then
+  std::uint64_t started_ms = 0;  // start of the gateway; counts are since then
   std::vector<RequestCounts> deployments, replicas, callers;
-  std::vector<RequestRecord> requests;  // that have ended since the last report
-  // It takes no connections and finishes its requests, which another gateway of the same name does not count.
+  std::vector<RequestRecord> requests;  // requests that have ended since the last report
+  // It accepts no connections and finishes its requests, which another gateway of the same name does not count.
   bool is_leaving = false;
-  std::uint64_t silent_s = 0;  // since the last report that the server took, where it was out of reach for a while
-  // Open now, those of relays included. Absent: the gateway is older and does not say it.
+  std::uint64_t silent_s = 0;  // time since the last report that the server accepted, if it was unreachable for a while
+  // Open now, those of relays included. Absent: the gateway is older and does not report it.
   std::optional<std::uint64_t> connections = {}, relay_connections = {};
   // With replicas that are reached through relays, and without a connection of their relay for a while; at most
   // report_unconnected_max.
@@ -137,7 +137,7 @@ struct GatewayReport {
   friend bool operator==(const GatewayReport&, const GatewayReport&) = default;
 };
 
-// At most `most` of them: those that failed first, then the newest, those of strangers last.
+// Keeps at most `most` of them: failed ones first, then the newest, and those of strangers last.
 void limit_records(std::vector<RequestRecord>& records, std::size_t most);
 
 // What would happen to a request now.

@@ -16,7 +16,7 @@ using world::FieldRules;
 std::string checked_id(std::string id, const std::string& where) {
   if (id.size() > fleet::device_id_bytes_max)
     throw JsonError{where + " is longer than " + std::to_string(fleet::device_id_bytes_max) + " bytes"};
-  if (world::printable(id) != id) throw JsonError{where + " has characters that cannot be shown"};
+  if (world::printable(id) != id) throw JsonError{where + " contains unprintable characters"};
   return id;
 }
 
@@ -42,7 +42,7 @@ std::uint64_t checked_number(const json::value& value, const std::string& where,
   return number;
 }
 
-// In thousandths: Boost.JSON may read a fraction with another last bit than it has written.
+// In thousandths: Boost.JSON may change the last bit of a fraction between writing and reading.
 double checked_real(const json::value& value, const std::string& where, const FieldRules& rules, From from) {
   if (rules.has_sign) {
     if (!value.is_number() || !(std::abs(value.to_number<double>()) < 1e15))

@@ -22,16 +22,16 @@
 
 namespace berth::format {
 
-// Where JSON comes from decides what is done about members that a table does not have, and about values out of bounds.
+// The source of JSON, which decides how unknown members and values out of bounds are handled.
 enum class From : std::uint8_t {
-  request,  // of a user: refused, since a request is carried out as it was meant or not at all
-  record,   // of another version of Berth: accepted; a noun with UnknownFields keeps what it does not know
-  report,   // of an agent: unknown members are left out, values out of bounds refused, texts and lists cut
+  request,  // from a user: refused, because a request is carried out as intended or not at all
+  record,   // from another version of Berth: accepted; a noun with UnknownFields keeps them
+  report,   // from an agent: unknown members are left out, values out of bounds refused, texts and lists cut
 };
 
 template <world::Described Noun>
 boost::json::object noun_to_json(const Noun& noun);
-// Members that are absent keep their default.
+// Absent members keep their defaults.
 template <world::Described Noun>
 Noun noun_of(const boost::json::value& value, const std::string& where, From from);
 
@@ -42,7 +42,7 @@ struct JsonOf {
   static Value decode(const boost::json::value& value, const std::string& where, const world::FieldRules& rules,
                       From from);
 };
-// A list, since its names have two parts.
+// A list, because its names have two parts.
 template <>
 struct JsonOf<EgressPreference> {
   static boost::json::value encode(const EgressPreference& preference);
@@ -84,20 +84,20 @@ boost::json::value duration_to_json(Duration duration);
 Duration duration_of(const boost::json::value& value, const std::string& where);
 KeyRef key_of(const boost::json::value& value, const std::string& where);
 
-// What members of a noun may be called, now and in earlier versions.
+// The names that a noun's members may have, now and in earlier versions.
 struct Names {
   std::vector<std::string_view> known, former;
 };
-// Deals with members of other names: refuses those of a request, puts those of a record into `kept` if there is one.
+// Handles members with other names: refuses those of a request, puts those of a record into `kept` if there is one.
 void check_names(const boost::json::object& object, const Names& names, const std::string& where, From from,
                  UnknownFields* kept);
-// Calls take(entry, position) for every entry of a list, at most `most` times. Where it throws, the entry is left out;
-// `problem` becomes a sentence about those: how many, and what is wrong with the first.
+// Calls take(entry, position) for every entry of a list, at most `most` times. If it throws, the entry is left out;
+// `problem` becomes a sentence about such entries: how many, and what is wrong with the first.
 void skip_invalid(const boost::json::value& list, const std::string& where, const world::FieldRules& rules,
                   std::string& problem, const std::function<void(const boost::json::value&, const std::string&)>& take);
 void put_unknown(boost::json::object& object, const UnknownFields& unknown);
 
-// Where a noun, or an inline part of it, keeps what it does not know; null: nowhere.
+// The place where a noun, or an inline part of it, keeps unknown members; null: it does not keep them.
 template <class Noun>
 auto unknown_of(Noun& noun) {
   std::conditional_t<std::is_const_v<Noun>, const UnknownFields*, UnknownFields*> found = nullptr;

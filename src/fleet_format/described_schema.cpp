@@ -13,7 +13,7 @@ namespace {
 
 namespace json = boost::json;
 
-// The name of a noun that has a schema of its own; others are written where they are used.
+// The name of a noun with its own schema; others are written inline.
 template <class Noun>
 constexpr const char* schema_name = nullptr;
 template <>

@@ -6,7 +6,7 @@
 
 namespace berth::format {
 
-// By name. Requests have these nouns, so nothing else may be in them.
+// The schemas by name. These nouns occur in requests, so other members are not allowed in them.
 boost::json::object described_schemas();
 
 }  // namespace berth::format

@@ -64,7 +64,7 @@ void check_length(const List& list, std::size_t most, const std::string& where) 
 }
 
 void check_rows(const std::vector<fleet::RequestCounts>& rows, std::size_t most, const std::string& where) {
-  constexpr std::size_t words_max = 32;  // of classes and codes, of which there are a dozen
+  constexpr std::size_t words_max = 32;  // for classes and codes, of which there are a dozen
   check_length(rows, most, where);
   std::set<std::string_view> names;
   for (const fleet::RequestCounts& row : rows) {

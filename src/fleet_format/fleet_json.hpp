@@ -40,7 +40,7 @@ fleet::Event event_of(const boost::json::value& value, const std::string& where)
 fleet::Credential credential_of(const boost::json::value& value, const std::string& where);
 fleet::NodeRecord node_record_of(const boost::json::value& value, const std::string& where);
 fleet::GatewayView gateway_view_of(const boost::json::value& value, const std::string& where);
-// Within the bounds of fleet/requests.hpp.
+// Applies the bounds of fleet/requests.hpp.
 fleet::GatewayReport gateway_report_of(const boost::json::value& value, const std::string& where);
 
 }  // namespace berth::format

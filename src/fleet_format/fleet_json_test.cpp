@@ -245,7 +245,7 @@ TEST(FleetJson, AnOtherwiseGoodListWithAWrongWordNamesIt) {
       read_document(R"({"deployment":"a","replica":0,"generation":1,"state":"happy"})", "report", replica_report_of);
   ASSERT_FALSE(read);
   EXPECT_EQ(read.error().message,
-            "report.state is \"happy\", which is not known; known are waiting, starting, ready, unready, backing_off, "
+            "report.state is \"happy\", which is not known; use one of waiting, starting, ready, unready, backing_off, "
             "refused, stopping, gone");
 }
 

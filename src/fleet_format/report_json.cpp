@@ -52,7 +52,7 @@ void check_inventory(NodeView& node, const std::string& where) {
 
 }  // namespace
 
-// The parts that are also in files of their own.
+// The parts that also occur in separate files.
 template <>
 struct JsonOf<NodeView> {
   static json::value encode(const NodeView& node) { return node_view_to_json(node); }

@@ -1,5 +1,5 @@
-// What an agent reports of its node (fleet/fleet.hpp, fleet/reported_device.hpp) as JSON, both ways: see
-// fleet/report_description.hpp.
+// What an agent reports about its node (fleet/fleet.hpp, fleet/reported_device.hpp) as JSON, both ways:
+// see fleet/report_description.hpp.
 #pragma once
 
 #include <boost/json/object.hpp>
@@ -15,8 +15,8 @@ boost::json::object to_json(const fleet::ReportedLease& lease);
 boost::json::object to_json(const fleet::ReplicaReport& report);
 boost::json::object to_json(const fleet::NodeReport& report);
 
-// All throw a JsonError. Texts are cut, and lists end, at the bounds of fleet/bounds.hpp; members that are not known
-// are left out, so that none gets past the server. Devices and leases that are not valid are left out of their report.
+// All throw a JsonError. Texts are cut, and lists end, at the bounds of fleet/bounds.hpp; unknown members are left
+// out, so that none passes the server. Invalid devices and leases are left out of their report.
 fleet::ReportedDevice reported_device_of(const boost::json::value& value, const std::string& where);
 fleet::ReportedLease reported_lease_of(const boost::json::value& value, const std::string& where);
 fleet::ReplicaReport replica_report_of(const boost::json::value& value, const std::string& where);

@@ -45,7 +45,7 @@ EgressPreference JsonOf<EgressPreference>::decode(const json::value& value, cons
     const std::string at = where + "[" + std::to_string(index++) + "]";
     EgressEntry entry = noun_of<EgressEntry>(given, at, from);
     if (!out.emplace(EgressRoute{entry.provider, *std::move(entry.key)}, std::move(entry.nodes)).second)
-      throw JsonError{at + ": this provider and key have a preference already"};
+      throw JsonError{at + ": this provider and key already have a preference"};
   }
   return out;
 }

@@ -1,6 +1,6 @@
-// What a deployment and a project say, as JSON: the form of the API and of the store (deployment/spec_description.hpp).
-// The names are those of the TOML file with the unit in the name: durations in seconds (`stop_grace_s`), memory in
-// bytes (`memory_bytes`). What has its default value is not written.
+// Deployments and projects as JSON: the form of the API and of the store (deployment/spec_description.hpp). The names
+// are those of the TOML file with the unit in the name: durations in seconds (`stop_grace_s`), memory in bytes
+// (`memory_bytes`). Members with their default value are not written.
 #pragma once
 
 #include <boost/json/fwd.hpp>
@@ -20,7 +20,8 @@ boost::json::value egress_preference_to_json(const EgressPreference& preference)
 // All throw a JsonError (json_reading.hpp) and check the form only; see validate().
 // In a request, unknown members and values out of bounds are refused.
 DeploymentSpec spec_of(const boost::json::value& value, const std::string& where);
-// In a record or an order, unknown members are kept: an agent refuses the replica, and not all of its orders.
+// In a record or an order, unknown members are kept, so that an agent refuses only this replica and not all of its
+// orders.
 DeploymentSpec spec_in_record(const boost::json::value& value, const std::string& where);
 Project project_of(const boost::json::value& value, const std::string& where);
 EgressPreference egress_preference_of(const boost::json::value& value, const std::string& where);

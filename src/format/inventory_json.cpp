@@ -94,7 +94,7 @@ DeviceProcess process_of(const json::value& value, const std::string& where) {
 Telemetry telemetry_of(const json::object& object, const std::string& where) {
   Telemetry seen;
   seen.load.memory_bytes_total = optional_member(object, "memory_bytes_total", where, bytes_of);
-  // Until 0.1.0 it was utilisation.
+  // Until 0.1.0 the name was "utilisation".
   seen.load.utilization =
       optional_member(object, object.contains("utilization") ? "utilization" : "utilisation", where, real_of);
   seen.memory_use.foreign = optional_member(object, "memory_bytes_foreign", where, bytes_of);
@@ -118,7 +118,7 @@ NodeDevice device_of(const json::value& value, const std::string& where) {
   device.held_exclusively = optional_member(object, "held_exclusively", where, bool_of).value_or(false);
   device.answers = !object.contains("error");
   const inventory::OtherUse others = inventory::use_by_others(telemetry_of(object, where));
-  // Said outright in what node_view_to_json has written, which is without the processes.
+  // Stated explicitly by node_view_to_json(), which does not write the processes.
   device.other_processes = optional_member(object, "other_processes", where, small_of).value_or(others.processes);
   device.used_by_others = optional_member(object, "used_by_others", where, bool_of).value_or(others.used);
   device.memory_bytes_used = optional_member(object, "memory_bytes_used", where, bytes_of);
@@ -145,7 +145,7 @@ NodeView node_view_of(const json::value& value, const std::string& where) {
   const std::string name = text_of(member(source, "name", at), at + ".name");
   if (!deployment::is_name(name))
     throw JsonError{at + ".name is \"" + name +
-                    "\"; a name is of letters, digits, '.', '_' and '-', a letter or digit first"};
+                    "\"; a name consists of letters, digits, '.', '_' and '-', a letter or digit first"};
   node.id = NodeId(name);
   node.cpus = optional_member(source, "cpus", at, small_of);
   node.memory_bytes = optional_member(source, "memory", at, bytes_of);

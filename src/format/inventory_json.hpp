@@ -22,7 +22,7 @@ boost::json::object device_info_to_json(const DeviceInfo& info);
 Link link_of(const boost::json::value& value, const std::string& where);
 DeviceInfo device_info_of(const boost::json::value& value, const std::string& where);
 
-// A node with exactly what placement needs of it, in the form of an inventory without telemetry.
+// A node with exactly what placement needs, in the form of an inventory without telemetry.
 boost::json::object node_view_to_json(const NodeView& node);
 // Reads both forms; throws a JsonError.
 NodeView node_view_of(const boost::json::value& value, const std::string& where);

@@ -25,7 +25,7 @@ struct JsonError {
   ErrorCode code = ErrorCode::invalid_argument;
 };
 
-// The number of the forms below, in the member `schema` of what goes over the network or into a store.
+// The version of the formats below: the member `schema` of everything that is sent over the network or stored.
 inline constexpr std::uint64_t schema = 1;
 // One JSON text: the schema number, then the members of the object.
 std::string document(const boost::json::object& object);
@@ -34,8 +34,8 @@ boost::json::object labels_to_json(const std::map<std::string, std::string>& lab
 // invalid_argument names file, line and column.
 Result<boost::json::value> parse_json(std::string_view text, std::string_view filename, const std::string& advice);
 
-// Those that return a reference take the position as a view: a temporary text would look like what it refers to
-// (-Wdangling-reference of g++ 13).
+// Those that return a reference take the position as a view: the compiler would take a temporary text for the
+// referenced object (-Wdangling-reference of g++ 13).
 const boost::json::object& object_of(const boost::json::value& value, std::string_view where);
 const boost::json::array& array_of(const boost::json::value& value, std::string_view where);
 std::string text_of(const boost::json::value& value, const std::string& where);
@@ -49,7 +49,7 @@ std::map<std::string, std::string> labels_of(const boost::json::value& value, co
 
 std::uint64_t whole_of(const boost::json::value& value, const std::string& where);
 std::uint32_t small_of(const boost::json::value& value, const std::string& where);
-// Finite, and from 0 on.
+// Finite, and not negative.
 double real_of(const boost::json::value& value, const std::string& where);
 
 // Text in quotes for a message, shortened.
@@ -103,8 +103,8 @@ auto entries_of(const boost::json::value& value, const std::string& where, Read&
 // Shortened and safe for a terminal, whatever names the text contained.
 Error to_error(const JsonError& error);
 
-// A whole JSON text, read by `take(value, where)`. `where` is what the text is ("the project", a file name), for
-// messages. not_supported: a newer version wrote it.
+// A whole JSON text, read by `take(value, where)`. `where` names the text in messages ("the project", a file
+// name). not_supported: a newer version wrote it.
 template <class Read>
 auto read_document(std::string_view text, const std::string& where, Read&& take)
     -> Result<decltype(take(boost::json::value(), where))> {

@@ -9,7 +9,7 @@ namespace {
 
 namespace json = boost::json;
 
-// Beyond these a plain decimal is longer than anybody reads.
+// Outside this range, a plain decimal is too long to read.
 constexpr double plain_min = 1e-9, plain_max = 1e18;
 
 void put(std::string& out, double number) {
@@ -21,7 +21,7 @@ void put(std::string& out, double number) {
   std::array<char, 64> text{};
   const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
   const std::string digits(text.data(), end);
-  // With a point, so that it is read as this kind of number again.
+  // With a point, so that it reads back as the same kind of number.
   out += digits.find('.') == std::string::npos ? digits + ".0" : digits;
 }
 

@@ -1,4 +1,4 @@
-// JSON as text for people and scripts: Boost.JSON writes 11.6 as 1.16E1, which is right and which few expect.
+// JSON as text for people and scripts: Boost.JSON writes 11.6 as 1.16E1, which is correct but unusual.
 #pragma once
 
 #include <boost/json.hpp>

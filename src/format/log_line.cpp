@@ -34,7 +34,7 @@ std::string fields_text(const LogFields& fields) {
 }
 
 std::string terminal_line(std::uint64_t wall_time_us, const LogRecord& record, bool has_colour) {
-  constexpr std::size_t message_columns = 48;  // of most messages; longer ones push their fields to the right
+  constexpr std::size_t message_columns = 48;  // width of most messages; longer ones push their fields to the right
   const auto paint = [&](const char* code, const std::string& text) {
     return has_colour && !text.empty() ? std::string("\033[") + code + "m" + text + "\033[0m" : text;
   };

@@ -1,5 +1,5 @@
-// Lines of a log: what a server or an agent says, as logfmt for journals and files, as JSON for tools, or for people at
-// a terminal. Callers put no secret in: no token, no value of an environment.
+// Lines of a log: the messages of a server or an agent, as logfmt for journals and files, as JSON for tools, or for
+// people at a terminal. Callers must not log secrets: no tokens, no values of environment variables.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,9 @@ struct LogRecord {
 using Log = std::function<void(const LogRecord&)>;
 
 enum class LogForm : std::uint8_t { logfmt, json, terminal, coloured_terminal };
-// With its line end. `time=2026-11-15T12:01:02.345Z level=info msg="a sentence" key=value ...`, the same as an object,
-// or `12:01:02 a sentence    key=value ...` in local time, where a level other than info comes before the sentence.
+// With its line end. `time=2026-11-15T12:01:02.345Z level=info msg="a sentence" key=value ...`, the same as an
+// object, or `12:01:02 a sentence key=value ...` in local time, in which a level other than info precedes the
+// sentence.
 std::string log_line(LogForm form, std::uint64_t wall_time_us, const LogRecord& record);
 
 }  // namespace berth::format

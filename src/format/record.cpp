@@ -21,7 +21,7 @@ namespace json = boost::json;
 
 namespace {
 
-// The most devices of a pool, and so of a group.
+// The most devices in a pool, and thus in a group.
 constexpr std::size_t devices_max = 4096;
 
 // The shortest text that reads back as the same number. Stored as text because the JSON

@@ -29,7 +29,7 @@ struct DecisionRecord {
   std::string verb;     // "run", "pick"
   std::string program;  // base name of the command; may be empty
   bool waited = false;  // it waited until its timeout
-  std::string limit;    // of the user, which kept it from being granted; empty: none
+  std::string limit;    // the user's limit that prevented the grant; empty: none
   std::string policy;
   Ticket ticket = 0;
   Requirements requirements;
@@ -59,7 +59,7 @@ Result<DecisionRecord> read_record(std::string_view text, std::string_view filen
 boost::json::object requirements_to_json(const Requirements& requirements);
 Requirements requirements_of(const boost::json::value& value, const std::string& where);
 
-// Of a request that devices have room for, and that a limit of its user refuses: no winners.
+// For a request that fits but that a limit of its user refuses: removes the winners.
 void refuse_for_limit(Explanation& explanation);
 // Decides again from the record. not_found: this version has no such policy.
 Result<Explanation> decide_again(const DecisionRecord& record);

@@ -24,7 +24,7 @@ std::string message_of(RequestOutcome outcome) {
   return "the request ended";
 }
 
-// Milliseconds with three digits behind the point.
+// Milliseconds with three digits after the decimal point.
 std::string milliseconds(std::uint64_t us) {
   const std::string rest = std::to_string(us % 1000);
   return std::to_string(us / 1000) + "." + std::string(3 - rest.size(), '0') + rest;

@@ -1,5 +1,5 @@
-// A line of the log for each request that has ended: who called what, which replica answered, how long it took, and
-// what went wrong. Never its contents, its query, its headers or its key.
+// Logs a line for each request that has ended: who called what, which replica answered, how long it took, and what
+// went wrong. Never its contents, its query, its headers or its key.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace berth::gateway {
 
 enum class AccessLines : std::uint8_t {
   none,
-  failed,  // those where a replica or the fleet is at fault, at most lines_per_s
+  failed,  // only failures of a replica or of the fleet, at most lines_per_s
   all,
 };
 Result<AccessLines> access_lines_named(std::string_view name);
@@ -24,7 +24,7 @@ class AccessLog {
   AccessLog(AccessLines lines, format::Log log) : lines_(lines), log_(std::move(log)) {}
   void ended(const fleet::RequestRecord& record, TimePoint now);
 
-  // Of AccessLines::failed: a fleet that is down must not fill the disk of its gateway.
+  // Limit of AccessLines::failed: a fleet that is down must not fill the disk of its gateway.
   static constexpr std::uint32_t lines_per_s = 20;
 
  private:

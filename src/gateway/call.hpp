@@ -1,6 +1,6 @@
-// One request on its way through a gateway, and what the requests of one deployment share. For the parts of Gateway
-// alone: gateway.cpp takes requests, entry.cpp finds out who calls what, passing.cpp passes them on, observe.cpp counts
-// them.
+// One request on its way through a gateway, and what the requests of one deployment share. Only for the parts of
+// Gateway: gateway.cpp accepts requests, entry.cpp finds the caller and the deployment, passing.cpp forwards
+// requests, and observe.cpp counts them.
 #pragma once
 
 #include <algorithm>
@@ -20,19 +20,19 @@ namespace berth::gateway {
 
 struct Gateway::Line {
   FairQueue<Waiter> queue;
-  std::uint32_t woken = 0;  // left the queue and have not tried yet
+  std::uint32_t woken = 0;  // requests that have left the queue and have not tried yet
   std::size_t size() const { return queue.size() + woken; }
 };
 
-// A deployment, with who waits for it.
+// A deployment, with the requests that wait for it.
 struct Gateway::Served {
   explicit Served(const Policy& policy) : balance(policy) {}
   Balance balance;
   std::optional<deployment::KeySource> source = {};
-  std::optional<std::string> shards = {};  // the text of the table
+  std::optional<std::string> shards = {};  // the text of the shard table
   std::optional<ShardTable> table = {};
-  // Those that any replica can serve wait in the line "", those that need one replica in the line of its name: nobody
-  // waits behind a request that cannot be served yet.
+  // Requests that any replica can serve wait in the line "", those that need one replica in the line with its name,
+  // so that no request waits behind one that cannot be served yet.
   std::map<std::string, Line> lines = {};
 
   std::size_t waiting() const {
@@ -54,7 +54,7 @@ struct Gateway::Served {
 struct Gateway::Waiter {
   http::Signal signal;
   bool is_next = false;
-  bool may_be_more = false;  // room than for this one
+  bool may_be_more = false;  // more room than for this request
   bool is_gone = false;      // its client
 };
 
@@ -64,21 +64,21 @@ struct Gateway::Call {
   http::Head& head;
   const http::Peer& peer;
   TimePoint began = real_clock().now();
-  TimePoint waits_since = began;  // or since a replica failed
+  TimePoint waits_since = began;  // or the time when a replica failed
   std::string path = {};          // decoded
   std::string caller = {};        // the id of its key, or "local"; empty: not known
   std::uint32_t weight = 1;
   std::optional<DeploymentId> may_call = {};  // only this one
-  bool may_know = false;                      // names of replicas, nodes and devices
+  bool may_know = false;                      // may see the names of replicas, nodes and devices
   DeploymentId deployment = {};
-  std::optional<std::string> key = {};  // that keeps it on one replica
-  std::string body_begin = {};          // that was read to find out the model
+  std::optional<std::string> key = {};  // the key that keeps it on one replica
+  std::string body_begin = {};          // the part that was read to find the model
   std::set<std::string> tried = {};
-  std::map<std::string, std::string> unreachable = {};  // those of them where it did not begin, and why
-  std::set<std::string> failed = {};                    // those of them that died with it, or had no connection
+  std::map<std::string, std::string> unreachable = {};  // the tried replicas that it did not reach, and why
+  std::set<std::string> failed = {};                    // those of `tried` that died with it, or had no connection
   Duration waited{};
   bool wakes_next = false;  // where it finds room
-  bool is_over = false;     // answered, or its client is gone
+  bool is_over = false;     // the request was answered, or its client is gone
   bool is_kept = false;     // the client's connection
   std::size_t peeked = 0;   // bytes of the budget
   fleet::RequestRecord record = {};

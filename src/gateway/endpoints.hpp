@@ -1,4 +1,4 @@
-// What a gateway knows of the fleet (fleet/endpoints.hpp), in the form in which requests look for it.
+// What a gateway knows of the fleet (fleet/endpoints.hpp), indexed for the lookups of requests.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-// Who calls, and which deployment is meant.
+// Finds who calls, and which deployment is meant.
 #include <algorithm>
 #include <boost/json.hpp>
 #include <utility>
@@ -37,7 +37,7 @@ std::optional<std::string> cookie(const http::Headers& headers, std::string_view
 
 }  // namespace
 
-// As many at once as it may send in a second, and then one for each that became free.
+// A token bucket: a burst of as many requests as the caller may send in a second, then one for each refill.
 bool Gateway::take_turn(const Caller& caller) {
   if (!caller.per_second) return true;
   const auto most = static_cast<double>(*caller.per_second);
@@ -50,14 +50,14 @@ bool Gateway::take_turn(const Caller& caller) {
   return true;
 }
 
-// Not sent by the page of another site, nor for a name that somebody else has pointed at this machine: browsers on this
-// machine would let such pages ask without a key.
+// Whether the request does not come from another site's page, nor uses a host name that someone else points at this
+// machine: browsers on this machine would let such pages send requests without a key.
 bool Gateway::is_from_here(const Call& call) const {
   const std::string host = http::host_name(call.head.headers.get("host").value_or("")).value_or("");
   const bool is_known =
       http::is_loopback_name(host) || std::any_of(view_.deployments.begin(), view_.deployments.end(),
                                                   [&](const auto& item) { return item.second.serving.host == host; });
-  // Images and frames of a page are asked for without Origin.
+  // Browsers request images and frames of a page without an Origin header.
   const auto site = call.head.headers.get("sec-fetch-site");
   return is_known && !call.head.headers.get("origin") && (!site || *site == "same-origin" || *site == "none");
 }
@@ -112,7 +112,7 @@ std::optional<Response> Gateway::authenticate(Call& call) {
   return std::nullopt;
 }
 
-// A client may wait for this before it sends a long body.
+// A client may wait for "100 Continue" before it sends a long body.
 Async<void> Gateway::permit_body(Call& call) {
   const bool waits = http::lower_case(call.head.headers.get("expect").value_or("")) == "100-continue";
   if (!waits || call.client.is_read() || !call.client.waiting().empty()) co_return;
@@ -138,8 +138,8 @@ void Gateway::forget_body(Call& call) {
   call.body_begin = {};
 }
 
-// Into memory: all of it, or more than `bytes_max` where it is longer, or a part where the bodies of all requests are
-// too long together.
+// Reads the body into memory: all of it; more than `bytes_max` if it is longer; or a part of it if the bodies of all
+// requests take too much memory.
 Async<std::optional<Response>> Gateway::read_body(Call& call, std::size_t bytes_max) {
   while (!call.client.is_read() && call.body_begin.size() <= bytes_max && room_for_body(call) > 0) {
     call.client.wire().read_by(real_clock().now() + options_.client_time);
@@ -157,7 +157,7 @@ Async<std::optional<Response>> Gateway::read_body(Call& call, std::size_t bytes_
   co_return std::nullopt;
 }
 
-// For what is looked for in it.
+// Reads the whole body, so that it can be searched.
 Async<std::optional<Response>> Gateway::read_whole_body(Call& call, std::string what, std::string advice) {
   auto refused = co_await read_body(call, options_.peek_bytes);
   if (refused) co_return refused;
@@ -198,7 +198,7 @@ Async<std::optional<Response>> Gateway::read_model(Call& call) {
   co_return std::nullopt;
 }
 
-// The key that keeps the request on one replica, where its deployment has such keys.
+// The key that keeps the request on one replica, if its deployment has such keys.
 Async<std::optional<Response>> Gateway::read_key(Call& call) {
   const Served& served = *served_.at(call.deployment);
   if (!served.source) co_return std::nullopt;
@@ -209,7 +209,7 @@ Async<std::optional<Response>> Gateway::read_key(Call& call) {
       co_return error_response(400, "invalid_argument", "the request has several headers \"" + source.name + "\"");
     if (const auto value = call.head.headers.get(source.name)) call.key = std::string(*value);
   } else if (source.kind == KeySource::Kind::cookie) {
-    // Of several with this name the first, which browsers send for the longest path (RFC 6265).
+    // The first of several with this name; browsers put the longest path first (RFC 6265).
     call.key = cookie(call.head.headers, source.name);
   } else if (!call.client.body().is_empty()) {
     auto refused = co_await read_whole_body(call, "its key", "send a shorter body");

@@ -1,6 +1,6 @@
-// Requests that wait for a replica, in an order that is fair between callers: each caller's requests stand in line
-// among themselves, and the next request is of the caller who has had the least, by weight. A caller who has not waited
-// for a while earns nothing by that. Pure.
+// Requests that wait for a replica, in an order that is fair between callers: each caller's requests wait in their
+// own line, and the next request comes from the caller that has been served least, by weight. A caller gets no credit
+// for time without waiting requests. Pure.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ class FairQueue {
     ++size_;
   }
 
-  // Before the others of its caller: one that was next and could not be served.
+  // Puts a request that was next but could not be served before the others of its caller.
   void push_front(const std::string& caller, std::uint32_t weight, Request& request) {
     push(caller, weight, request);
     Line& line = lines_.at(caller);
@@ -32,7 +32,7 @@ class FairQueue {
     line.served -= std::min(line.served, share / line.weight);
   }
 
-  // The next one, which leaves the queue; null: it is empty.
+  // Removes and returns the next request; null if the queue is empty.
   Request* pop() {
     auto next = lines_.end();
     for (auto line = lines_.begin(); line != lines_.end(); ++line) {
@@ -49,7 +49,7 @@ class FairQueue {
     return request;
   }
 
-  // One that gives up. False: it has left the queue before.
+  // Removes a request that gives up. False: it had already left the queue.
   bool remove(const std::string& caller, const Request& request) {
     const auto line = lines_.find(caller);
     if (line == lines_.end()) return false;
@@ -71,13 +71,13 @@ class FairQueue {
   }
 
  private:
-  static constexpr std::uint64_t share = 1'000'000;  // of a caller of weight 1, for one request
+  static constexpr std::uint64_t share = 1'000'000;  // share of one request for a caller of weight 1
   struct Line {
     std::deque<Request*> requests;
     std::uint64_t served = 0;
     std::uint32_t weight = 1;
   };
-  // Of callers who wait for nothing: what they have had counts until the others have had as much.
+  // Forgets callers without waiting requests once the others have been served as much.
   void forget() {
     std::erase_if(lines_, [&](const auto& item) {
       return item.second.requests.empty() && (size_ == 0 || item.second.served <= served_);
@@ -85,7 +85,7 @@ class FairQueue {
   }
 
   std::map<std::string, Line> lines_;
-  std::uint64_t served_ = 0;  // of the caller of the last request
+  std::uint64_t served_ = 0;  // share of the last request's caller
   std::size_t size_ = 0;
 };
 

@@ -37,7 +37,7 @@ Gateway::Gateway(http::Loop& loop, GatewayOptions options)
 Gateway::~Gateway() = default;
 
 void Gateway::set(FleetView view) {
-  // A server that was restarted has not heard the nodes yet, and a replica keeps its port as long as it runs.
+  // A restarted server has no reports from the nodes yet, and a replica keeps its port as long as it runs.
   for (auto& [name, deployment] : view.deployments) {
     const auto before = view_.deployments.find(name);
     if (before == view_.deployments.end()) continue;
@@ -103,7 +103,7 @@ void Gateway::wake_all(Served& served) {
     if (line.woken == 0) wake_next(line, true);
 }
 
-// Replicas that other gateways have used become free without a word.
+// Replicas that other gateways use become free without notice.
 Async<void> Gateway::wake_regularly() {
   while (!is_ending_) {
     co_await tick_.wait(real_clock().now() + wake_every);
@@ -118,7 +118,7 @@ Async<bool> Gateway::send(Call& call, Response response) {
   Link::Body body{.is_chunked = false, .length = response.body.size()};
   std::string text = http::response_text(response.status, response.headers, body, is_kept);
   if (call.head.method != "HEAD") text += response.body;
-  // A client that asks again and again and never reads must not keep this waiting.
+  // A client that keeps sending requests and never reads must not block this.
   call.client.wire().write_by(real_clock().now() + options_.client_time);
   const http::ErrorValue error = co_await call.client.write(text);
   call.client.wire().write_by(TimePoint::max());

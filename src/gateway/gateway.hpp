@@ -1,6 +1,6 @@
-// The gateway: takes requests at one address, finds out who calls and which deployment is meant, chooses a replica, and
-// passes the request on, through the relay of its node or directly. It keeps nothing but connections and counts; what
-// it knows of the fleet is told by the server. On the thread of its server; its answers are described in
+// The gateway: accepts requests at one address, finds out who calls and which deployment is meant, chooses a replica,
+// and forwards the request, through the relay of its node or directly. It keeps only connections and counts, and
+// learns about the fleet from the server. Runs on the thread of its HTTP server; its answers are described in
 // docs/operate/gateway.md.
 #pragma once
 
@@ -27,16 +27,17 @@
 namespace berth::gateway {
 
 struct GatewayOptions {
-  // The node whose relay may have this connection; absent: it is not the relay of a node.
+  // The node whose relay opened this connection; absent: it is not a node's relay.
   std::function<std::optional<NodeId>(const http::Head& head, const http::Peer& peer)> relay_of;
   // The relay of the node uses this protocol, and is refused.
   std::function<void(const NodeId& node, std::string_view protocol)> on_other_protocol = nullptr;
   std::size_t peek_bytes = 256 * 1024;            // of one body
-  std::size_t peek_bytes_all = 64 * 1024 * 1024;  // of all bodies at a time, and half of it of those of one caller
+  std::size_t peek_bytes_all = 64 * 1024 * 1024;  // for all bodies at a time; half of it for one caller
   std::chrono::milliseconds relay_time{2'000};    // for a connection to a node or a replica
-  // For the relay of a node to connect, before the node is reported: relays do it within a moment where they can.
+  // How long the relay of a node to connect, before the node is reported: relays do it within a moment where they can.
   std::chrono::milliseconds unconnected_time{5'000};
-  // For a client to send the next piece of a body that is searched, or to take an answer of the gateway itself.
+  // For a client may take to send the next piece of a body that is searched, or to accept an answer of the
+  // gateway itself.
   std::chrono::milliseconds client_time{20'000};
   std::function<void(const fleet::RequestRecord&)> on_ended = nullptr;  // called for each request
 };
@@ -48,23 +49,23 @@ class Gateway {
   Gateway(const Gateway&) = delete;
   Gateway& operator=(const Gateway&) = delete;
 
-  // All of it; requests in flight go on.
+  // Replaces the whole view; requests in flight continue.
   void set(FleetView view);
-  // Connections of relays that have proven something else are closed.
+  // Closes relay connections that were authenticated with other credentials.
   void keep_relays(const std::set<std::string>& credentials) { links_.keep_only(credentials); }
   http::Async<bool> handle(http::Link& client, http::Head& head, const http::Peer& peer);
-  // It takes no new connections, and the relays are for the one that takes its place. Clients learn with the answers to
-  // their requests that their connections are closed.
+  // Stops accepting connections and leaves the relays to the gateway that takes over. Clients learn from the answers
+  // to their requests that their connections will be closed.
   void leave() {
     is_leaving_ = true;
     links_.hand_over();
   }
-  // Connections of relays are closed as they become idle.
+  // Closes relay connections as they become idle.
   void end();
 
   const Routes& routes() const { return routes_; }
   std::size_t waiting() const;
-  // Requests that are not answered yet.
+  // The number of requests that have not been answered yet.
   std::size_t calls() const { return calls_; }
   // Connections of relays.
   std::size_t relays() const { return links_.size(); }
@@ -92,7 +93,7 @@ class Gateway {
   static http::Async<void> watch(http::Link& client, Waiter& waiter);
   // `may_connect`: no node with a replica is connected yet.
   http::Async<std::optional<http::Response>> wait_for_room(Call& call, bool may_connect);
-  // A connection to a replica that is reached directly. Null: there is none, and why.
+  // Connects to a replica that is reached directly. Null, with a reason: there is no connection.
   http::Async<std::unique_ptr<http::Link>> connect(const Endpoint& endpoint, std::string& problem);
   bool can_reach(const Endpoint& endpoint) const;
   http::Async<std::optional<http::Response>> try_once(Call& call, const Endpoint& endpoint);
@@ -101,17 +102,17 @@ class Gateway {
   http::Headers headers_for_replica(const Call& call) const;
   http::Response models_answer(const Call& call) const;
   std::optional<Endpoint> choose(Call& call, Served& served, const std::set<std::string>& left_out);
-  // For the record of a request: the choice of a replica, the beginning of an answer, and one try, which began then;
-  // `why` it was not answered.
+  // For the record of a request: note the choice of a replica, the start of an answer, and one attempt with its
+  // start; `why` says why it was not answered.
   static void note_choice(Call& call, std::string_view policy);
   static void note_first_byte(Call& call, int status);
   void note_try(Call& call, const Endpoint& endpoint, Ending ending, const std::string& why, TimePoint began);
   // See GatewayReport.
   std::vector<NodeId> unconnected_nodes(TimePoint now);
-  // It has ended; `answer`: the gateway's own.
+  // Records the end of a request; `answer`: the gateway's own.
   void finish(Call& call, const http::Response* answer);
-  // Somebody who waits in this line, or one in every line, may try again. `may_be_more`: room than for one, so that
-  // one that finds some wakes the next.
+  // Wakes one request in this line, or one in every line, to try again. `may_be_more`: there may be room for
+  // several, so a request that finds room wakes the next.
   static void wake_next(Line& line, bool may_be_more = false);
   static void wake_all(Served& served);
   http::Async<void> wake_regularly();
@@ -119,7 +120,7 @@ class Gateway {
   http::Loop& loop_;
   GatewayOptions options_;
   FleetView view_;
-  bool has_view_ = false;  // before the first, nobody can be told what is wrong with a request
+  bool has_view_ = false;  // before the first view, the gateway cannot say what is wrong with a request
   Routes routes_;
   relay::RelayLinks links_;
   http::IdleLinks direct_;  // to replicas, by address
@@ -129,7 +130,7 @@ class Gateway {
     double left = 0;
     TimePoint at{};
   };
-  std::map<std::string, Turns> turns_;  // of callers that have a limit per second
+  std::map<std::string, Turns> turns_;  // for callers with a limit per second
   std::size_t calls_ = 0;
   Traffic traffic_;
   std::map<NodeId, TimePoint> unconnected_since_;  // as the last report has found them

@@ -28,15 +28,15 @@ namespace {
 
 constexpr std::uint64_t poll_wait_s = 20;
 constexpr std::chrono::milliseconds renew_again{60'000};
-// While the server cannot be reached: how old the knowledge of the gateway is.
+// How often to log how old the gateway's view is while the server cannot be reached.
 constexpr std::chrono::milliseconds tell_again{600'000};
 constexpr std::chrono::milliseconds pause_min{100}, pause_max{2'000}, drain_time{60'000};
-// After another gateway has taken over.
+// For streams after another gateway has taken over.
 constexpr std::chrono::milliseconds last_streams_time{3'600'000};
-// For a client to send its next request on a connection that was kept: as long as one is kept when no gateway leaves,
-// and a moment where no other gateway takes requests.
+// How long a client of a kept connection has to send its next request: the usual keep-alive time, or only a moment if
+// no other gateway takes over.
 constexpr std::chrono::milliseconds last_idle_time{60'000}, last_idle_time_stopped{1'000};
-// For the server to tell a gateway that takes over what there is.
+// How long a gateway that takes over waits for its first view from the server.
 constexpr std::chrono::milliseconds first_view_time{20'000};
 constexpr std::chrono::seconds answer_time{2};
 constexpr std::chrono::milliseconds look_every{20};
@@ -57,10 +57,11 @@ http::Limits limits_of(const ClientLimits& asked) {
   return limits;
 }
 
-// At the address of the gateway.
+// Who listens at the address of the gateway.
 enum class Place : std::uint8_t { of_another, taken, left };
 
-// What the server says, on a thread of its own: it may be slow or gone, and the gateway goes on with what it knows.
+// Receives the server's views on a separate thread: if the server is slow or gone, the gateway continues with its
+// last view.
 class ServerFeed {
  public:
   ServerFeed(const GatewayProcessOptions& options, http::ListenAddress listening, const std::atomic<Place>& place,
@@ -103,7 +104,7 @@ class ServerFeed {
     if (answer->status == 200) return answer->body;
     const auto error = format::answer_error(answer->body);
     return Error{ErrorCode::unavailable, error ? error->message : "status " + std::to_string(answer->status),
-                 answer->status == 401 ? "join again with a token of berth token add join --gateway" : ""};
+                 answer->status == 401 ? "join again with a token from berth token add join --gateway" : ""};
   }
 
   Result<void> tell_address(http::Client& client, const std::stop_token& stop) const {
@@ -115,7 +116,7 @@ class ServerFeed {
     return {};
   }
 
-  // False: there is nothing to renew yet. After an error it is tried again after a while.
+  // False: there is nothing to renew yet. After an error, renewal is tried again later.
   Result<bool> renew(http::Client& client, const http::ClientOptions& server) {
     if (!options_.renew || real_clock().now() < renews_at_) return false;
     const Result<bool> renewed = options_.renew(client, server);
@@ -131,14 +132,14 @@ class ServerFeed {
   // Until an error.
   Result<void> follow(const std::stop_token& stop, std::chrono::milliseconds& pause) {
     const http::ClientOptions server = BERTH_TRY(options_.server());
-    // Another credential may be of another server, whose epochs are its own.
+    // Another credential may belong to another server, which has its own epochs.
     if (std::exchange(token_, server.token) != server.token) epoch_seen_ = 0;
     http::Client client = BERTH_TRY(http::Client::create(server));
     std::uint64_t epoch = 0, number = 0;
     bool is_address_told = false;
     while (true) {
       const Place place = place_;
-      // Of two with the same name it is the address of the one that takes connections.
+      // Of two gateways with the same name, the address of the one that accepts connections counts.
       Result<void> address_told = {};
       if (place == Place::taken && !is_address_told) {
         address_told = tell_address(client, stop);
@@ -146,7 +147,7 @@ class ServerFeed {
       }
       if (place == Place::of_another && epoch != 0) real_clock().sleep_for(look_every);
       const Result<bool> renewed = renew(client, server);
-      if (renewed && *renewed) return {};  // with it from now on
+      if (renewed && *renewed) return {};  // use it from now on
       const std::string body = BERTH_TRY(body_of(client.request(
           "GET",
           "/api/v1/gateway/endpoints?epoch=" + std::to_string(epoch) + "&revision=" + std::to_string(number) +
@@ -154,7 +155,7 @@ class ServerFeed {
           {}, {.timeout = std::chrono::seconds(poll_wait_s + 5), .stop = stop})));
       fleet::GatewayView view = BERTH_TRY(format::read_document(body, "the endpoints", format::gateway_view_of));
       tell("");
-      // What the server refuses of the gateway must not keep keys that were revoked in use.
+      // A refusal by the server must not keep revoked keys in use.
       note_refused("the server refused the address of the gateway", address_told);
       note_refused("the gateway cannot renew its certificate", renewed);
       pause = pause_min;
@@ -182,7 +183,7 @@ class ServerFeed {
   std::jthread thread_;
 };
 
-// The relays that may connect, by what they prove.
+// The relays that may connect, by the credential they prove.
 class RelayKeys {
  public:
   void set(const std::vector<fleet::RelayKey>& relays) {
@@ -242,7 +243,7 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
   }
   GatewayOptions gateway_options;
   gateway_options.relay_of = [](const http::Head&, const http::Peer& peer) {
-    const std::string& proven = peer.credential;  // the node, and which key of it
+    const std::string& proven = peer.credential;  // the node and which of its keys
     return proven.empty() ? std::nullopt : std::optional(NodeId(proven.substr(0, proven.find(' '))));
   };
   gateway_options.client_time = options.limits.client_time;
@@ -270,7 +271,7 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
   std::optional<Error> failure;
   bool is_waiting = options.take_over != nullptr;  // for the first view
 
-  // The relays stay until the last request is answered. A client that has just connected is about to send one.
+  // The relays stay until the last request is answered. A client that has just connected is about to send a request.
   const std::function<void()> end_when_idle = [&] {
     if (gateway->calls() == 0 && server.connections() <= gateway->relays()) return gateway->end();
     server.after(std::chrono::milliseconds(20), end_when_idle);
@@ -279,18 +280,19 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
     place = Place::left;
     is_waiting = false;
     gateway->leave();
-    // Before the lock is free, so that the gateway that gets it can listen at once.
+    // Ended before the lock is released, so that the gateway that gets it can listen at once.
     if (offer) offer->end();
     static_cast<void>(server.listen_only({}));
     server.shutdown(time, idle_time);
     if (options.ending) options.ending();
     end_when_idle();
   };
-  // Calls the function on the server's thread. Absent: that has ended or is busy, and the function will not be called.
+  // Calls the function on the server's thread. Absent: the thread has ended or is busy, and the function will not be
+  // called.
   const auto on_server = [&](auto function) {
     using Value = decltype(function());
     struct Asked {
-      std::atomic<bool> is_settled = false;  // it is called, or will not be
+      std::atomic<bool> is_settled = false;  // it has been called, or never will be
       std::promise<Value> result;
     };
     const auto asked = std::make_shared<Asked>();
@@ -334,7 +336,7 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
   };
   const auto give_up = [&](Error error) {
     failure = std::move(error);
-    static_cast<void>(server.listen_only({}));  // no connection of the other one's is accepted here
+    static_cast<void>(server.listen_only({}));  // do not accept the other gateway's connections here
     server.shutdown(std::chrono::milliseconds(0));
     gateway->end();
   };
@@ -354,9 +356,9 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
     });
   };
   BERTH_TRY(server.on_signal({SIGINT, SIGTERM}, [&](int) { begin_end(drain_time, last_idle_time_stopped); }));
-  // Certificates are renewed in their files.
+  // Certificate files are renewed in place.
   const auto read_again = [&] {
-    if (place != Place::taken) return;  // the sockets are those of another one
+    if (place != Place::taken) return;  // the sockets belong to another gateway
     if (const auto again = server.listen_only(options.listeners); !again)
       options.log({LogLevel::error,
                    "the gateway cannot use its certificate and keeps the old one",

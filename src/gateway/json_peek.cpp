@@ -7,7 +7,7 @@ namespace {
 
 namespace json = boost::json;
 
-// Follows the depth of objects and arrays, and keeps the text of the one member that matters.
+// Follows the depth of objects and arrays, and keeps the text of the requested member.
 struct PeekHandler {
   static constexpr std::size_t max_object_size = static_cast<std::size_t>(-1), max_array_size = max_object_size,
                                max_key_size = max_object_size, max_string_size = max_object_size;

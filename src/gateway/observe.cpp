@@ -1,4 +1,4 @@
-// What requests meet, for their records, the counts and the log.
+// Observes requests, for their records, the counts and the log.
 #include <algorithm>
 
 #include "fleet/bounds.hpp"
@@ -30,7 +30,7 @@ RequestOutcome outcome_of(Ending ending, bool has_answer) {
   return RequestOutcome::failed;
 }
 
-// Rows with what is now, in the order of their names, at most `most`.
+// Rows with the current values, sorted by name, at most `most`.
 std::vector<RequestCounts> rows_of(Traffic::Rows rows, std::size_t most) {
   std::vector<RequestCounts> list;
   for (auto& [name, row] : rows) {
@@ -59,12 +59,12 @@ void Gateway::note_first_byte(Call& call, int status) {
 void Gateway::note_try(Call& call, const Endpoint& endpoint, Ending ending, const std::string& why, TimePoint began) {
   RequestRecord& record = call.record;
   const Duration took = real_clock().now() - began;
-  // An answer such as 503 counts as a failure of the replica, but the client got it.
+  // An answer such as 503 counts as a failure of the replica, but the client receives it.
   const RequestOutcome outcome = outcome_of(ending, why.empty());
   traffic_.count({endpoint.name, outcome, record.status, call.first_byte - began, took});
   ++record.tries;
   if (record.attempts.size() == fleet::attempts_max) record.attempts.erase(record.attempts.begin());
-  // A node says why: a long text must not make the report too long for the server.
+  // The reason comes from a node; a long text must not make the report too long for the server.
   record.attempts.push_back(
       {endpoint.name, endpoint.node, outcome, world::shortened(why, fleet::sentence_bytes_max), microseconds(took)});
 }
@@ -78,7 +78,7 @@ void Gateway::finish(Call& call, const http::Response* answer) {
   const fleet::RequestAttempt* const last = record.attempts.empty() ? nullptr : &record.attempts.back();
   if (answer) {
     record.status = static_cast<std::uint32_t>(answer->status);
-    // The code alone: messages may quote the request.
+    // Only the code, because messages may quote the request.
     if (const auto error = format::answer_error(answer->body)) {
       const bool has_failed = error->code == "failed";
       record.outcome = has_failed ? RequestOutcome::failed : RequestOutcome::rejected;

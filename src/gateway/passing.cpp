@@ -1,4 +1,4 @@
-// Which replica gets a request, what happens where it fails, and how long a request waits for one.
+// Decides which replica gets a request, what happens if it fails, and how long a request waits for one.
 #include <charconv>
 #include <utility>
 
@@ -22,7 +22,7 @@ using http::Response;
 namespace {
 
 constexpr std::string_view own_headers = "x-berth-", own_cookie = "berth-";
-// As many replicas as a request is tried at before it waits for one, or is rejected.
+// The most replicas that a request tries before it waits or is rejected.
 constexpr std::size_t tries_max = 20;
 
 Response full(const std::string& who, std::string_view what) {
@@ -42,7 +42,7 @@ Response failed_response(bool may_know, const std::string& why) {
                                    "berth why request ID shows an operator the reason");
 }
 
-// Without Berth's own cookies, which are for its page.
+// The cookies without Berth's own, which are for its page.
 std::string other_cookies(std::string_view header) {
   std::string others;
   for (const std::string_view pair : cookies_of(header))
@@ -80,10 +80,10 @@ std::string listed(const std::vector<DeviceId>& devices) {
   return text;
 }
 
-// A replica that was restarted listens on another port.
+// A restarted replica listens on another port.
 std::string pool_of(const Endpoint& endpoint) { return endpoint.name + ' ' + *endpoint.address; }
 
-// An answer of a proxy in a replica that has no server behind it.
+// The answer of a proxy inside a replica whose server is down.
 bool is_failure(int status) { return status >= 502 && status <= 504; }
 
 std::optional<std::uint32_t> in_flight_of(std::string_view load) {
@@ -124,7 +124,7 @@ void Gateway::Served::set_keys(const Deployment& deployment) {
   if (auto parsed = ShardTable::parse(*shards)) table = *std::move(parsed);
 }
 
-// By preference: the one that has the key, and then the others where the request may go there.
+// In order of preference: the owner of the key, and then the others if the request may use them.
 std::vector<DeviceId> Gateway::Served::replicas_for(const Call& call, const Deployment& deployment) const {
   if (!call.key || !table) return {};
   std::vector<DeviceId> order = table->in_order(table->space().shard_of(*call.key));
@@ -138,7 +138,7 @@ std::string Gateway::Served::line_of(const Call& call, const Deployment& deploym
   return owner ? owner->text() : std::string();
 }
 
-// Those that wait for any replica, and those that wait for this one.
+// Wakes requests that wait for any replica, and those that wait for this one.
 void Gateway::Served::wake_for(const Endpoint& endpoint) {
   if (const auto line = lines.find(""); line != lines.end()) wake_next(line->second);
   if (const auto line = lines.find(std::string(replica_of(endpoint))); line != lines.end()) wake_next(line->second);
@@ -155,7 +155,7 @@ std::optional<Endpoint> Gateway::choose(Call& call, Served& served, const std::s
   return chosen;
 }
 
-// Notices when the client of a request that waits is gone.
+// Notices when the client of a waiting request is gone.
 Async<void> Gateway::watch(Link& client, Waiter& waiter) {
   const Link::Outcome outcome = co_await client.read_ahead();
   waiter.is_gone = outcome == Link::Outcome::ended || (outcome == Link::Outcome::failed && !client.is_cancelled());
@@ -172,7 +172,7 @@ Async<std::optional<Response>> Gateway::wait_for_room(Call& call, bool may_conne
   const std::string who =
       name.empty() ? "all replicas of " + call.deployment.text() + " are" : "the replica of this key, " + name + ", is";
   if (!queues && !may_connect) co_return full(who, "");
-  // One that was next before, or at a replica, stays so, also where another has taken its place meanwhile.
+  // A request that was next, or at a replica, stays next, even if another has taken its place in the meantime.
   const bool was_next = call.waited > Duration::zero() || !call.failed.empty();
   if (!was_next && served.waiting() >= spec.serving.queue_max) co_return full(who, ", and the queue is full");
   Waiter waiter{http::Signal(loop_)};
@@ -193,7 +193,7 @@ Async<std::optional<Response>> Gateway::wait_for_room(Call& call, bool may_conne
     line.queue.remove(call.caller, waiter);
   call.wakes_next = waiter.may_be_more;
   call.is_over = waiter.is_gone;
-  // Where keys have moved or the deployment is gone, those behind it need not wait in this line either.
+  // If keys have moved or the deployment is gone, the requests behind it need not wait in this line either.
   const auto known = view_.deployments.find(call.deployment);
   const bool has_left = known == view_.deployments.end() || served.line_of(call, known->second) != name;
   if (waiter.is_next && (waiter.is_gone || has_left)) wake_next(line, waiter.may_be_more);
@@ -240,14 +240,14 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
     std::string problem;
     own = co_await connect(endpoint, problem);
     replica = own.get();
-    if (!own) {  // as a relay says it: nothing has begun
+    if (!own) {  // as a relay reports it: nothing has started
       refused = "unreachable";
       failed = problem;
     }
   } else {
     replica = co_await links_.take(endpoint.node, began + options_.relay_time);
     if (!replica && links_.has(endpoint.node))
-      refused = "busy";  // answers that clients read slowly have all connections of the node
+      refused = "busy";  // slowly read answers occupy all connections of the node
     else if (!replica)
       failed = "node " + endpoint.node.text() + " has no connection to this gateway";
   }
@@ -269,14 +269,14 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
     options.text = http::request_text(call.head, headers, call.client.body());
     const bool is_explained = call.may_know && call.head.headers.get("x-berth-explain") == "1";
     options.on_answer = [&](Head& answer) {
-      if (!is_direct) {  // a replica does not speak for a relay
+      if (!is_direct) {  // a replica cannot answer in the name of a relay
         if (const auto load = answer.headers.get(relay::header_load))
           if (const auto count = in_flight_of(*load)) served.balance.report(endpoint.name, *count, real_clock().now());
         if (const auto why = answer.headers.get(relay::header_refused)) refused = world::printable(*why);
         if (const auto why = answer.headers.get(relay::header_failed)) failed = world::printable(*why);
       }
       if (refused || failed) return false;
-      forget_body(call);  // it is not sent again
+      forget_body(call);  // the request is not sent again
       options.keeps_client = !is_leaving_;
       note_first_byte(call, answer.status);
       if (!is_failure(answer.status)) served.balance.learn(endpoint.name, call.first_byte - began, call.first_byte);
@@ -318,7 +318,7 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
                         failed ? *failed : "it answered with " + std::to_string(forwarded.status));
   note_try(call, endpoint, ending, failed ? *failed : refused.value_or(""), began);
   served.wake_for(endpoint);
-  // Bounded by the connections of that relay, none of which is used again.
+  // The number of such retries is limited by that relay's connections, none of which is reused.
   if (refused != relay::refused_leaving) call.tried.insert(endpoint.name);
   if (refused && failed) call.unreachable[endpoint.name] = *failed;
   if (refused) co_return std::nullopt;
@@ -357,8 +357,8 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
     std::optional<Endpoint> chosen;
     std::set<std::string> left_out = call.tried;
     const bool has_replicas = !known->second.endpoints.empty();
-    bool is_connected = false;  // at least one of their nodes
-    bool has_other = false;     // that may have room later
+    bool is_connected = false;  // at least one of their nodes is connected
+    bool has_other = false;     // another one may have room later
     bool has_own = line.empty();
     for (const Endpoint& endpoint : known->second.endpoints) {
       if (!can_reach(endpoint)) {
@@ -384,7 +384,7 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
     if (!call.unreachable.empty() && !has_other)
       co_return failed_response(call.may_know, "no replica of " + call.deployment.text() +
                                                    " can be reached: " + call.unreachable.begin()->second);
-    // Where this gateway has just started, its nodes connect within a moment: that is no want of room.
+    // If this gateway has just started, its nodes connect within a moment, so this is not a lack of room.
     const bool may_connect = has_replicas && !is_connected && !has_waited_for_nodes;
     if (!has_failed && !may_connect && known->second.serving.on_capacity_exhausted == OnCapacityExhausted::fallback &&
         known->second.serving.fallback && !has_fallen_back &&
@@ -393,12 +393,12 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
       call.deployment = *known->second.serving.fallback;
       call.tried.clear();
       call.unreachable.clear();
-      call.key.reset();  // which is of the other deployment
+      call.key.reset();  // which belongs to the other deployment
       auto refused = co_await read_key(call);
       if (refused) co_return refused;
       continue;
     }
-    call.tried = call.failed;  // what refused it may have room later
+    call.tried = call.failed;  // replicas that refused it may have room later
     call.unreachable.clear();
     std::optional<Response> unconnected;
     if (!is_connected) unconnected = unavailable(call.may_know, known->second);

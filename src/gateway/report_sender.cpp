@@ -18,10 +18,10 @@ using fleet::GatewayReport;
 namespace {
 
 constexpr std::chrono::milliseconds report_every{1'000}, look_every{20};
-// Where nothing is new: a report that is older than 5 s no longer counts.
+// Interval without news, because reports older than 5 s no longer count.
 constexpr std::chrono::milliseconds repeat_every{3'000};
 constexpr std::chrono::milliseconds answer_time{5'000}, last_answer_time{2'000};
-// A server that was out of reach for at least this long learns it.
+// The server learns of an outage that was at least this long.
 constexpr std::chrono::seconds silent_min{10};
 
 constexpr int niceness = 10;
@@ -60,7 +60,7 @@ void ReportSender::send_regularly(http::Client& client, const std::stop_token& s
     const auto promised = std::make_shared<std::promise<GatewayReport>>();
     std::future<GatewayReport> made = promised->get_future();
     ask_(promised);
-    // Once it has to stop, a report is there or will never be.
+    // Once stopping has begun, a report exists or never will.
     while (made.wait_for(look_every) != std::future_status::ready)
       if (stop.stop_requested() && made.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
     GatewayReport report = made.get();
@@ -104,7 +104,7 @@ bool ReportSender::send(http::Client& client, GatewayReport report, std::chrono:
       log_({format::LogLevel::warning,
             "the server refused the gateway's report, so its requests are not shown",
             {{"status", std::to_string(answer->status)}}});
-    if (answer->status == 400) unsent_.clear();  // a record in it would be refused again
+    if (answer->status == 400) unsent_.clear();  // its records would be refused again
     return false;
   }
   is_refused_ = false;

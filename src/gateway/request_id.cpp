@@ -23,10 +23,10 @@ bool is_hexadecimal(std::string_view text) {
 
 bool is_all_zero(std::string_view text) { return text.find_first_not_of('0') == text.npos; }
 
-// Not 0, which is not valid.
+// Never 0, which is not valid.
 std::string random_digits(Random& random) { return digits(std::max<std::uint64_t>(random.next(), 1)); }
 
-// "00-", the trace (32 digits), "-", the parent (16), "-", flags (2). A later version may have more behind it.
+// "00-", the trace (32 digits), "-", the parent (16), "-", flags (2). A later version may append more.
 bool is_valid(std::string_view text) {
   if (text.size() < 55 || text[2] != '-' || text[35] != '-' || text[52] != '-') return false;
   const std::string_view version = text.substr(0, 2), trace = text.substr(3, 32), parent = text.substr(36, 16);
@@ -46,7 +46,7 @@ std::string request_id(std::optional<std::string_view> given, Random& random) {
 
 TraceParent trace_parent(std::optional<std::string_view> given, Random& random) {
   const bool is_new = !given || !is_valid(*given);
-  // A later version is passed on as the one that is known here.
+  // A later version is forwarded as the version known here.
   const std::string trace = is_new ? random_digits(random) + digits(random.next()) : std::string(given->substr(3, 32));
   const std::string flags = is_new ? "00" : std::string(given->substr(53, 2));
   return {"00-" + trace + "-" + random_digits(random) + "-" + flags, is_new};

@@ -1,5 +1,5 @@
-// The names of one request: its id, which the client and the replica are told, and its place in a trace (W3C Trace
-// Context). Pure: random numbers are given.
+// The names of one request: its id, which the client and the replica receive, and its place in a trace (W3C Trace
+// Context). Pure: the random source is passed in.
 #pragma once
 
 #include <optional>
@@ -13,13 +13,13 @@ namespace berth::gateway {
 inline constexpr std::string_view header_request_id = "x-request-id", header_trace = "traceparent",
                                   header_trace_state = "tracestate";
 
-// The one that the client gave if it is short and plain (letters, digits, '.', '_' and '-'), else 16 random hexadecimal
-// digits.
+// The one that the client gave if it is short and plain (letters, digits, '.', '_' and '-'), otherwise 16 random
+// hexadecimal digits.
 std::string request_id(std::optional<std::string_view> given, Random& random);
 
 struct TraceParent {
-  std::string text;    // for the replica: of the same trace, with a parent of its own
-  bool is_new = true;  // the client named no trace, so that its trace state has no meaning
+  std::string text;    // for the replica: in the same trace, with its own parent
+  bool is_new = true;  // the client sent no trace, so its trace state is meaningless
 };
 TraceParent trace_parent(std::optional<std::string_view> given, Random& random);
 

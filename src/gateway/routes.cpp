@@ -37,7 +37,7 @@ Routes::Routes(const std::map<DeploymentId, Deployment>& deployments) {
                          ", so neither gets them; change serving.host or serving.path of one");
   }
   for (auto& [model, names] : by_model) {
-    // The name of a deployment is its own, whatever models others serve.
+    // A deployment always owns its name, whatever models others serve.
     const auto own =
         std::find_if(names.begin(), names.end(), [&](const DeploymentId& id) { return id.text() == model; });
     if (names.size() == 1 || own != names.end()) {
@@ -46,7 +46,7 @@ Routes::Routes(const std::map<DeploymentId, Deployment>& deployments) {
     }
     shared_models_.insert(model);
     conflicts_.push_back("the model " + model + " is served by " + names[0].text() + " and " + names[1].text() +
-                         ", so that requests must name one of these as their model");
+                         ", so requests must name one of these as their model");
   }
   std::sort(prefixes_.begin(), prefixes_.end(), [](const Prefix& a, const Prefix& b) {
     return std::tuple(!a.host.has_value(), b.path.size(), a.path) <

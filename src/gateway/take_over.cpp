@@ -43,7 +43,7 @@ bool receive_byte(int socket, char expected) {
   return ::recv(socket, &byte, 1, 0) == 1 && byte == expected;
 }
 
-// The addresses, one a line, with as many descriptors.
+// The addresses, one per line, with one descriptor each.
 bool send_sockets(int to, const std::map<std::string, int>& sockets) {
   std::string text;
   std::vector<int> descriptors;
@@ -100,7 +100,7 @@ void TakeOver::give_to(std::vector<http::ListenOn>& listeners) {
 
 void TakeOver::finish() {
   if (send_byte(connection_.get(), is_ready)) receive_byte(connection_.get(), is_yours);
-  connection_.close();  // before the lock is tried: from now on the old one does not give it up
+  connection_.close();  // close before trying the lock: from now on the old gateway does not release it
 }
 
 Result<std::unique_ptr<TakeOverOffer>> TakeOverOffer::make(const std::string& folder, Sockets sockets, Take taken) {
@@ -125,7 +125,7 @@ TakeOverOffer::~TakeOverOffer() {
 
 void TakeOverOffer::end() {
   if (std::exchange(has_ended_, true)) return;
-  ::shutdown(listening_.get(), SHUT_RDWR);  // from here on nothing connects to it
+  ::shutdown(listening_.get(), SHUT_RDWR);  // from here on nothing can connect
   const std::uint64_t increment = 1;
   static_cast<void>(::write(end_.get(), &increment, sizeof increment));
 }
@@ -149,7 +149,7 @@ void TakeOverOffer::serve(int connection) {
   const bool is_known = ::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
   if (!is_known || peer.uid != ::geteuid()) return;
   if (!send_sockets(connection, sockets_())) return;
-  // It asks its server about the fleet first. One that fails closes the connection.
+  // The new gateway first gets a view of the fleet from its server. If it fails, it closes the connection.
   pollfd polled[] = {{connection, POLLIN, 0}, {end_.get(), POLLIN, 0}};
   while (::poll(polled, 2, -1) < 0 && errno == EINTR) {
   }

@@ -1,8 +1,8 @@
-// How a gateway that starts takes the place of the one that runs, so that there is always one that takes connections:
-// it gets the sockets that listen from the old one, over a Unix socket in the folder of the gateway, and says when it
-// is ready to use them. Then the old one takes no new connections, gives up its lock and finishes the requests that it
-// has. One that fails before it is ready, or for which the old one has no time, changes nothing. Which of the two is
-// the gateway is never in doubt: it is the one that has the lock.
+// How a starting gateway takes over from the running one, so that there is always one that accepts connections: it
+// gets the listening sockets from the old one, over a Unix socket in the folder of the gateway, and reports when it
+// is ready to use them. Then the old one stops accepting connections, releases its lock and finishes its requests. If
+// the new one fails before it is ready, or the old one is too busy, nothing changes. It is always clear which of the
+// two is the gateway: the one with the lock.
 #pragma once
 
 #include <functional>
@@ -17,29 +17,30 @@
 
 namespace berth::gateway {
 
-// The side of the gateway that starts.
+// The side of the starting gateway.
 class TakeOver {
  public:
   // unavailable: no gateway of that folder answers.
   static Result<TakeOver> begin(const std::string& folder);
 
-  // The sockets of these addresses that the old one had are put into them.
+  // Gives the listeners the old gateway's sockets for their addresses.
   void give_to(std::vector<http::ListenOn>& listeners);
-  // Says that this one is ready, and returns when the old one has given up its lock or goes on: whether the lock is
-  // free then, shows which.
+  // Reports that this one is ready, and returns when the old one has released its lock or decided to continue;
+  // whether the lock is free shows which.
   void finish();
 
  private:
   world::Descriptor connection_;
-  std::map<std::string, world::Descriptor> sockets_;  // by address as it was asked for
+  std::map<std::string, world::Descriptor> sockets_;  // by address as requested
 };
 
-// The side of the one that runs; on a thread of its own.
+// The side of the running gateway, on its own thread.
 class TakeOverOffer {
  public:
-  // What listens, by address as it was asked for.
+  // The listening sockets, by address as requested.
   using Sockets = std::function<std::map<std::string, int>()>;
-  // Gives up the lock, unless the other side has given up first. False: it goes on, and will not give it up for this.
+  // Releases the lock, unless the other side has given up first. False: this gateway continues and will not release
+  // it for this offer.
   using Take = std::function<bool(const std::function<bool()>& is_there)>;
   static Result<std::unique_ptr<TakeOverOffer>> make(const std::string& folder, Sockets sockets, Take taken);
   ~TakeOverOffer();

@@ -2,7 +2,7 @@
 // folders see.
 #pragma once
 
-// All sources must agree on these, or functions of the same name differ between them.
+// All sources must agree on these, or functions of the same name would differ between them.
 #ifdef BOOST_ASIO_DETAIL_CONFIG_HPP
 #error "a header of Asio or Beast was included before http/asio.hpp"
 #endif

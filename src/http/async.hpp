@@ -1,6 +1,7 @@
 // Coroutines of an event loop. An Async<T> is a piece of work that waits for sockets, timers and other pieces without
-// blocking the loop's thread: `const T value = co_await piece();`. It begins when it is awaited, on the loop's thread,
-// and everything in it runs there. Running begins one that nothing awaits. No header of Asio is needed to write one.
+// blocking the loop's thread: `const T value = co_await piece();`. It begins when it is awaited, on the loop's
+// thread, and everything in it runs there. Running starts one that nothing awaits. No header of Asio is needed to
+// write one.
 #pragma once
 
 #include <coroutine>
@@ -18,8 +19,8 @@ namespace detail {
 struct AsyncPromiseOf {
   std::coroutine_handle<> awaiting = nullptr;
   std::exception_ptr exception = nullptr;
-  // Inside the resume() that began it: one that ends there returns to its awaiter instead of resuming it, so that a
-  // loop over pieces that never wait does not use up the stack.
+  // True inside the resume() that started it: a piece that ends there returns to its awaiter instead of resuming
+  // it, so that a loop over pieces that never wait does not use up the stack.
   bool is_beginning = false;
 
   std::suspend_always initial_suspend() noexcept { return {}; }
@@ -112,17 +113,18 @@ inline Async<void> AsyncPromise<void>::get_return_object() noexcept {
 
 }  // namespace detail
 
-// Work that nothing awaits: begins at once, on the loop's thread, and belongs to this object. It must have ended before
-// this object is destroyed, unless the loop never runs again: what it waits for would resume what is gone.
+// Work that nothing awaits: it starts at once, on the loop's thread, and belongs to this object. It must have ended
+// before this object is destroyed, unless the loop never runs again: what it waits for would otherwise resume a
+// destroyed coroutine.
 class Running {
  public:
   explicit Running(Async<void> work) : work_(std::move(work)) { work_.begin(); }
 
   bool is_done() const noexcept { return work_.is_done(); }
-  // Waits for its end. Once.
+  // Waits for its end. Call it once.
   Async<void> join() {
     co_await work_.end();
-    work_.await_resume();  // an exception that has left it
+    work_.await_resume();  // rethrows its exception
   }
 
  private:

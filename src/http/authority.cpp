@@ -87,7 +87,7 @@ Result<Authority> Authority::open(const std::string& folder) {
   if (!state->certificate || !state->key || X509_check_private_key(state->certificate.get(), state->key.get()) != 1)
     return Error{ErrorCode::invalid_argument,
                  "the certificate authority in " + state->folder + " is damaged: " + state->file + " and " + key_file +
-                     " are not both there, or do not belong together",
+                     " are not both present, or do not belong together",
                  "restore both from a backup; without one, remove the folder and let every node join again"};
   state->fingerprint = fingerprint_of(state->certificate.get());
   return Authority(std::move(state));

@@ -1,5 +1,5 @@
-// Certificates in files, for those who run a server: the fingerprint by which an agent recognises it, and a certificate
-// of its own for a server that has none.
+// Certificates in files, for operators of a server: the fingerprint by which an agent recognises it, and a
+// self-signed certificate for a server without one.
 #pragma once
 
 #include <span>

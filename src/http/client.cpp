@@ -12,7 +12,7 @@ namespace {
 
 namespace beast = boost::beast::http;
 
-// Text that goes into the header as it is must not begin a header of its own.
+// Text that goes unchanged into the header must not be able to start another header.
 bool is_header_text(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](unsigned char c) { return (c >= 0x20 && c != 0x7f) || c == '\t'; });
 }
@@ -37,12 +37,12 @@ struct Client::State {
   Loop loop;
   std::unique_ptr<Link> link;  // null: not connected
 
-  // Of the call in progress.
+  // Deadline of the call in progress.
   TimePoint deadline = TimePoint::max();
   std::chrono::milliseconds timeout{0};
   std::stop_token stop;
   bool streaming = false;  // the timeout is for each piece of data
-  bool is_over = false;    // it has failed, and what it waits for has been closed: it connects no more
+  bool is_over = false;    // the call has failed and everything it waits for has been closed; it must not connect again
 
   const std::string& url() const { return dialer.options().url; }
   void arm() { deadline = timeout.count() == 0 ? TimePoint::max() : real_clock().now() + timeout; }
@@ -52,7 +52,7 @@ struct Client::State {
   }
   static Error stopped() { return {ErrorCode::cancelled, "the call was stopped"}; }
 
-  // Runs the loop until the work is done, the deadline, or a stop. In the last two cases the error says so.
+  // Runs the loop until the work is done, the deadline, or a stop. For the last two there is an error.
   Result<Response> run(Async<Result<Response>> work) {
     std::optional<Result<Response>> outcome;
     std::optional<Error> failure;
@@ -63,17 +63,17 @@ struct Client::State {
       while (!running.is_done() && !failure) {
         const Duration left = deadline - real_clock().now();
         if (stop.stop_requested()) failure = stopped();
-        // What has come on a stream while this process was suspended has come in time.
+        // Data that arrived on a stream while this process was suspended is in time.
         else if (left <= Duration::zero() && !(streaming && loop.context.poll() > 0))
           failure = timed_out();
-        // Bounded, because the library adds it to the time of its own clock.
+        // Bounded, because the library adds it to its own clock's time.
         else if (left > Duration::zero())
           loop.context.run_one_for(std::min<Duration>(left, std::chrono::hours(1)));
       }
       if (failure) {
         is_over = true;
-        // What it opens after a connection was closed is closed, too. What is left then waits for the resolver, and is
-        // left behind.
+        // Connections that it opens in the meantime are closed, too. Work that is left then waits for the resolver,
+        // and is abandoned.
         do loop.close_all();
         while (loop.context.poll() > 0);
       }
@@ -134,8 +134,8 @@ struct Client::State {
         link = *std::move(connected);
       }
       const ErrorValue written = co_await link->write(text);
-      // A server that refuses a request may answer and close before it has read all of it: there may be an answer
-      // although the writing failed.
+      // A server that refuses a request may answer and close before it has read all of it: so there may be an
+      // answer although writing failed.
       Link::Outcome outcome = co_await link->wait_for_message();
       const bool is_answered = outcome == Link::Outcome::done;
       do {
@@ -152,10 +152,10 @@ struct Client::State {
     }
   }
 
-  // The body of an answer whose head was read, piece by piece, until the function returns false.
+  // Reads the body of an answer, piece by piece, after its head, until the function returns false.
   Async<Result<Response>> receive(Head head, const OnBytes& on_bytes) {
     while (true) {
-      // Not the time that the receiver of the last piece took.
+      // Does not include the time that the receiver of the last piece took.
       if (streaming) arm();
       const Link::Piece piece = co_await link->read_piece();
       if (piece.outcome != Link::Outcome::done) co_return bad_answer(piece.outcome);

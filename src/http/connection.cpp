@@ -16,8 +16,8 @@
 namespace berth::http {
 namespace {
 
-// What is written within Limits::write_time: at least 2 KiB/s, so that a client that reads a byte now and then
-// holds no connection.
+// How much must be written within Limits::write_time: at least 2 KiB/s, so that a client that reads a byte now
+// and then cannot keep a connection.
 constexpr std::size_t piece_bytes = 64 * 1024;
 constexpr std::chrono::milliseconds linger_time{2'000}, last_request_time{1'000};
 constexpr std::size_t linger_bytes = 1024 * 1024;
@@ -42,7 +42,7 @@ const std::string& date() {
   return text;
 }
 
-// A line end in a value would begin a header of its own.
+// A line end in a value would start another header.
 void append_value(std::string& out, std::string_view value) {
   for (const char c : value)
     if (static_cast<unsigned char>(c) >= 0x20 || c == '\t') out += c;
@@ -55,8 +55,8 @@ void append_header(std::string& out, std::string_view name, std::string_view val
   out += "\r\n";
 }
 
-// On every answer that does not set them itself. The page may load from its own server and nowhere else, is shown in no
-// frame, and sends its address to no other site.
+// Sent with every answer that does not set them itself. The page may load only from its own server, cannot be framed,
+// and does not send its address to other sites.
 constexpr std::pair<std::string_view, std::string_view> security_headers[] = {
     {"content-security-policy",
      "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
@@ -92,7 +92,7 @@ Async<bool> Connection::shake_hands() {
   wire().read_by(real_clock().now() + serving_.options.limits.header_time);
   bool proves = false;
   if (!tls_ && serving_.proving && !peer_.unix_uid) {
-    // The first byte tells a handshake of TLS, which is a proof here, from a request in plain text.
+    // The first byte distinguishes a TLS handshake, which is a proof here, from a request in plain text.
     constexpr char handshake_record = 0x16;
     char first = 0;
     ssize_t got = -1;
@@ -100,7 +100,7 @@ Async<bool> Connection::shake_hands() {
       const ErrorValue error = co_await wire().wait_readable();
       if (error) co_return false;
       got = recv(wire().socket().native_handle(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
-      // Asio may say so too early, by an event of a connection that was closed at the same moment.
+      // Asio may report readiness too early, from an event of a connection that was closed at the same time.
       if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) co_return false;
     }
     proves = first == handshake_record;
@@ -123,7 +123,7 @@ void Connection::close(bool call_gone) {
 
 void Connection::drain() {
   if (phase_ == Phase::idle) {
-    // A request that is on its way is answered, and a client that has just connected is about to send one.
+    // A request on its way is still answered, and a client that has just connected is about to send one.
     char first = 0;
     const bool has_sent = recv(wire().socket().native_handle(), &first, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
     if (!is_first_ && !has_sent && serving_.last_idle_time.count() == 0) return close(false);
@@ -164,7 +164,7 @@ Async<bool> Connection::exchange() {
     wire().read_by(TimePoint::max());
     const bool goes_on = co_await serving_.proxy(link_, head_, peer_);
     if (!goes_on && !link_.is_read() && wire().is_open()) co_await linger();
-    // An answer that keeps the connection, of which a part was sent before the shutdown, has promised another one.
+    // A keep-alive answer that was partly sent before the shutdown has promised to accept another request.
     const bool is_last = serving_.draining && serving_.last_idle_time.count() == 0;
     if (is_last || phase_ == Phase::closed) co_return false;
     co_return goes_on;
@@ -190,7 +190,7 @@ Async<bool> Connection::exchange() {
   co_return is_written&& keep_alive_ && !serving_.draining && !end_of_input_;
 }
 
-// Of a request that could not be read; its status is 0 where the client is gone.
+// The refusal of a request that could not be read; its status is 0 if the client is gone.
 std::optional<Connection::Refusal> Connection::refusal_of(Link::Outcome outcome, std::string_view part) const {
   const std::string of = "the " + std::string(part) + " of the request ";
   switch (outcome) {
@@ -211,8 +211,9 @@ std::optional<Connection::Refusal> Connection::check_head() {
   const std::string_view encoding = headers.get("transfer-encoding").value_or("");
   const std::string_view length = headers.get("content-length").value_or("");
   if (head_.version != 11)
-    return Refusal{505, "not_supported", "the request is not HTTP/1.1, which is all that is spoken here"};
-  // Two readings of where a request ends would let one hide in another. Beast refuses most of these, not all.
+    return Refusal{505, "not_supported", "the request is not HTTP/1.1, the only supported protocol"};
+  // If the end of a request can be read in two ways, one request can hide in another. Beast refuses most such
+  // requests, but not all.
   if (headers.count("content-length") + headers.count("transfer-encoding") > 1)
     return invalid("the request gives its length twice");
   if (!encoding.empty() && lower_case(encoding) != "chunked")
@@ -283,7 +284,7 @@ Async<void> Connection::watch() {
   end_of_input_ = true;
   const bool is_half_closed = outcome == Link::Outcome::ended && phase_ != Phase::streaming;
   if (!is_half_closed) co_return close(true);
-  // A client may close its half and still wait for the answer; it looks the same as one that is gone.
+  // A client may close its half and still wait for the answer; it looks the same as a client that is gone.
   if (phase_ == Phase::handling) channel_->set_gone(true);
 }
 
@@ -386,7 +387,7 @@ Async<bool> Connection::write_stream(StreamHead head) {
   }
 }
 
-// What was written to the stream since.
+// Takes what has been written to the stream since the last call.
 std::string Connection::take_stream_data(bool& is_last) {
   const std::lock_guard lock(channel_->mutex);
   channel_->flush_posted = false;

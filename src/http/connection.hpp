@@ -1,6 +1,6 @@
-// One connection of a server: reads a request, hands it to the handler, writes the answer, and again. Everything here
-// runs on the server's thread, in one coroutine, with a second one beside it that notices when the client of a request
-// in progress is gone. Whatever waits for the client has a time by which it must end; only a handler may take any time.
+// One connection of a server: reads a request, hands it to the handler, writes the answer, and repeats. Everything
+// here runs on the server's thread, in one coroutine, with a second one beside it that notices when the client of a
+// request in progress is gone. Every wait for the client has a time limit; only a handler may take any time.
 #pragma once
 
 #include <cstdint>
@@ -18,34 +18,34 @@
 
 namespace berth::http {
 
-// What the connections of a server have in common. Outlives them.
+// State shared by the connections of a server. Outlives them.
 struct ServerContext {
   std::shared_ptr<Loop> loop = std::make_shared<Loop>();
   ServerOptions options;
   Server::Handler handler;
-  Server::Proxy proxy;  // in place of the handler
+  Server::Proxy proxy;  // used in place of the handler
   bool draining =
-      false;  // a shutdown has begun: no second request on any connection, unless its client was promised one
-  std::chrono::milliseconds last_idle_time{0};  // then, for a client to send that
+      false;  // a shutdown has begun: no further request on any connection, unless its client was promised one
+  std::chrono::milliseconds last_idle_time{0};  // then, how long a client has to send it
   std::function<void(Connection&)> on_ended;
   std::shared_ptr<asio::ssl::context> proving;  // null: ServerOptions::key_of is
 };
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  // `tls`: of the listener; null: it has none.
+  // `tls` is the listener's; null: it has none.
   Connection(ServerContext& serving, std::unique_ptr<Wire> wire, std::shared_ptr<asio::ssl::context> tls, Peer peer,
              std::string local_address);
 
-  // Once. ServerContext::on_ended() is called at the end.
+  // Call it once. ServerContext::on_ended() is called at the end.
   void start();
   // `call_gone`: tell the handler of the request in progress that its client is gone.
   void close(bool call_gone);
   // For a shutdown: closes an idle connection, at once or after ServerContext::last_idle_time, ends a stream, and lets
-  // a request be answered, also one that is on its way.
+  // requests be answered, including one on its way.
   void drain();
 
-  // From a Responder; `channel` is that of its request, which may be over.
+  // Called by a Responder; `channel` belongs to its request, which may be over.
   void answer(const std::shared_ptr<Channel>& channel, Response response);
   void begin(const std::shared_ptr<Channel>& channel, StreamHead head);
   void flush(const std::shared_ptr<Channel>& channel);
@@ -97,7 +97,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool is_first_ = true;
   bool end_of_input_ = false;
 
-  // Of the request in progress.
+  // Head of the request in progress.
   Head head_;
   Request request_;
   std::shared_ptr<Channel> channel_;

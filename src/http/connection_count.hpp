@@ -1,6 +1,6 @@
-// Counts the open connections of a server and decides whether one more is taken. Those over Unix sockets have places of
-// their own, so that no crowd on a port locks out the user who runs the server; those from this machine leave places
-// for other machines.
+// Counts the open connections of a server and decides whether to accept one more. Unix sockets have their own places,
+// so that no crowd on a port locks out the user who runs the server; those from this machine leave places for other
+// machines.
 #pragma once
 
 #include <cstddef>

@@ -29,7 +29,7 @@ std::optional<std::string> plain_fingerprint(const std::string& text) {
 constexpr std::chrono::seconds server_lost_time{36};
 
 void set_tcp_options(Wire& wire) {
-  ErrorValue ignored;  // slower then, but not wrong
+  ErrorValue ignored;  // without it, slower but still correct
   wire.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
   ::setsockopt(wire.socket().native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent_bytes_max,
                sizeof unsent_bytes_max);
@@ -38,7 +38,7 @@ void set_tcp_options(Wire& wire) {
 
 }  // namespace
 
-// The system's resolver cannot be interrupted: a coroutine that is destroyed meanwhile leaves it behind.
+// The system's resolver cannot be interrupted: if the coroutine is destroyed meanwhile, the lookup is abandoned.
 class Dialer::Resolving {
  public:
   using Results = asio::ip::tcp::resolver::results_type;

@@ -1,4 +1,4 @@
-// Opens connections to one server: finds its address, connects, and checks who it is.
+// Opens connections to one server: finds its address, connects, and authenticates it.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace berth::http {
 
 class Dialer {
  public:
-  // invalid_argument: the URL, the token, the fingerprint or the CA file.
+  // invalid_argument: the URL, the token, the fingerprint or the CA file is wrong.
   static Result<Dialer> create(ClientOptions options);
 
   // unavailable: refused, name not known; invalid_argument: the server's certificate is not accepted. Ends early, with

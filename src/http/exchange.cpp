@@ -49,7 +49,7 @@ void Channel::set_gone(bool call) {
     callbacks.swap(on_gone);
     room.swap(on_room);
   }
-  // Also those that are not called must go: a callback may own a Responder, and with it this channel.
+  // Destroy the callbacks that are not called, too: a callback may own a Responder, and with it this channel.
   if (!call) return;
   for (const auto& callback : callbacks) callback();
 }

@@ -1,5 +1,5 @@
-// What a Responder and the connection share about one request and its answer. Responders may be used on any thread; the
-// connection belongs to the server's thread. `mutex` guards everything in Channel except `connection`.
+// The state that a Responder and the connection share about one request and its answer. Responders may be used on any
+// thread; the connection belongs to the server's thread. `mutex` guards everything in Channel except `connection`.
 #pragma once
 
 #include <cstddef>
@@ -24,12 +24,12 @@ struct Channel {
 
   std::mutex mutex;
   bool answered = false;      // by send() or stream()
-  bool open = false;          // a stream that takes data
+  bool open = false;          // a stream that accepts data
   bool ended = false;         // a stream that close() was called on
   bool gone = false;          // the client
   bool complete = false;      // the answer is written
   bool flush_posted = false;  // the connection will take `pending` soon
-  std::string pending;        // of the stream, framed as chunks
+  std::string pending;        // data of the stream, framed as chunks
   std::size_t in_flight = 0;  // taken from `pending` by the connection, not yet written
   std::vector<std::function<void()>> on_gone;
   std::function<void()> on_room;

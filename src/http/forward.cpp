@@ -15,14 +15,14 @@ constexpr std::array<std::string_view, 10> of_one_connection = {
     "connection", "content-length",    "expect",  "keep-alive", "proxy-authorization", "proxy-connection",
     "te",         "transfer-encoding", "trailer", "upgrade"};
 
-// With a short body behind it.
+// Typical size of a head with a short body.
 constexpr std::size_t usual_head_bytes = 1024;
 
 constexpr std::chrono::milliseconds hang_up_look_every{250};
-// What a socket takes at once, also where its reader is busy.
+// How much a socket accepts at once, even if its reader is busy.
 constexpr std::size_t taken_at_once_bytes = 32 * 1024;
 
-// Whether a list such as that of Connection has this word.
+// Whether a list such as the Connection header contains this word.
 bool lists(std::string_view list, std::string_view word) {
   while (!list.empty()) {
     const std::size_t comma = list.find(',');
@@ -52,7 +52,7 @@ std::string in_words(Link::Outcome outcome, const ErrorValue& error) {
     case Link::Outcome::ended: return "it closed the connection";
     case Link::Outcome::timed_out: return "it sent nothing for too long";
     case Link::Outcome::too_long: return "it sent a header that is too long";
-    case Link::Outcome::malformed: return "it sent what is not HTTP/1.1: " + error.message();
+    case Link::Outcome::malformed: return "it sent data that is not HTTP/1.1: " + error.message();
     default: return error.message();
   }
 }
@@ -65,7 +65,7 @@ struct Forwarding {
   Link& server;
   const ForwardOptions& options;
   Link::Body request_body;
-  Signal go_on;  // the server wants the body, or has answered without it
+  Signal go_on;  // set when the server wants the body, or has answered without it
   Signal ended;  // the answer has
   Forwarded result = {};
   bool is_wanted = false;
@@ -99,7 +99,7 @@ bool is_cancelled(const Link& link, Link::Outcome outcome) {
   return outcome == Link::Outcome::failed && link.is_cancelled();
 }
 
-// While the server does not take the body, nothing is read of the client by which its end would be noticed.
+// While the server does not accept the body, nothing is read from the client, so its end would go unnoticed.
 Async<void> watch_hang_up(Forwarding& all) {
   while (true) {
     const bool has_ended = co_await all.ended.wait(real_clock().now() + hang_up_look_every);
@@ -121,7 +121,7 @@ Async<void> send_request(Forwarding& all) {
   while (true) {
     const bool is_last = all.client.is_read();
     if (is_last && is_chunked) out += last_chunk;
-    // A server that refuses a request may answer before it has read all of it: its answer is read in any case.
+    // A server that refuses a request may answer before it has read all of it: read its answer in any case.
     const ErrorValue error = co_await all.server.write(out);
     if (error) co_return;
     all.expect_answer();
@@ -160,7 +160,7 @@ Async<void> copy_raw(Link& from, Link& to) {
   to.wire().close();
 }
 
-// The answer, up to its end. The rest of `all.result` is set by the caller.
+// Receives the answer, up to its end. The rest of `all.result` is set by the caller.
 Async<void> receive_answer(Forwarding& all, const Head& request) {
   Forwarded& result = all.result;
   Head answer;
@@ -210,7 +210,7 @@ Async<void> receive_answer(Forwarding& all, const Head& request) {
     if (has_ended && !body.length) out += last_chunk;
   };
   while (true) {
-    // What has come together goes on together.
+    // Data that arrived together is forwarded together.
     while (!has_ended) {
       const std::optional<Link::Piece> piece = all.server.waiting_piece();
       if (!piece) break;
@@ -280,7 +280,7 @@ Async<Forwarded> forward(Link& client, const Head& request, Link& server, const 
   Forwarded& result = all.result;
   client.wire().cancel();
   all.go_on.notify();
-  if (!all.is_request_sent) server.wire().abort();  // the rest of a request would be read as the next one
+  if (!all.is_request_sent) server.wire().abort();  // the rest of the request would be taken for the next one
   co_await sending.join();
   all.ended.notify();
   if (watching) co_await watching->join();

@@ -1,6 +1,6 @@
-// Passes a request on to another server and its answer back, both as they come: what one side does not take yet, the
-// other side is not asked for. Headers that concern one connection alone are not passed on, and the lengths of bodies
-// are written anew, so that nothing but the message itself reaches the other side.
+// Forwards a request to another server and its answer back, both as they arrive, with back-pressure in both
+// directions. Hop-by-hop headers are not forwarded, and body lengths are rewritten, so that only the message itself
+// reaches the other side.
 #pragma once
 
 #include <chrono>
@@ -16,30 +16,31 @@
 
 namespace berth::http {
 
-// Without those of one connection (RFC 9110, 7.6.1), those that Connection names included, and without the length.
+// The headers without hop-by-hop ones (RFC 9110, 7.6.1), including those that Connection names, and without the
+// length.
 Headers end_to_end(Headers headers);
-// Whether the client asks for a WebSocket. No other protocol is passed on: with HTTP/2 on the connection, requests
-// would get past the checks of a proxy.
+// Whether the client asks for a WebSocket. No other upgrade is forwarded: with HTTP/2 on the connection, requests
+// would bypass the checks of a proxy.
 bool asks_for_upgrade(const Headers& headers);
 
-// The first lines, up to the empty one. `headers` without those of one connection.
+// The first lines, up to the empty one. `headers` has no hop-by-hop headers.
 std::string request_text(const Head& request, const Headers& headers, const Link::Body& body);
 std::string response_text(int status, const Headers& headers, const Link::Body& body, bool keeps_connection);
 
 struct ForwardOptions {
-  // The head that is sent, as request_text() writes it, and what was read of the body before.
+  // The head to send, as written by request_text(), and the part of the body that has already been read.
   std::string text;
   std::string body_begin = {};
-  // The rest of the body is sent after "100 Continue", which the head asks for: a server that does not want the request
-  // is not sent it, and it can be passed on to another one.
+  // The rest of the body is sent only after "100 Continue", which the head requests: a server that refuses the
+  // request never gets the body, so that the request can be forwarded to another one.
   bool waits_for_continue = false;
-  // Of each piece of the client's body, and of each write to it.
+  // Time limit for each piece of the client's body, and for each write to the client.
   std::chrono::milliseconds client_time{20'000};
-  // Until the answer begins, from the last piece of the request that the server took.
+  // Time limit until the answer begins, from the last piece of the request that the server accepted.
   std::chrono::milliseconds first_byte_time{600'000};
-  std::chrono::milliseconds silence_time{600'000};  // between two pieces of the answer; not after an upgrade
+  std::chrono::milliseconds silence_time{600'000};  // limit between two pieces of the answer; not after an upgrade
   bool keeps_client = true;                         // false: its connection is closed after the answer
-  // Called with the head of the answer, whose headers it may change. False: the answer is not passed on.
+  // Called with the head of the answer, whose headers it may change. False: the answer is not forwarded.
   std::function<bool(Head& answer)> on_answer = nullptr;
   // Called when all of the answer is read, before its last piece reaches the client: the server can take another
   // request.
@@ -49,17 +50,17 @@ struct ForwardOptions {
 struct Forwarded {
   enum class End : std::uint8_t {
     done,
-    withheld,       // on_answer said so; the answer was not read further
-    client_gone,    // or its body is malformed or too slow
-    server_failed,  // closed its connection, did not answer in time, or not in HTTP
+    withheld,       // on_answer returned false; the answer was not read further
+    client_gone,    // the client is gone, or its body is malformed or too slow
+    server_failed,  // the server closed its connection, was too late, or did not answer in HTTP
   };
   End end = End::done;
-  bool is_late = false;         // the server has failed because it did not answer in time
-  bool reached_client = false;  // at least a byte of an answer
+  bool is_late = false;         // server_failed because it did not answer in time
+  bool reached_client = false;  // at least one byte of an answer
   int status = 0;               // of the answer; 0: there was none
   bool is_client_kept = false;  // the connection can take the next request
   bool is_server_kept = false;
-  // Why, for messages; empty where it is done.
+  // The reason, for messages; empty if done.
   std::string problem = {};
 };
 

@@ -1,5 +1,5 @@
-// Connections to servers that wait for their next request. The side that sends requests closes them, before a server
-// would: a request that meets a connection which is just being closed is lost. On the thread of a loop.
+// Connections to servers that wait for their next request. The client side closes them before a server would,
+// because a request sent on a connection that is just being closed is lost. For the thread of a loop.
 #pragma once
 
 #include <chrono>
@@ -18,10 +18,10 @@ class IdleLinks {
   // Shorter than that of common servers (uvicorn: 5 s), with a second for the time between two calls of close_old().
   static constexpr std::chrono::milliseconds keep_time{3'000};
 
-  // The one that was used last, of those that the server has not closed. Null: there is none.
+  // The most recently used one that the server has not closed. Null: there is none.
   std::unique_ptr<Link> take(const std::string& server);
   void put(const std::string& server, std::unique_ptr<Link> link);
-  // At least once a second.
+  // To be called at least once a second.
   void close_old(TimePoint now);
   void clear() { idle_.clear(); }
   std::size_t count() const;

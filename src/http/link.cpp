@@ -15,7 +15,7 @@ constexpr std::string_view end_of_head = "\r\n\r\n";
 }  // namespace
 
 bool has_plain_lines(std::string_view head, std::size_t from) {
-  // What follows the last character that was looked at is known only now.
+  // The character after the last one examined is known only now.
   for (std::size_t i = from > 0 ? from - 1 : 0; i < head.size(); ++i) {
     const auto c = static_cast<unsigned char>(head[i]);
     if (c >= 0x20 || c == '\t') continue;
@@ -56,7 +56,7 @@ Link::Outcome Link::outcome_of(ErrorValue error) {
   return error == asio::error::timed_out ? Outcome::timed_out : Outcome::failed;
 }
 
-// Reads some more behind what waits.
+// Reads more bytes and appends them to those that wait.
 Async<Link::Outcome> Link::fill() {
   if (!buffer_) buffer_ = wire_->loop().take_buffer();
   if (begin_ > 0) {
@@ -97,7 +97,7 @@ Async<Link::Outcome> Link::read_head(std::optional<MessageParser<is_request>>& p
     const std::string_view text = waiting();
     const std::size_t end = text.find(end_of_head, seen < 3 ? 0 : seen - 3);
     if (end != std::string_view::npos) size = end + end_of_head.size();
-    // Before its end has come, what cannot become a message is refused.
+    // Refuses data that cannot become a message before its end has arrived.
     error_ = beast::error::bad_line_ending;
     if (!has_plain_lines(text.substr(0, std::min(size, text.size())), seen)) co_return Outcome::malformed;
     error_ = beast::error::header_limit;

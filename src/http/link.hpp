@@ -1,6 +1,6 @@
-// One connection of HTTP/1.1, on either side of it: messages are read as a head and then a body in pieces, and a reader
-// that does not ask for the next piece holds back the sender. Nothing here is longer than a buffer, whatever the other
-// side sends. A message with two readings of where it ends, or of where a line ends, is malformed.
+// One connection of HTTP/1.1, on either side of it: messages are read as a head and then a body in pieces, and a
+// reader that does not ask for the next piece holds back the sender. Nothing here is longer than a buffer, whatever
+// the other side sends. A message whose end, or whose line ends, can be read in two ways is malformed.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ class Link {
 
   Wire& wire() { return *wire_; }
 
-  // What fits into a buffer.
+  // The head must fit into a buffer.
   static constexpr std::size_t head_bytes_max = sizeof(Buffer);
 
   enum class Outcome : std::uint8_t {
@@ -37,17 +37,17 @@ class Link {
     failed,  // the connection is broken, closed or cancelled
   };
 
-  // Waits for the first byte of a message; empty lines before it are skipped. Holds no buffer meanwhile.
+  // Waits for the first byte of a message; empty lines before it are skipped. Holds no buffer while it waits.
   Async<Outcome> wait_for_message();
   Async<Outcome> read_request(Head& into, std::size_t head_bytes_max);
   // `to_head`: the answer to a HEAD request, which has no body whatever its head says.
   Async<Outcome> read_response(Head& into, std::size_t head_bytes_max, bool to_head);
 
-  // Of the message whose head was read last.
+  // State of the message whose head was read last.
   struct Body {
     bool is_chunked = false;
     std::optional<std::uint64_t> length = {};
-    bool keeps_connection = false;  // so far as its sender is concerned
+    bool keeps_connection = false;  // as far as its sender is concerned
     bool is_empty() const { return !is_chunked && length == 0; }
   };
   Body body() const;
@@ -58,23 +58,23 @@ class Link {
     std::string_view bytes = {};  // valid until the next read; empty: the body has ended
   };
   Async<Piece> read_piece();
-  // The next piece as far as it has been read already. Absent: nothing of it was.
+  // The part of the next piece that has already been read. Absent: nothing has.
   std::optional<Piece> waiting_piece();
-  // After a change of protocol: whatever comes. Ends with `ended`.
+  // After a change of protocol: reads whatever comes. Ends with `ended`.
   Async<Piece> read_raw();
 
-  // Reads on while a request is answered, to notice that its client is gone: until the connection ends, what waits
-  // fills a buffer (`done`), or Wire::cancel().
+  // Reads on while a request is answered, to notice that its client is gone: until the connection ends, the
+  // waiting bytes fill a buffer (`done`), or Wire::cancel() is called.
   Async<Outcome> read_ahead();
   std::string_view waiting() const;
-  // Of an idle connection: the other side has closed it, or sent what nothing asked for.
+  // Whether the other side has closed an idle connection, or sent unsolicited data.
   bool is_stale();
 
   Async<ErrorValue> write(std::string_view bytes) { return wire_->write(bytes); }
 
-  // Of the last outcome but `done`, for messages.
+  // The error of the last outcome other than `done`, for messages.
   const ErrorValue& error() const { return error_; }
-  // `failed` by Wire::cancel() or close().
+  // Whether `failed` was caused by Wire::cancel() or close().
   bool is_cancelled() const { return error_ == asio::error::operation_aborted; }
 
  private:
@@ -98,11 +98,11 @@ class Link {
   ErrorValue error_;
 };
 
-// Whether the lines of a head, of which those before `from` were looked at, end as they must, no line continues the one
-// before it, and no control character is in them. Others read such lines in another way than Beast does.
+// Whether the lines of a head from `from` on end correctly, do not continue the previous line, and contain no control
+// characters. Other parsers read such lines differently from Beast.
 bool has_plain_lines(std::string_view head, std::size_t from = 0);
 
-// A piece of a body whose length is not known at its beginning.
+// Appends a chunk of a body of unknown length.
 void append_chunk(std::string& out, std::string_view bytes);
 constexpr std::string_view last_chunk = "0\r\n\r\n";
 

@@ -15,7 +15,7 @@
 namespace berth::http {
 namespace {
 
-// Waiting to be accepted; the kernel's own maximum is often 4096.
+// Connections that wait to be accepted; the kernel's own maximum is often 4096.
 constexpr int backlog = 512;
 
 struct Bound {
@@ -120,11 +120,11 @@ Result<int> bound_socket(const ListenAddress& address) {
   if (descriptor < 0) return io_error("cannot open a socket");
   const int on = 1;
   if (address.path.empty()) {
-    // A restarted server gets its port back although old connections linger.
+    // A restarted server gets its port back even if old connections linger.
     setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (family == AF_INET6) setsockopt(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
   } else {
-    // On Linux the file that bind() creates gets this mode, so that there is no moment in which others can connect.
+    // On Linux, bind() creates the file with this mode, so that others can never connect.
     fchmod(descriptor, 0600);
   }
   if (bind(descriptor, bound.get(), bound.size) == 0) return descriptor;

@@ -18,7 +18,7 @@ struct ListenAddress {
   std::string path;  // of a Unix socket
   friend bool operator==(const ListenAddress&, const ListenAddress&) = default;
 };
-// invalid_argument: not as Server::listen() takes it.
+// invalid_argument: not a form that Server::listen() accepts.
 Result<ListenAddress> parse_listen_address(std::string_view text);
 std::string to_text(const ListenAddress& address);
 
@@ -27,11 +27,11 @@ struct Listening {
   int family = AF_UNSPEC;
   std::string address;  // as given, with the port that was chosen
 };
-// unavailable: in use; io: all else.
+// unavailable: in use; io: any other failure.
 Result<Listening> open_listening(const ListenAddress& address);
-// Whether open_listening() could succeed at a TCP address now; nothing listens there meanwhile.
+// Whether open_listening() could succeed at a TCP address now, without listening there.
 Result<void> check_is_free(const ListenAddress& address);
-// Of a socket that listens there already.
+// For a socket that already listens there.
 Listening taken_listening(const ListenAddress& address, int descriptor);
 
 // The address of a socket's end as text, without the port: "127.0.0.1", "::1", "unix". IPv4 in IPv6 as IPv4.

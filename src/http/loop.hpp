@@ -1,6 +1,6 @@
-// The event loop of a server, a client or a proxy, and what coroutines wait for on it. Kept alive by all who may post
-// to it from another thread, so that an answer that comes after the end of its server is dropped without harm. All of
-// it but post() and dispatch() is for the loop's thread.
+// The event loop of a server, a client or a proxy, and what coroutines wait for on it. Kept alive by everyone who may
+// post to it from another thread, so that an answer that comes after the end of its server is dropped without harm.
+// Everything except post() and dispatch() is for the loop's thread.
 #pragma once
 
 #include <array>
@@ -22,13 +22,13 @@ using Buffer = std::array<char, 16 * 1024>;
 struct Loop {
   asio::io_context context{1};
 
-  // The deadlines of connections are looked at every 100 ms while there are any.
+  // The deadlines of connections are checked every 100 ms while there are any.
   void add(Wire& wire);
   void remove(Wire& wire);
-  // What waits for a connection ends with an error.
+  // All waits for connections end with an error.
   void close_all();
 
-  // Buffers are borrowed for the time in which something is in them, so that idle connections have none.
+  // Buffers are borrowed only while they contain data, so that idle connections have none.
   std::unique_ptr<Buffer> take_buffer();
   void give_back(std::unique_ptr<Buffer> buffer);
 
@@ -48,13 +48,13 @@ void run_on(const std::weak_ptr<Loop>& loop, Function function) {
   if (const auto alive = loop.lock()) asio::dispatch(alive->context, std::move(function));
 }
 
-// Lets one coroutine wait until another part of the same thread notifies it. A notification that comes while nothing
-// waits ends the next wait at once.
+// Lets one coroutine wait until another part of the same thread notifies it. A notification that arrives while
+// nothing waits ends the next wait at once.
 class Signal {
  public:
   explicit Signal(Loop& loop) : loop_(loop), timer_(loop.context) {}
 
-  // The waiting coroutine goes on from the loop, not within this call.
+  // The waiting coroutine resumes from the loop, not within this call.
   void notify();
   // False: `until` has passed first.
   Async<bool> wait(TimePoint until = TimePoint::max());

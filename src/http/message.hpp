@@ -1,4 +1,4 @@
-// What HTTP requests and answers are for the rest of Berth: plain data, without a socket or a library behind it. The
+// HTTP requests and answers as the rest of Berth sees them: plain data, independent of sockets and libraries. The
 // server receives a Request and answers with a Response; the client returns a Response.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace berth::http {
 
-// Letters of ASCII alone, whatever the locale is.
+// Converts only ASCII letters, whatever the locale.
 std::string lower_case(std::string_view text);
 
 // In the order they were given; names are compared without regard to case, and kept in lower case.
@@ -23,12 +23,12 @@ class Headers {
   Headers() = default;
   Headers(std::initializer_list<std::pair<std::string, std::string>> list);
 
-  // The first value of that name; absent: there is none.
+  // The first value with that name; absent if there is none.
   std::optional<std::string_view> get(std::string_view name) const;
   void add(std::string_view name, std::string value);
-  // Instead of all values of that name.
+  // Replaces all values with that name.
   void set(std::string_view name, std::string value);
-  // All values of that name.
+  // Removes all values with that name.
   void remove(std::string_view name);
   template <class Predicate>
   void remove_if(Predicate is_unwanted) {
@@ -56,7 +56,7 @@ struct Peer {
   std::optional<std::uint32_t> unix_uid;  // of the process that connected to the Unix socket
   bool is_loopback = false;               // also true for a Unix socket
   bool is_tls = false;
-  // What the connection has proven to be: a name from ServerOptions::key_of. Empty: nothing.
+  // The identity that the connection has proven: a name from ServerOptions::key_of. Empty: nothing.
   std::string credential = {};
   std::optional<PeerCertificate> certificate = {};
 };
@@ -65,13 +65,13 @@ struct Request {
   std::string method;                                     // "GET"
   std::string path;                                       // decoded, without the query: "/api/v1/nodes/a"
   std::vector<std::string> segments;                      // the same between its slashes, each decoded on its own
-  std::map<std::string, std::string, std::less<>> query;  // decoded; of a name given twice the last value
+  std::map<std::string, std::string, std::less<>> query;  // decoded; if a name is given twice, the last value
   Headers headers;
   std::string body;
   Peer peer;
 };
 
-// The first lines of a message, as they were read: of a request, or of an answer to one.
+// The first lines of a message, as read: of a request or an answer.
 struct Head {
   std::string method, target;  // of a request
   int status = 0;              // of an answer
@@ -85,7 +85,7 @@ struct Response {
   std::string body = {};
 };
 
-// With the content type application/json.
+// An answer with the content type application/json.
 Response json_response(int status, std::string body);
 // {"schema":1,"error":{"code":..,"message":..,"advice":..}}; an empty advice is left out.
 Response error_response(int status, std::string_view code, std::string_view message, std::string_view advice = {});

@@ -1,5 +1,5 @@
-// Beast's parser, which gives the pieces of a body where they were read, and collects headers as the rest of Berth has
-// them. What follows the last chunk changes no header.
+// Beast's parser, which returns the pieces of a body in place, and collects headers in Berth's own form. Trailers
+// after the last chunk do not change headers.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class MessageParser final : public boost::beast::http::basic_parser<is_request> 
  public:
   explicit MessageParser(Head& head) : head_(head) {}
 
-  // Of the body, in the last bytes that were put; empty: none.
+  // The piece of the body in the last bytes that were put; empty: none.
   std::string_view piece() const { return piece_; }
   void clear_piece() { piece_ = {}; }
   // After the last chunk.

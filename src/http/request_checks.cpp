@@ -24,7 +24,7 @@ bool has_control(std::string_view text) {
                      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
 }
 
-// Whether a server that takes encoded slashes or backslashes for slashes would leave the folder.
+// Whether the path could leave the folder on a server that treats encoded slashes or backslashes as slashes.
 bool has_dots(std::string_view segment) {
   while (true) {
     const std::size_t end = segment.find_first_of("/\\");
@@ -111,7 +111,7 @@ std::optional<std::string> host_name(std::string_view authority) {
 
 bool is_loopback_name(std::string_view name) {
   if (name == "localhost" || name == "::1") return true;
-  // An address, not a name such as 127.0.0.1.example.org or 127.999.1.1, which a resolver is asked for.
+  // An address, not a name such as 127.0.0.1.example.org or 127.999.1.1, which would be resolved.
   in_addr address{};
   return name.starts_with("127.") && inet_pton(AF_INET, std::string(name).c_str(), &address) == 1;
 }

@@ -1,4 +1,4 @@
-// For tests: a server on a thread of its own, and raw connections to it.
+// For tests: a server on its own thread, and raw connections to it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -68,14 +68,14 @@ class RawConnection {
 
   // False: the server has closed it.
   bool send(std::string_view bytes);
-  // Sends until the server takes no more for 200 ms, at most `bytes_max`; returns how many bytes it took.
+  // Sends until the server accepts nothing for 200 ms, at most `bytes_max`; returns how many bytes it accepted.
   std::size_t send_until_full(std::size_t bytes_max);
   void close_half();
-  // Until the server closes the connection, or `time` without data.
+  // Reads until the server closes the connection, or `time` without data.
   std::string read_all(std::chrono::milliseconds time = 5s);
   // Until `text` has come.
   std::string read_until(std::string_view text, std::chrono::milliseconds time = 5s);
-  // What a connection that was closed gives, within `time`.
+  // Whether the connection turns out to be closed within `time`.
   bool is_closed(std::chrono::milliseconds time = 5s);
 
  private:

@@ -13,7 +13,7 @@ namespace berth::http {
 namespace {
 
 std::array<unsigned char, SHA256_DIGEST_LENGTH> sum_of(std::string_view text) {
-  // SHA256() looks for the algorithm at each call, which takes longer than the sum of a key.
+  // SHA256() looks up the algorithm at each call, which takes longer than hashing a key.
   static const EVP_MD* const algorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
   std::array<unsigned char, SHA256_DIGEST_LENGTH> sum{};
   BERTH_ASSERT(EVP_Digest(text.data(), text.size(), sum.data(), nullptr, algorithm, nullptr) == 1);

@@ -1,6 +1,6 @@
-// Tokens and what is derived from them. A token is one printed string: a secret, and behind a dot the fingerprint of
-// the authority that signs the certificate of the server, where it has one. Over plain HTTP on one machine a token is
-// never sent: client and server prove to each other that they know its sum (TLS 1.3 with a pre-shared key).
+// Tokens and what is derived from them. A token is one printed string: a secret, and, if the server has a
+// certificate, a dot and the fingerprint of the authority that signs it. Over plain HTTP on one machine a token is
+// never sent: client and server prove to each other that they know its hash (TLS 1.3 with a pre-shared key).
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,9 @@
 
 namespace berth::http {
 
-// What a secret begins with: one that a server knows, or the key of a caller, which gateways know.
+// The prefixes of secrets: of one that a server knows, and of a caller's key, which gateways know.
 inline constexpr std::string_view control_prefix = "berth_", call_prefix = "berthcall_";
-// 32 random bytes as 64 hexadecimal digits, behind a prefix.
+// 32 random bytes as 64 hexadecimal digits, after a prefix.
 std::string make_secret(std::string_view prefix = control_prefix);
 std::string sha256(std::string_view text);
 // In constant time.
@@ -21,9 +21,9 @@ std::string hexadecimal(const unsigned char* bytes, std::size_t count);
 
 struct Token {
   std::string secret;
-  std::string fingerprint;  // 64 hexadecimal digits; empty: it carries none
+  std::string fingerprint;  // 64 hexadecimal digits; empty: it has none
 };
-// Any text: everything before the last dot is the secret.
+// Accepts any text: everything before the last dot is the secret.
 Token parse_token(std::string_view text);
 std::string to_text(const Token& token);
 

@@ -19,10 +19,10 @@ namespace berth::http {
 namespace {
 
 using Acceptor = asio::basic_socket_acceptor<asio::generic::stream_protocol>;
-// After a failed accept, usually for want of file descriptors.
+// After a failed accept, usually for lack of file descriptors.
 constexpr std::chrono::milliseconds accept_again{100};
 constexpr Duration accept_problem_every = std::chrono::minutes(1);
-// Of a client that lost its power or network, also in a long poll or a stream.
+// How long until a client without power or network is dropped, also in a long poll or a stream.
 constexpr std::chrono::seconds client_lost_time{60};
 
 template <class Value>
@@ -38,7 +38,7 @@ struct Listener {
     acceptor.assign(asio::generic::stream_protocol(opened.family, 0), opened.descriptor);
     if (!asked.path.empty()) lstat(asked.path.c_str(), &file);
   }
-  // After the socket was moved, another server may have made one with this name.
+  // After the socket was moved, another server may have created one with this name.
   bool has_file() const {
     struct stat now{};
     return !asked.path.empty() && lstat(asked.path.c_str(), &now) == 0 && now.st_ino == file.st_ino &&
@@ -76,7 +76,7 @@ struct Server::State {
 
   void accept(const std::shared_ptr<Listener>& listener) {
     listener->acceptor.async_accept([this, listener](ErrorValue error, Socket socket) {
-      // One that was accepted just before the listener was closed has a client that waits.
+      // A connection accepted just before the listener was closed has a waiting client.
       if (!error) take(*listener, std::move(socket));
       if (error == asio::error::operation_aborted || !listener->acceptor.is_open()) return;
       if (!error) return accept(listener);
@@ -128,7 +128,7 @@ struct Server::State {
     if (serving.draining) connection->drain();
   }
 
-  // Says why, if that goes without waiting.
+  // Sends the reason, if that is possible without waiting.
   static void turn_away(const Listener& listener, Socket& socket) {
     if (listener.tls) return;
     const Response full = error_response(503, "unavailable", "the server has too many connections", "try again later");
@@ -154,14 +154,14 @@ struct Server::State {
   }
 
   void drain(std::chrono::milliseconds deadline, std::chrono::milliseconds idle_time) {
-    // Asked again, it ends earlier, never later.
+    // A second call can only shorten the time.
     const TimePoint until = real_clock().now() + deadline;
     if (serving.draining && drain_until <= until) return;
     drain_until = until;
     serving.last_idle_time = serving.proxy ? idle_time : std::chrono::milliseconds(0);
     if (!std::exchange(serving.draining, true)) {
       for (const auto& listener : std::exchange(listeners, {})) close(*listener);
-      // After the connections that were accepted before.
+      // Runs after the connections that were accepted earlier.
       asio::post(context(), [this] {
         if (connections.empty()) context().stop();
       });
@@ -237,7 +237,7 @@ Result<std::vector<std::string>> Server::listen_only(const std::vector<ListenOn>
     bool is_new = false;
   };
   std::vector<Next> all;
-  std::vector<std::shared_ptr<Listener>> left;  // TCP listeners that are not named any more
+  std::vector<std::shared_ptr<Listener>> left;  // TCP listeners that are no longer listed
   for (const auto& listener : state_->listeners)
     if (listener->asked.path.empty()) left.push_back(listener);
   for (const ListenOn& listener : wanted) {
@@ -256,7 +256,7 @@ Result<std::vector<std::string>> Server::listen_only(const std::vector<ListenOn>
     }
     all.push_back(std::move(next));
   }
-  // From here on nothing can fail.
+  // Nothing can fail from here on.
   for (const auto& listener : left) {
     State::close(*listener);
     std::erase(state_->listeners, listener);

@@ -21,8 +21,8 @@ struct Event {
   bool operator==(const Event&) const = default;
 };
 
-// What is written to a stream. Line ends within a name or an id are removed; a carriage return in the data becomes a
-// line end.
+// The text of an event for a stream. Line ends within a name or an id are removed; a carriage return in the data
+// becomes a line end.
 std::string to_text(const Event& event);
 
 // The head of a stream of events: content type, and a comment every 15 s to keep it alive.
@@ -34,8 +34,8 @@ std::optional<std::string> last_event_id(const Request& request);
 // Takes the bytes of a stream in pieces of any size.
 class EventParser {
  public:
-  // Calls `on_event` for each complete event; false from it ends the parsing. False: it said so, or a line or event is
-  // longer than 1 MiB (failed()).
+  // Calls `on_event` for each complete event; false from it ends the parsing. False: it returned false, or a line or
+  // event is longer than 1 MiB (failed()).
   bool put(std::string_view bytes, const std::function<bool(const Event&)>& on_event);
   bool failed() const { return failed_; }
 

@@ -63,11 +63,11 @@ std::optional<Response> StaticFiles::answer(const Request& request) const {
 
   const bool gzip = !file.gzipped.empty() && accepts_gzip(request);
   Response response;
-  // "no-cache" lets the browser keep the file, and ask with its entity tag whether it is still right.
+  // "no-cache" lets the browser keep the file, and revalidate it with its entity tag.
   response.headers.set("cache-control", file.is_hashed ? "public, max-age=31536000, immutable" : "no-cache");
   if (!file.gzipped.empty()) response.headers.set("vary", "accept-encoding");
   if (!file.etag.empty()) {
-    // The two forms are different bytes, so that their tags must differ.
+    // The two forms are different bytes, so their tags must differ.
     const std::string etag = '"' + file.etag + (gzip ? "-gzip\"" : "\"");
     response.headers.set("etag", etag);
     if (matches(request, etag)) {

@@ -1,6 +1,6 @@
 // Files of the page, from memory: answers GET and HEAD from a table that does not change. Sends the gzipped form to
-// clients that accept it, an entity tag so that an unchanged file is not sent again, and lets browsers keep files whose
-// name contains a hash of their content.
+// clients that accept it, an entity tag so that an unchanged file is not sent again, and allows browsers to keep
+// files whose name contains a hash of their content.
 #pragma once
 
 #include <map>

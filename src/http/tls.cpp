@@ -58,7 +58,7 @@ int lookups_index() {
   return index;
 }
 
-// A client may name several identities. The first known one is used, also in the second flight of a handshake. Each
+// A client may name several identities. The first known one is used, even in the second flight of a handshake. Each
 // is compared with all credentials, so only a few are looked up: our clients name one.
 unsigned find_key(SSL* tls, const char* identity, unsigned char* into, unsigned bytes_max) {
   constexpr std::intptr_t lookups_max = 4;
@@ -94,8 +94,8 @@ int presented_index() {
   return index;
 }
 
-// The expected fingerprint is that of the server's certificate, which is then accepted without further checks, or that
-// of an authority in the server's chain: the certificate must then be signed by it, valid, and for this name.
+// The expected fingerprint is that of the server's certificate, which is then accepted without further checks, or of
+// an authority in the server's chain: the certificate must then be signed by it, valid, and for this name.
 int verify_fingerprint(X509_STORE_CTX* checked, void*) {
   SSL* const tls = static_cast<SSL*>(X509_STORE_CTX_get_ex_data(checked, SSL_get_ex_data_X509_STORE_CTX_idx()));
   const auto& expected = *static_cast<const std::string*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(tls), expected_index()));
@@ -167,7 +167,7 @@ std::optional<PeerCertificate> peer_certificate(SSL* tls) {
 }
 
 void accept_proofs(asio::ssl::context& context, const KeyOf& key_of) {
-  // Keys are for TLS 1.3.
+  // Pre-shared keys are only for TLS 1.3.
   SSL_CTX_set_cipher_list(context.native_handle(), "DEFAULT:!PSK");
   SSL_CTX_set_ex_data(context.native_handle(), key_of_index(), const_cast<KeyOf*>(&key_of));
   SSL_CTX_set_psk_server_callback(context.native_handle(), find_key);

@@ -1,4 +1,4 @@
-// TLS contexts (1.2 and 1.3) of the server and the client, and what a failed handshake means in words.
+// TLS contexts (1.2 and 1.3) of the server and the client, and messages for failed handshakes.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,7 @@ Result<std::shared_ptr<asio::ssl::context>> server_tls(const TlsFiles& files);
 // For connections that begin with a Proof (secret.hpp) in place of a certificate. `key_of` outlives the context.
 using KeyOf = std::function<std::optional<KnownKey>(std::string_view identity)>;
 std::shared_ptr<asio::ssl::context> proving_server_tls(const KeyOf& key_of);
-// Such connections beside those that begin with the certificate of the server.
+// Also accepts such connections on a context with a server certificate.
 void accept_proofs(asio::ssl::context& context, const KeyOf& key_of);
 // The credential that the client has proven in the handshake; empty: none.
 std::string proven_credential(SSL* tls);
@@ -35,7 +35,8 @@ Result<std::shared_ptr<asio::ssl::context>> client_tls(const ClientOptions& opti
 // Before the handshake: `host` is the name that the certificate must have.
 bool expect_host(SSL* tls, const std::string& host);
 Error handshake_error(SSL* tls, const std::string& host, const ErrorValue& error);
-// After the handshake of a server: the certificate of the client. Absent: it has shown none of TlsFiles' authority.
+// After the handshake of a server: the certificate of the client. Absent: it has not presented one from TlsFiles'
+// authority.
 std::optional<PeerCertificate> peer_certificate(SSL* tls);
 
 // 64 digits in lower case; empty for a null pointer.

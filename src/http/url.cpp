@@ -11,7 +11,7 @@ namespace berth::http {
 Result<Url> parse_url(const std::string& text) {
   const Error wrong{ErrorCode::invalid_argument, "'" + text + "' is not the address of a server",
                     "use http://HOST:PORT, https://HOST:PORT or unix:/path"};
-  // A password would be in every message that names the URL.
+  // A password would appear in every message with the URL.
   if (text.find('@') != text.npos && !text.starts_with("unix:"))
     return Error{ErrorCode::invalid_argument, "the address of a server may not contain '@'", "give a token instead"};
   Url url;

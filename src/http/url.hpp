@@ -1,4 +1,4 @@
-// The address of a server, as a client is given it.
+// The address of a server, as given to a client.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@ struct Url {
   std::string authority;  // for the Host header
 };
 
-// "http://HOST[:PORT]", "https://HOST[:PORT]" or "unix:/path". invalid_argument: anything else, a path or a user name
-// included.
+// "http://HOST[:PORT]", "https://HOST[:PORT]" or "unix:/path". invalid_argument: anything else, including a path or a
+// user name.
 Result<Url> parse_url(const std::string& text);
 
 }  // namespace berth::http

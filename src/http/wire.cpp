@@ -16,8 +16,8 @@
 namespace berth::http {
 namespace {
 
-// A peer that always has more, such as one that sends request after request, must not keep the loop for itself, nor get
-// around its deadline, which is looked at by what waits.
+// A peer that always has more, such as one that sends request after request, must not monopolise the loop, nor evade
+// its deadline, which is checked only in waits.
 constexpr int turns_max = 32;
 
 // OpenSSL's own BIO of a socket uses write(), which raises SIGPIPE when the other side is gone.
@@ -45,21 +45,21 @@ const BIO_METHOD* bio_method(int (*read)(BIO*, char*, int)) {
   return method;
 }
 
-// The kernel's ETIMEDOUT, of probes without an answer, is not that of a deadline of ours.
+// The kernel's ETIMEDOUT, for unanswered probes, must not look like one of our deadlines.
 ErrorValue system_error(int number) {
   return number == ETIMEDOUT ? host_down() : ErrorValue(number, boost::system::system_category());
 }
 
-// Before each operation, since SSL_get_error() looks at all errors of the thread. To find that there are none is cheap.
+// Called before each operation, because SSL_get_error() examines all errors of the thread. Finding none is cheap.
 void clear_errors() {
   if (ERR_peek_error() != 0) ERR_clear_error();
 }
 
-// At most: a record of TLS, and what the kernel takes at once for the most part.
+// A TLS record, which the kernel usually accepts at once.
 constexpr std::size_t write_bytes = 16 * 1024;
 
 constexpr std::chrono::seconds look_every{1};
-// Of keep-alive: half of the time for the peer to send something by itself, the rest for this many probes.
+// Keep-alive: half of the time for the peer to send something by itself, the rest for this many probes.
 constexpr int probes = 3;
 
 }  // namespace
@@ -112,7 +112,7 @@ void Wire::use_tls(std::shared_ptr<asio::ssl::context> context) {
   tls_.reset(SSL_new(context_->native_handle()));
   SSL_set_mode(tls_.get(),
                SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
-  // The peer closed its socket without saying so in TLS. HTTP has lengths of its own to notice a cut answer.
+  // The peer may close its socket without a TLS close message. HTTP detects truncated answers by its own lengths.
   SSL_set_options(tls_.get(), SSL_OP_IGNORE_UNEXPECTED_EOF);
   // A record and its header are read at once.
   SSL_set_read_ahead(tls_.get(), 1);
@@ -160,7 +160,7 @@ Async<ErrorValue> Wire::wait(bool for_read) {
     const ErrorValue error = co_await Ready{socket_, for_read ? Socket::wait_read : Socket::wait_write};
     is_waiting = false;
     if (for_read && !error) is_drained_ = false;
-    // Also when only the other direction is out of time.
+    // The operation is also aborted when only the other direction is out of time.
     if (error != asio::error::operation_aborted || cancellations != cancellations_) co_return error;
   }
 }
@@ -275,7 +275,7 @@ ErrorValue Wire::why_closed() const { return is_lost_ ? host_down() : ErrorValue
 void Wire::notice_loss(std::chrono::seconds within) {
   const auto set = [this](int level, int option, auto value) {
     const auto number = static_cast<int>(value);
-    setsockopt(socket_.native_handle(), level, option, &number, sizeof number);  // slower without it, but not wrong
+    setsockopt(socket_.native_handle(), level, option, &number, sizeof number);  // without it, slower but still correct
   };
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
   set(IPPROTO_TCP, TCP_KEEPIDLE, within.count() / 2);
@@ -285,7 +285,7 @@ void Wire::notice_loss(std::chrono::seconds within) {
 }
 
 // The kernel itself gives up unacknowledged bytes after a quarter of an hour. TCP_USER_TIMEOUT would make it earlier,
-// but also end connections of programs that pause: while a peer takes no more bytes, all that were sent are
+// but also end connections of programs that pause: while a peer accepts no more bytes, all that were sent are
 // acknowledged, and so are the probes that ask for room, up to two minutes apart.
 void Wire::look_at_peer(TimePoint now) {
   const Duration since = now - std::exchange(looked_at_, now);

@@ -1,6 +1,6 @@
 // The bytes of one connection, plain or TLS, so that the code of HTTP is written once. OpenSSL works on the socket
-// itself and lets go of its buffers while nothing comes, so that an idle connection costs a few kilobytes. One read and
-// one write may be under way at a time, on the loop's thread.
+// itself and releases its buffers while nothing arrives, so that an idle connection costs a few kilobytes. One read
+// and one write may be in progress at a time, on the loop's thread.
 #pragma once
 
 #include <cerrno>
@@ -17,10 +17,10 @@
 
 namespace berth::http {
 
-// Bytes that a socket may hold unsent. With its default, megabytes, a slow reader would look like one that does not
-// read: the kernel calls a socket writable only when a third of it is free.
+// Bytes that a socket may hold unsent. With the default of several megabytes, a slow reader would look like one
+// that does not read, because the kernel reports a socket as writable only when a third of it is free.
 inline constexpr int unsent_bytes_max = 128 * 1024;
-// After this time without a sign of life, the machine behind a connection that carries requests to a replica is lost.
+// A machine that carries requests to a replica counts as lost after this time without a sign of life.
 inline constexpr std::chrono::seconds peer_lost_time{12};
 
 class Wire {
@@ -31,31 +31,30 @@ class Wire {
   Wire& operator=(const Wire&) = delete;
 
   Async<ErrorValue> connect(const asio::generic::stream_protocol::endpoint& endpoint);
-  // All that follows is encrypted, after a handshake. `context` is kept.
+  // Everything from here on is encrypted, after a handshake. `context` is kept.
   void use_tls(std::shared_ptr<asio::ssl::context> context);
   Async<ErrorValue> handshake(bool as_server);
 
   // Waits until there is something to read, without a buffer for it.
   Async<ErrorValue> wait_readable();
   struct Read {
-    ErrorValue error;  // eof: the other side sends no more
+    ErrorValue error;  // eof: the other side will send nothing more
     std::size_t bytes = 0;
   };
   Async<Read> read_some(std::span<char> into);
   Async<ErrorValue> write(std::string_view bytes);
 
-  // What is under way, and all that follows, ends with an error.
+  // Pending and later operations end with an error.
   void close();
-  // The same, and what was written and could not be sent yet is dropped: the other side may not read it, and would
-  // notice the end only after it.
+  // The same, and drops unsent data: the other side may not read it, and would notice the end only after it.
   void abort();
-  // What is under way ends with operation_aborted; the connection can still be used.
+  // Pending operations end with operation_aborted; the connection can still be used.
   void cancel();
-  // A read or a write that is under way at this time is cancelled and ends with timed_out. max: none.
+  // A read or a write still pending at this time is cancelled and ends with timed_out. max: none.
   void read_by(TimePoint time) { read_by_ = time; }
   void write_by(TimePoint time) { write_by_ = time; }
-  // Of TCP: the connection ends with host_down() when the kernel of the other machine has acknowledged nothing for this
-  // time: neither bytes that were sent, nor, where none were, a probe. One whose program reads or writes nothing
+  // For TCP: the connection ends with host_down() when the kernel of the other machine has acknowledged nothing for
+  // this time: neither sent bytes nor, if there were none, a probe. A machine whose program merely pauses still
   // answers.
   void notice_loss(std::chrono::seconds within);
   void sweep(TimePoint now);
@@ -63,9 +62,9 @@ class Wire {
   Loop& loop() { return loop_; }
   Socket& socket() { return socket_; }
   bool is_open() const { return socket_.is_open(); }
-  // Something was sent that was not read, or the connection has ended.
+  // Whether there is unread input, or the connection has ended.
   bool has_input();
-  // The other side has ended or broken the connection, whatever still waits to be read before its end.
+  // Whether the other side has ended or broken the connection, even if input still waits to be read.
   bool has_hung_up();
   // Null on a plain connection.
   SSL* tls() { return tls_.get(); }
@@ -79,14 +78,14 @@ class Wire {
 
   Async<ErrorValue> wait(bool for_read);
   void look_at_peer(TimePoint now);
-  // Of a socket that was closed here.
+  // The error for a socket that was closed on this side.
   ErrorValue why_closed() const;
   // Bytes from the socket, for OpenSSL or without it; -1 with errno: none.
   ssize_t receive(char* into, std::size_t count);
   static int receive_for_tls(BIO* bio, char* into, int count);
-  // OpenSSL has taken bytes from the socket that were not read yet.
+  // Whether OpenSSL has bytes from the socket that have not been read yet.
   bool has_pending() const { return tls_ && SSL_has_pending(tls_.get()) == 1; }
-  // What OpenSSL wants next after `result`, which it said is not complete. False: it has failed, with `error`.
+  // What OpenSSL wants next after `result`, which is not complete. False: it has failed with `error`.
   bool wants(int result, bool& read, ErrorValue& error);
 
   Loop& loop_;
@@ -95,23 +94,24 @@ class Wire {
   std::unique_ptr<SSL, Free> tls_;
   TimePoint read_by_ = TimePoint::max(), write_by_ = TimePoint::max();
   bool is_waiting_to_read_ = false, is_waiting_to_write_ = false;
-  // The last read took all that there was: the next one waits before it tries.
+  // The last read emptied the socket, so the next one waits first.
   bool is_drained_ = false;
-  // Reads and writes in a row that did not wait: after some, others get their turn on the loop.
+  // Consecutive reads and writes that did not wait; after some, others get their turn on the loop.
   int without_waiting_ = 0;
   std::size_t cancellations_ = 0;
-  // Bytes were sent since a look at the socket found all of them acknowledged.
+  // Bytes have been sent since a check of the socket found all of them acknowledged.
   bool may_be_unacknowledged_ = false;
   bool is_lost_ = false;
-  // Looks, once a second, that found bytes or a probe unacknowledged and nothing received since the one before; and
-  // after how many the peer is lost. Looks are counted, since time passes also where this process is stopped. 0: never.
+  // The number of checks, once a second, that found bytes or a probe unacknowledged and nothing received since the
+  // previous one, and the number after which the peer is lost (0: never). Checks are counted, because time also
+  // passes while this process is stopped.
   int silent_looks_ = 0, silent_looks_max_ = 0;
   TimePoint looked_at_{};
   friend struct Loop;
   std::size_t place_ = 0;  // in the loop's list
 };
 
-// Of a connection whose other machine is lost, by whichever means that was noticed.
+// The error of a connection whose other machine is lost, however that was noticed.
 inline ErrorValue host_down() { return {EHOSTDOWN, boost::system::system_category()}; }
 
 }  // namespace berth::http

@@ -29,7 +29,7 @@ bool add_extension(X509* certificate, X509* issuer, int kind, const std::string&
 
 bool add_name(X509_NAME* name, const char* kind, const std::string& text) {
   if (text.empty()) return true;
-  const std::string shortened = text.substr(0, 64);  // the most that X.509 allows
+  const std::string shortened = text.substr(0, 64);  // the longest that X.509 allows
   return X509_NAME_add_entry_by_txt(name, kind, MBSTRING_UTF8, reinterpret_cast<const unsigned char*>(shortened.data()),
                                     static_cast<int>(shortened.size()), -1, 0) == 1;
 }
@@ -106,7 +106,7 @@ Result<std::string> alternative_names(std::span<const std::string> names) {
   for (const std::string& name : names) {
     // The separators of OpenSSL's own notation.
     if (name.empty() || name.find_first_of(",; \t\n=") != name.npos)
-      return Error{ErrorCode::invalid_argument, "'" + name + "' is not a name of a host"};
+      return Error{ErrorCode::invalid_argument, "'" + name + "' is not a host name"};
     all += (all.empty() ? "" : ",") + std::string(is_address(name) ? "IP:" : "DNS:") + name;
   }
   if (all.empty()) return Error{ErrorCode::invalid_argument, "a certificate needs a name"};

@@ -1,4 +1,4 @@
-// Owners of OpenSSL's objects and the pieces of certificates that this folder makes. For sources of this folder alone.
+// Owners of OpenSSL's objects and the pieces of certificates that this folder makes. Only for sources of this folder.
 #pragma once
 
 #include <openssl/pem.h>
@@ -25,7 +25,7 @@ using Certificate = std::unique_ptr<X509, Freed<X509_free>>;
 using CertificateRequestObject = std::unique_ptr<X509_REQ, Freed<X509_REQ_free>>;
 using Key = std::unique_ptr<EVP_PKEY, Freed<EVP_PKEY_free>>;
 
-// Null: not such a text.
+// Null: the text is not a certificate.
 Certificate read_certificate(const std::string& pem);
 Key read_key(const std::string& pem);
 CertificateRequestObject read_request(const std::string& pem);
@@ -42,10 +42,10 @@ struct Contents {
   std::string constraints, key_usage, extended_key_usage, alternative_names;
   std::chrono::seconds lifetime{};
 };
-// Signed by `issuer` with its key; a null issuer: by itself. Null: OpenSSL cannot do it.
+// Signed by `issuer` with its key; with a null issuer, self-signed. Null: OpenSSL failed.
 Certificate make_certificate(const Contents& contents, EVP_PKEY* subject_key, const X509* issuer, EVP_PKEY* issuer_key);
 
-// "DNS:head,IP:10.0.0.1". invalid_argument: not a name of a host.
+// "DNS:head,IP:10.0.0.1". invalid_argument: not a host name.
 Result<std::string> alternative_names(std::span<const std::string> names);
 
 // An IPv4 or IPv6 address, and not a name.

@@ -6,7 +6,7 @@
 
 namespace berth::inventory {
 
-// Free bytes that are not promised; 0 where no request gets any: the device is out of service, not healthy, or held
+// Free bytes that are not promised; 0 if no request gets any: the device is out of service, not healthy, or held
 // exclusively. Absent: the device does not report free memory.
 Maybe memory_bytes_available(const DeviceRow& row);
 

@@ -1,5 +1,5 @@
-// A device as it was last observed: its properties, its telemetry, and what the ledger
-// of the machine contains about it. Plain data.
+// A device as it was last observed: its properties, its telemetry, and its entries in the machine's
+// ledger. Plain data.
 #pragma once
 
 #include <compare>
@@ -18,7 +18,7 @@ namespace berth::inventory {
 // A driver reports an event once; it is kept this long so that a user can see it.
 inline constexpr Duration events_kept_for = std::chrono::minutes(1);
 
-// Numbers of leases are unique for a user only: others may write any number into a ledger file of theirs.
+// Numbers of leases are unique for a user only: others may write any number into their own ledger files.
 struct LeaseKey {
   std::uint32_t user = 0;
   std::uint64_t number = 0;
@@ -34,7 +34,7 @@ struct DeviceLease {
   Duration age{};
   bool exclusive = false;
   std::uint64_t memory_bytes = 0;        // promised; 0: all of the device
-  std::vector<std::uint32_t> processes;  // of this entry, that use the device
+  std::vector<std::uint32_t> processes;  // processes of this entry that use the device
   // The lease that it is nested in, and whose bytes it uses.
   std::optional<LeaseKey> within = {};
   std::uint32_t user_id = 0;
@@ -42,7 +42,7 @@ struct DeviceLease {
   LeaseKey key() const { return {user_id, lease}; }
 };
 
-// One device with its last observation.
+// One device with its last observed state.
 struct DeviceRow {
   DeviceInfo info;
   // Its last telemetry, which may be old (see sampled_at), with earlier events that are
@@ -59,7 +59,7 @@ struct DeviceRow {
   Intent intent = Intent::in_service;
   std::string intent_by{};  // the user who set it; empty: not known
   std::optional<Duration> intent_age{};
-  Intent fleet_intent = Intent::in_service;  // what it means for a fleet (machine/this_node.hpp)
+  Intent fleet_intent = Intent::in_service;  // the intent as it applies to a fleet (machine/this_node.hpp)
 };
 
 // Use of a device by others: the number of processes that belong neither to this program

@@ -13,8 +13,8 @@ namespace berth::inventory {
 
 class FormerIds {
  public:
-  // An id that a device has now is never taken for the former id of another. If two devices have the
-  // same former id, it means the first one.
+  // An id that a device has now is never treated as the former id of another. If two devices have
+  // the same former id, it means the first one.
   void add(const DeviceInfo& device);
   bool empty() const noexcept { return current_.empty(); }
   // The id that the device with this id has now; the same id if it was never changed.

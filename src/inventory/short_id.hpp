@@ -18,7 +18,7 @@ std::vector<std::string> short_ids(std::span<const DeviceId> ids);
 std::string short_id(const DeviceId& id, std::span<const DeviceId> all = {});
 // `text` with all occurrences of the ids shortened.
 std::string with_short_ids(std::string text, std::span<const DeviceId> ids);
-// The same for the ids of GPUs that the text has, whichever they are.
+// The same for the ids of GPUs in the text, whichever they are.
 std::string with_short_ids(std::string text);
 
 }  // namespace berth::inventory

@@ -24,9 +24,9 @@ namespace berth::inventory {
 // the stack.
 inline constexpr std::size_t toml_key_parts_max = 16;
 
-// Throws toml::parse_error if a dotted key has too many parts, or for a character that is not ASCII outside strings and
-// comments: TOML has none there, and what toml++ 3.3 does with it is undefined. On text that is not valid
-// TOML, toml++ reports an error at the same position or before.
+// Throws toml::parse_error if a dotted key has too many parts, or for a character that is not ASCII outside strings
+// and comments: TOML allows none there, and the behaviour of toml++ 3.3 is undefined. On text that is not valid TOML,
+// toml++ reports an error at the same position or before.
 inline void check_toml_keys(std::string_view text) {
   std::size_t parts = 1, line = 1, line_start = 0;
   const auto refuse = [&](const char* what, std::size_t i) {

@@ -31,8 +31,8 @@ constexpr std::array<KindEntry, 8> kinds{{
     {LinkKind::system, "system", 960},                // crosses the bus between processors, at about half that rate
 }};
 
-// Without peer access the bytes go through host memory: two copies over a host bridge,
-// regardless of the link.
+// Without peer access the bytes go through host memory: two copies over a host bridge, whatever the
+// link.
 constexpr std::uint32_t staged_cost = 2 * 360;
 // Worse than every known link, because there may be no connection.
 constexpr std::uint32_t no_link_cost = 2 * 960;

@@ -50,7 +50,7 @@ std::optional<std::uint64_t> user_in_name(std::string_view name) {
   return number(name, any_user - 1);
 }
 
-// The files listed of each owner.
+// The listed files of each owner.
 struct FolderListing::Owned {
   std::vector<File> files;
   bool has(const FileIdentity& identity) const {
@@ -58,9 +58,9 @@ struct FolderListing::Owned {
   }
 };
 
-// Where more names have one user's number than a user has files, they are looked at until that user's own limit is
-// reached. So a crowd of names with its author's number costs little; of a crowd with other numbers each one is asked
-// for its owner, because the file of the user with that number may be among them.
+// If more names have one user's number than a user may have files, they are checked until that user's own limit is
+// reached. So a flood of names with its author's number costs little; in a flood with other numbers, the owner of
+// each file is checked, because the file of the user with that number may be among them.
 Result<FolderListing> FolderListing::read(const std::string& folder) {
   FolderListing listing;
   listing.folder_ = folder;
@@ -111,7 +111,7 @@ Result<FolderListing> FolderListing::read(const std::string& folder) {
         of_owner.files.push_back({folder + "/" + name, about.st_uid, identity});
       else if (of_owner.files.size() >= files_per_user_max)
         ++listing.unlisted_[about.st_uid];
-      else if (!of_owner.has(identity))  // not a second name of one file
+      else if (!of_owner.has(identity))  // skip a second name of the same file
         of_owner.files.push_back({folder + "/" + name, about.st_uid, identity});
     }
     if (skipped > 0) listing.unlisted_[static_cast<std::uint32_t>(user)] += skipped;
@@ -126,8 +126,8 @@ Result<FolderListing> FolderListing::read(const std::string& folder) {
 bool FolderListing::is_current() const {
   struct stat about{};
   if (::stat(folder_.c_str(), &about) != 0 || FileIdentity{about.st_dev, about.st_ino} != identity_) return false;
-  // The kernel's clock for files ticks every few milliseconds: what changes in the tick of the listing cannot be told
-  // from what changed before it. A file system that counts whole seconds is always read again.
+  // The kernel's clock for files ticks every few milliseconds: a change in the same tick as the listing cannot be
+  // distinguished from an earlier one. With a file system that counts whole seconds, the folder is always read again.
   return order_of(about.st_mtim) == order_of(changed_) && order_of(changed_) < order_of(began_) &&
          changed_.tv_nsec != 0;
 }

@@ -1,6 +1,6 @@
-// The ledger files in one folder, found without opening any of them. Every user can create any name in a shared folder:
-// a name decides only whether a file is looked at, its owner whose ledger it is. Of one owner a limited number of files
-// is listed, however many exist.
+// The ledger files in one folder, found without opening any of them. Every user can create any name in a shared
+// folder: the name only decides whether a file is checked, and its owner decides whose ledger it is. A limited number
+// of files per owner is listed, however many exist.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +20,11 @@ namespace berth::ledger {
 // A user has one file; more are created only if another user's lock blocks the first.
 inline constexpr std::size_t files_per_user_max = 64;
 
-// The name of a new file: berth-ledger-USER, or with `suffix` berth-ledger-USER-SUFFIX. Inside a user namespace the
-// numbers of users are others, and the name is berth-ledger-ns-SUFFIX.
+// The name of a new file: berth-ledger-USER, or with `suffix` berth-ledger-USER-SUFFIX. Inside a user namespace,
+// user numbers differ, and the name is berth-ledger-ns-SUFFIX.
 std::string file_name(std::uint32_t user, std::optional<std::uint64_t> suffix);
-// The user in a name that file_name makes; absent: it makes no such name. Of all files from user namespaces `any_user`.
+// The user in a name that file_name makes; absent: the name has another form. For all files from user namespaces,
+// `any_user`.
 inline constexpr std::uint64_t any_user = std::uint64_t{1} << 32;
 std::optional<std::uint64_t> user_in_name(std::string_view name);
 
@@ -37,10 +38,10 @@ class FolderListing {
   // io: the folder cannot be read.
   static Result<FolderListing> read(const std::string& folder);
 
-  // No name was added, changed or removed since the listing began.
+  // Whether no name was added, changed or removed since the listing began.
   bool is_current() const;
   const std::vector<File>& files() const noexcept { return files_; }  // by path
-  // Users with more files than are listed, and the number of the others.
+  // Users with more files than are listed, with the number of unlisted files.
   const std::map<std::uint32_t, std::size_t>& unlisted() const noexcept { return unlisted_; }
 
  private:

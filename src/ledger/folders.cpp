@@ -84,8 +84,9 @@ std::vector<Folder> inspect_folders(const std::vector<std::string>& candidates) 
 
 namespace {
 
-// flock is not fair: a process that releases the lock and asks again at once gets it before the waiting processes have
-// woken up. On a busy machine they could wait for seconds. So a process pauses before it takes the lock again.
+// flock is not fair: a process that releases the lock and requests it again at once gets it before the waiting
+// processes have woken up. On a busy machine they could wait for seconds. So a process pauses before it takes the
+// lock again.
 constexpr Duration between_turns = std::chrono::microseconds(100);
 std::atomic<Duration::rep> last_release{};
 
@@ -105,9 +106,9 @@ FolderLock::~FolderLock() {
 
 namespace {
 
-// Waits in flock on a separate thread, because flock has no deadline. Who gives up leaves the thread its place in the
-// line: the next attempt of this process takes that over, so that a lock that is held for hours costs one thread and
-// one descriptor, and not one of each per attempt. A thread that gets the lock while no one wants it releases it.
+// Waits in flock on a separate thread, because flock has no deadline. A caller that gives up leaves the thread in the
+// queue, and the next attempt of this process reuses it, so that a lock held for hours costs one thread and one
+// descriptor in total, not per attempt. A thread that gets the lock while no caller wants it releases it.
 class QueuedLock {
  public:
   explicit QueuedLock(world::Descriptor folder) {
@@ -123,7 +124,7 @@ class QueuedLock {
     state_ = std::make_shared<State>(std::move(folder));
     std::thread([state = state_] { queue(*state); }).detach();
   }
-  // With the lock; without one: the deadline passed.
+  // Returns the lock, or an empty descriptor if the deadline passed.
   world::Descriptor wait(TimePoint deadline) {
     std::unique_lock lock(mutex());
     while (!state_->is_done) {
@@ -144,7 +145,7 @@ class QueuedLock {
     std::condition_variable changed;
     bool is_done = false;
   };
-  // Of all of them: what the threads and those who wait share.
+  // Guards the state shared by all threads and waiting callers.
   static std::mutex& mutex() {
     static std::mutex& all = *new std::mutex;
     return all;
@@ -184,7 +185,7 @@ Result<FolderLock> FolderLock::take(const std::string& folder, TimePoint deadlin
     if (world::Descriptor taken = QueuedLock(std::move(opened)).wait(deadline)) return FolderLock(std::move(taken));
     return held;
   } catch (const std::system_error&) {
-    // No thread could be started, so poll.
+    // No thread could be started, so this polls.
     opened = world::Descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
     while (!opened || flock(opened.get(), LOCK_EX | LOCK_NB) != 0) {
       if (real_clock().now() >= deadline) return held;

@@ -17,7 +17,7 @@ namespace berth::ledger {
 
 struct Folder {
   std::string path;
-  std::string problem;  // why it is not used; empty: it is
+  std::string problem;  // why it is not used; empty: it is used
   bool writable = false;
   FileIdentity identity = {};
   friend bool operator==(const Folder&, const Folder&) = default;
@@ -29,12 +29,13 @@ std::vector<std::string> default_candidates();
 // write and only owners may remove files (mode 1777). The second name of the same
 // folder is not used.
 std::vector<Folder> inspect_folders(const std::vector<std::string>& candidates);
-// The single folder that BERTH_RUNTIME_DIR names: created if it does not exist (mode
-// 0700), and either this user's own or one shared by all users.
-// invalid_argument: it is not an absolute path; io: it cannot be made or used.
+// The single folder that BERTH_RUNTIME_DIR names: created if it does not exist (mode 0700), and
+// either this user's own or one shared by all users. invalid_argument: it is not an absolute path;
+// io: it cannot be created or used.
 Result<Folder> single_folder(const std::string& path);
 
-// In a user namespace, the number of all users whom it does not map, which are root's folders' owner too; elsewhere 0.
+// In a user namespace, the number that stands for all unmapped users, including the owner of root's folders;
+// elsewhere 0.
 std::uint32_t unmapped_user();
 
 // A flock on the folder itself, which no user can replace.
@@ -43,8 +44,8 @@ class FolderLock {
   FolderLock(FolderLock&&) = default;
   FolderLock& operator=(FolderLock&&) = default;
   ~FolderLock();
-  // One process does not keep it from others by taking it again and again. unavailable: another process held it until
-  // `deadline`; io: the folder cannot be opened.
+  // A process cannot starve others by taking it repeatedly. unavailable: another process held it until `deadline`;
+  // io: the folder cannot be opened.
   static Result<FolderLock> take(const std::string& folder, TimePoint deadline);
 
  private:

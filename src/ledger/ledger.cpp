@@ -35,8 +35,8 @@ Duration thread_time() {
   return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
-// Whatever holds memory or waits is written here, so this is where the limits of users are kept. A file that does not
-// count limits nobody; berth run and berth doctor report it.
+// Everything that holds memory or waits is written here, so the limits of users are enforced here. An invalid limits
+// file has no effect; berth run and berth doctor report it.
 Result<void> check_limits(Ledger::Lock& lock, const LedgerEntry& wanted) {
   const Result<UserLimits> limits = own_limits();
   if (!limits || !limits->any()) return {};
@@ -104,7 +104,7 @@ std::vector<LedgerFolder> Ledger::folders() {
 
 Result<Ledger::Lock> Ledger::lock(Duration patience) {
   State& state = *state_;
-  static_cast<void>(own_limits());  // may ask a directory service, which no other program is to wait for
+  static_cast<void>(own_limits());  // may query a directory service, and no other program should wait for that
   if (!state.enter(real_clock().now() + patience)) {
     return Error{ErrorCode::timeout, "another thread of this program is using the ledger", "try again"};
   }
@@ -252,7 +252,7 @@ void Ledger::Lock::forget(const std::vector<LedgerEntry>& ended) {
     };
     std::vector<State::Line> kept = known->lines;
     std::erase_if(kept, is_over);
-    // If the file cannot be written, the lines stay and have no effect.
+    // If the file cannot be written, the lines remain and have no effect.
     if (kept.size() != known->lines.size()) static_cast<void>(state.rewrite(*known, std::move(kept)));
   }
 }
@@ -337,7 +337,7 @@ TimePoint Ledger::last_heartbeat(const LedgerEntry& entry) {
   const State::KnownFile* const known = state.file_of(entry);
   const TimePoint last = known ? known->heartbeat(entry.id(), entry.heartbeat_slot) : TimePoint();
   state.leave();
-  // Its owner can write any time into it.
+  // The file's owner can write any time into it.
   return last > clock().now() ? entry.last_heartbeat : std::max(entry.last_heartbeat, last);
 }
 

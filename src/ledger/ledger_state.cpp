@@ -48,10 +48,9 @@ Error no_folder() {
           "set BERTH_RUNTIME_DIR to a folder of your own"};
 }
 
-// A folder may have been created meanwhile, and other processes write there from then
-// on. So the folders are inspected again under the locks: a process that writes to a
-// new folder holds these locks as well, so a folder that does not exist now has not
-// been written to.
+// A folder may have been created in the meantime and be in use by other processes. So the folders
+// are inspected again under the locks: a process that writes to a new folder holds these locks as
+// well, so a folder that does not exist now has not been written to.
 Result<void> State::lock_folders(TimePoint give_up) {
   for (;;) {
     if (!candidates.empty()) {
@@ -68,7 +67,7 @@ Result<void> State::lock_folders(TimePoint give_up) {
         continue;
       }
       if (taken.error().code != ErrorCode::unavailable) {
-        // It may have been removed just now.
+        // A folder may have been removed just now.
         if (candidates.empty() || inspect_folders(candidates) == folders) return std::move(taken).error();
         has_all = false;
         break;

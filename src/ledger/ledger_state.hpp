@@ -1,5 +1,5 @@
-// What a Ledger knows about the files of all users, and how it changes this user's
-// own. The knowledge is current while the folders' locks are held.
+// A Ledger's knowledge of all users' files, and the changes to this user's own. The knowledge is
+// current while the folders' locks are held.
 #pragma once
 
 #include <condition_variable>
@@ -21,22 +21,22 @@
 
 namespace berth::ledger {
 
-// Whether one of them can be used, and the error if none can.
+// Whether one of them can be used; the next function returns the error if none can.
 bool has_any(const std::vector<Folder>& folders);
 Error no_folder();
 
-// Per user, in all files together: further lines and bytes are ignored. A user has one waiting request for each
+// Limits per user, over all files: further lines and bytes are ignored. A user has one waiting request for each
 // heartbeat, and leases beside them.
 inline constexpr std::size_t lines_per_user_max = 4096;
 
 struct State {
-  // A line of a file and its meaning; none of the three: of another version.
+  // A line of a file and its meaning; none of the three: a line of another version.
   struct Line {
     std::string text;
     std::optional<EntryLine> entry;
     std::optional<DeviceIntent> intent;
     std::optional<FileHistory> history;
-    // As they were read, for a file that is not kept open.
+    // Locks as they were read, for a file that is not kept open.
     bool was_locked = false;
     TimePoint heartbeat{};
   };
@@ -61,7 +61,7 @@ struct State {
     bool is_locked(std::uint64_t id) const;
     TimePoint heartbeat(std::uint64_t id, std::size_t slot) const;
   };
-  // A file that exists and cannot be read.
+  // A file that exists but cannot be read.
   struct UnreadFile {
     std::string path;
     std::uint32_t user = 0;
@@ -85,13 +85,13 @@ struct State {
   std::vector<std::optional<FolderListing>> listings;  // of each folder
   std::vector<std::unique_ptr<KnownFile>> files;
   std::vector<UnreadFile> unread;
-  // Leases, by user, file and id, that no process has in its environment. That cannot
-  // change again, so /proc is searched for each only once.
+  // Leases, by user, file and id, that no process has in its environment. That cannot change later,
+  // so /proc is searched for each only once.
   std::set<std::tuple<std::uint32_t, std::uint64_t, std::uint64_t>> known_ended;
 
   // Locks every existing folder, always in the same order.
   Result<void> lock_folders(TimePoint give_up);
-  // Lists the folders whose names have changed. Without the locks this saves time under them: what is listed is used
+  // Lists the folders whose names have changed. Without the locks this saves time under them: the listing is used
   // there if nothing has changed since.
   Result<void> list_folders();
   // An error if a file cannot be opened for lack of resources: its leases would not be counted.
@@ -100,11 +100,11 @@ struct State {
   static KnownFile& add_file(std::vector<std::unique_ptr<KnownFile>>& to, UserFile file, std::size_t folder,
                              Budget& left);
   std::vector<LedgerProblem> problems() const;
-  // Of all known files, as they are now; needs no lock of a folder.
+  // The fingerprint of all known files as they are now; needs no folder lock.
   std::uint64_t fingerprint() const;
   void classify(const KnownFile& known, const Line& read, LedgerSnapshot& into,
                 std::vector<LedgerEntry>& without_holder);
-  // See Ledger::is_still_alive; by the files as they were read last.
+  // See Ledger::is_still_alive; according to the files as last read.
   bool is_still_alive(const LedgerEntry& entry) const;
   const KnownFile* file_of(const LedgerEntry& entry) const;
   void find_leased_processes(std::vector<LedgerEntry> entries, LedgerSnapshot& into);

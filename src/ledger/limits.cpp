@@ -16,7 +16,7 @@
 namespace berth::ledger {
 namespace {
 
-// The memory domain of the processor, whatever back end offers it.
+// The memory domain of the processor, whichever back end lists it.
 constexpr std::string_view processor = "host";
 constexpr const char* limits_folder = "/etc/berth";
 
@@ -41,8 +41,8 @@ std::string amount_text(LimitKind kind, std::uint64_t amount) {
   return {};
 }
 
-// The number of this process's user in the user database of the machine, also in a user namespace. Inside several,
-// whose outermost is not visible, it is that of an unknown user, never root's.
+// The number of this process's user in the user database of the machine, also in a user namespace. Inside several
+// nested namespaces, the outermost is not visible, and it is the number of an unknown user, never root's.
 std::uint32_t machine_user() {
   const std::uint32_t unmapped = unmapped_user();
   std::uint64_t user = geteuid();
@@ -89,7 +89,7 @@ UserLimits limits_of(const LimitsFile& file, const LimitedUser& user) {
 }
 
 Result<UserLimits> own_limits() {
-  // The user database may be a directory service, so it is asked once for each version of the file.
+  // The user database may be a directory service, so it is queried once for each version of the file.
   static std::mutex mutex;  // guards the others
   using Version = std::tuple<dev_t, ino_t, off_t, std::int64_t, long, std::uint32_t>;
   static std::optional<Version> version;
@@ -101,7 +101,7 @@ Result<UserLimits> own_limits() {
   if (version == now) return known;
   version = now;
   Result<LimitsFile> file = read_limits();
-  // Only root sees it then: for others it is as if there were no file.
+  // Then only root can see the file; for others it does not exist.
   if (struct stat folder{}; file && ::stat(limits_folder, &folder) == 0 && (folder.st_mode & S_IXOTH) == 0)
     file =
         Error{ErrorCode::unavailable, std::string("users may not enter ") + limits_folder + ", where their limits are",
@@ -123,7 +123,7 @@ void Usage::add(const LedgerEntry& entry) {
   }
   bool is_holding = entry.kind == EntryKind::command;
   for (const Claim& claim : entry.claims) {
-    // An open pool has an entry for each of its devices, also where it has no lease.
+    // An open pool has an entry for each of its devices, even without a lease.
     if (entry.kind == EntryKind::pool && claim.memory_bytes == 0 && !claim.exclusive) continue;
     is_holding = true;
     if (claim.memory_domain == processor) continue;

@@ -86,7 +86,7 @@ TEST(Limits, AMistakeInTheFileIsNamedWithItsPlace) {
   expect("[default]\nrunning = \"3\"", "2:1", "\"running\" is not a whole number");
   expect("[default]\nmemory = 40", "2:1", "no unit");
   expect("[default]\nmemory = \"40\"", "2:1", "memory is not an amount");
-  expect("[default", "1:9", "this is not TOML");
+  expect("[default", "1:9", "this is not valid TOML");
 }
 
 TEST(Limits, ARandomFileIsReadAsItWasWritten) {

@@ -75,7 +75,7 @@ std::string text_of(const Claim& claim) {
          "," + std::to_string(claim.memory_bytes_outside) + "," + (claim.exclusive ? "1" : "0");
 }
 
-// A kind from a later version holds its claims, like a command.
+// A kind from a later version holds its claims as a command does.
 EntryKind kind_of(std::string_view word) {
   for (const EntryKind kind : {EntryKind::pool, EntryKind::waiting}) {
     if (to_string(kind) == word) return kind;
@@ -119,7 +119,7 @@ std::optional<EntryLine> entry_of(const std::vector<std::string_view>& words) {
   return line;
 }
 
-// The time after `key`; zero: there is none.
+// The time after `key`; zero if there is none.
 TimePoint time_of(const std::vector<std::string_view>& words, std::string_view key) {
   std::uint64_t ns = 0;
   for (const std::string_view word : words) {

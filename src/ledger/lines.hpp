@@ -1,7 +1,6 @@
-// The text inside a ledger file: one line per entry or intent, words separated by
-// blanks, `key=value` after the first words. Readers skip what they do not know, and
-// writers keep unknown lines unchanged, so that different versions can share one
-// ledger. Pure.
+// The text inside a ledger file: one line per entry or intent, words separated by blanks,
+// `key=value` after the first words. Readers skip unknown text, and writers keep unknown lines
+// unchanged, so that different versions can share one ledger. Pure.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +18,7 @@ inline constexpr std::size_t claims_max = 64;
 // Largest id, so that 1 + id and the offset of the lock's byte do not overflow.
 inline constexpr std::uint64_t id_max = std::uint64_t{1} << 53;
 
-// All of `text` as a number; absent: it is none, or is larger.
+// All of `text` as a number; absent if it is not a number, or too large.
 inline constexpr std::uint64_t any_number = ~std::uint64_t{0};
 std::optional<std::uint64_t> number(std::string_view text, std::uint64_t largest = any_number, int base = 10);
 

@@ -1,5 +1,5 @@
-// Which lease of a snapshot another one is nested in, for loops over all entries: LedgerSnapshot searches them for each
-// question, and one user can have thousands. The snapshot must outlive it and not change meanwhile. Pure.
+// Which lease of a snapshot another one is nested in, for loops over all entries: LedgerSnapshot searches all entries
+// in each call, and one user can have thousands. The snapshot must outlive it and not change meanwhile. Pure.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ class Nesting {
  public:
   explicit Nesting(const LedgerSnapshot& snapshot) : snapshot_(snapshot) {}
   const LedgerEntry* find(const LeaseReference& lease);
-  // As the functions of LedgerSnapshot with these names.
+  // Same as the functions of LedgerSnapshot with these names.
   const LedgerEntry* outer_of(const LedgerEntry& entry);
   const LedgerEntry& outermost(const LedgerEntry& entry);
 

@@ -38,7 +38,7 @@ std::optional<Status> read_status(std::uint32_t pid) {
   std::ifstream file(folder_of(pid) + "/stat");
   std::string text;
   if (!std::getline(file, text)) return std::nullopt;
-  // The name, in parentheses, may hold anything.
+  // The name, in parentheses, may contain anything.
   const std::size_t name_end = text.rfind(')');
   if (name_end == std::string::npos) return std::nullopt;
   std::istringstream fields(text.substr(name_end + 1));
@@ -104,7 +104,7 @@ constexpr std::uint64_t first_namespace = 0xEFFFFFFC;  // fixed in Linux
 // The unified hierarchy, and the mount points of mixed setups.
 const std::array<std::string, 3> cgroup_roots{"/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd"};
 
-// Those whose environment and descriptors this user may read, with their users.
+// Processes whose environment and descriptors this user may read, with their users.
 std::vector<std::pair<std::uint32_t, std::uint32_t>> readable_processes(Missed& missed) {
   std::vector<std::pair<std::uint32_t, std::uint32_t>> found;
   std::error_code failed;
@@ -120,8 +120,8 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> readable_processes(Missed& 
   return found;
 }
 
-// The real, effective and saved user of a process. Its folder in /proc does not tell: it is root's for every process
-// that cannot be traced. Empty: there is no such process, or it is hidden.
+// The real, effective and saved user of a process. The owner of its folder in /proc does not show this: it is root
+// for every process that cannot be traced. Empty: there is no such process, or it is hidden.
 std::vector<std::uint32_t> users_of(std::uint32_t pid) {
   std::ifstream file(folder_of(pid) + "/status");
   for (std::string line; std::getline(file, line);) {
@@ -153,8 +153,8 @@ bool is_of_another_user(std::uint32_t pid, std::uint32_t user) {
   return true;
 }
 
-// Whether a line of /proc/locks or of /proc/PID/fdinfo, without what is before the lock's number, is a flock on that
-// file; the process that took it.
+// If the line of /proc/locks or /proc/PID/fdinfo, from the lock's number on, is a flock on that file: the process
+// that took it.
 std::optional<std::uint32_t> flock_holder(const std::string& line, const std::string& file) {
   // "1: FLOCK  ADVISORY  WRITE 4711 00:19:1 0 EOF"; a waiting process has an arrow in front.
   std::istringstream words(line);
@@ -191,8 +191,8 @@ ProcessState process_state(const ProcessIdentity& holder, std::uint32_t user) {
   if (const std::optional<Status> status = read_status(holder.pid))
     return !status->ended && status->start_time == holder.start_time ? ProcessState::alive : ProcessState::gone;
   if (kill(static_cast<pid_t>(holder.pid), 0) != 0 && errno == ESRCH) return ProcessState::gone;
-  // Hidden from this user. It may be another process with the same pid, but giving
-  // away the memory of a living process would be worse.
+  // Hidden from this user. It may be another process with the same pid, but giving away a living
+  // process's memory would be worse.
   return ProcessState::alive;
 }
 

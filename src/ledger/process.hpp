@@ -15,13 +15,13 @@
 namespace berth::ledger {
 
 enum class ProcessState : std::uint8_t { alive, gone, unknown };
-// gone also if it is a process of another user: the pid was reused, or the line is forged. A process that the user
-// started as root (sudo) counts.
+// `gone` also if it is a process of another user: the pid was reused, or the line is forged. A process that the
+// user started as root (sudo) counts.
 ProcessState process_state(const ProcessIdentity& holder, std::uint32_t user);
 
 // Absent: there is no such process, or /proc hides it.
 std::optional<std::uint32_t> user_of_process(std::uint32_t pid);
-// Leases whose locked descriptor the process has open; shown for this user's processes, for root for all.
+// Leases whose locked descriptor the process has open; visible for this user's processes, and for root for all.
 std::vector<LeaseReference> locked_leases(std::uint32_t pid);
 
 // Whether /proc shows the children of the process: it is in the same pid namespace,
@@ -71,7 +71,7 @@ struct LeasedProcess {
     return lease.file == other.file && lease.id == other.id && (user == other.user || user == 0);
   }
 };
-// This user's own processes; for root all. Absent: this process has no free descriptor
+// This user's own processes; for root, all processes. Absent: this process has no free descriptor
 // to search with.
 std::optional<std::vector<LeasedProcess>> processes_with_leases();
 // Processes in a lease's scope, and those that have it in BERTH_LEASE or have its
@@ -91,8 +91,7 @@ class LeaseProcesses {
   std::vector<Found> found_;
 };
 
-// The cgroup of the process in the unified hierarchy, else in systemd's own. Empty:
-// unknown.
+// The cgroup of the process in the unified hierarchy, or else in systemd's own. Empty: unknown.
 std::string cgroup_of(std::uint32_t pid);
 // The systemd scope of a lease, and whether a cgroup is that scope. No other cgroup is
 // accepted: the user writes the line and could name one that never ends, or one with

@@ -1,4 +1,4 @@
-// Reads the file of limits per user. Apart from the rules, because toml++ is slow to compile.
+// Reads the file of limits per user. Separate from the rules, because toml++ is slow to compile.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -94,10 +94,10 @@ Result<LimitsFile> parse_limits(std::string_view text, std::string_view path) {
     }
     return file;
   } catch (const toml::parse_error& error) {
-    return Error{
-        ErrorCode::invalid_argument,
-        inventory::toml_place(path, error.source().begin) + "this is not TOML: " + std::string(error.description()),
-        "correct the file at this place"};
+    return Error{ErrorCode::invalid_argument,
+                 inventory::toml_place(path, error.source().begin) +
+                     "this is not valid TOML: " + std::string(error.description()),
+                 "correct the syntax at this position"};
   } catch (const Mistake& mistake) {
     return Error{ErrorCode::invalid_argument, inventory::toml_place(path, mistake.place.begin) + mistake.text,
                  mistake.advice};
@@ -115,7 +115,7 @@ Result<LimitsFile> read_limits(const std::string& path) {
   if (about.st_uid != 0 && about.st_uid != unmapped_user())
     return unsafe(path, "does not belong to root", "sudo chown root " + path);
   if ((about.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-    return unsafe(path, "can be written by other users than root", "sudo chmod 644 " + path);
+    return unsafe(path, "can be written by users other than root", "sudo chmod 644 " + path);
   std::string text(file_bytes_max + 1, '\0');
   std::size_t size = 0;
   while (size < text.size()) {

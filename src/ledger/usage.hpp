@@ -56,14 +56,14 @@ struct MemoryState {
   std::span<const ObservedProcess> processes;
 };
 
-// Bytes promised and not yet allocated, of all entries except `except` with the leases
-// nested in it, or the lease it is nested in.
+// Bytes promised and not yet allocated, of all entries except `except`, the leases nested in it,
+// and the lease it is nested in.
 std::uint64_t unallocated_bytes(const LedgerSnapshot& snapshot, const MemoryState& memory,
                                 std::optional<LeaseReference> except = {});
 
-// Bytes of a lease that requests inside it can still get: its bytes without those that
-// its processes use and those promised inside it and not yet allocated. `except`: an
-// entry inside it that is not counted.
+// Bytes of a lease that requests inside it can still get: its bytes minus those that its processes
+// use and those promised inside it and not yet allocated. `except`: an entry inside it that is not
+// counted.
 std::uint64_t bytes_left_within(const LedgerSnapshot& snapshot, const LeaseReference& lease, const MemoryState& memory,
                                 std::optional<LeaseReference> except = {});
 

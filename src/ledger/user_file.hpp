@@ -56,10 +56,10 @@ class UserFile {
   const std::string& path() const noexcept { return path_; }
   std::uint32_t user() const noexcept { return user_; }
   const FileIdentity& identity() const noexcept { return identity_; }
-  // Absent: it is not a ledger file.
+  // Absent if it is not a ledger file.
   std::optional<Header> read_header() const;
   std::optional<std::string> read_text(const Header& header) const;
-  // Nothing can be read afterwards.
+  // The file cannot be read afterwards.
   void close() noexcept { static_cast<void>(descriptor_.close()); }
   bool is_open() const noexcept { return static_cast<bool>(descriptor_); }
   // Writes the next generation. io: no space, or no permission.

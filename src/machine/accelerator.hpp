@@ -1,6 +1,6 @@
-// Whether this machine should offer a GPU and does not. Then the processor must not
-// silently replace it: a training job would run for days on the wrong device. Pure,
-// except for nvidia_facts().
+// Whether this machine should offer a GPU but does not. Then the processor must not silently
+// replace it: a training job would run for days on the wrong device. Pure, except for
+// nvidia_facts().
 #pragma once
 
 #include <optional>

@@ -19,7 +19,7 @@ const std::string& whole_of(const DeviceInfo& device) {
   return is_part(device) ? device.parent->text() : device.id.text();
 }
 
-// A GPU that NVIDIA's libraries hide unless CUDA_VISIBLE_DEVICES names it, also from OpenCL.
+// A GPU that NVIDIA's libraries hide unless CUDA_VISIBLE_DEVICES names it, even from OpenCL.
 bool cuda_hides(const DeviceInfo& device) {
   return device.backend == "cuda" || (device.backend == "opencl" && device.id.text().starts_with("GPU-"));
 }
@@ -197,7 +197,7 @@ CommandEnvironment memory_variables(std::span<const Granted> granted, Limit limi
   else
     variables.forget("BERTH_MEMORY_FRACTION");
 
-  // A whole device has no limit. A share of 0 would mean "no limit" to a framework.
+  // A whole device has no limit. Frameworks would read a share of 0 as "no limit".
   const bool is_limited = limit != Limit::none && cuda && !whole && least;
   const std::string share = is_limited && fraction != "0.0000" ? fraction : "";
   variables.suggest("XLA_PYTHON_CLIENT_MEM_FRACTION", share, outer_fraction);

@@ -17,10 +17,10 @@ namespace berth::machine {
 
 // How the memory limit of a command is enforced.
 enum class Limit : std::uint8_t {
-  automatic,  // by MPS if it runs; JAX and CuPy get their variables
+  automatic,  // by MPS if it is running; JAX and CuPy get their variables
   none,       // only Berth's own variables are set
   watch,      // by the supervisor of a job, which ends it
-  framework,  // as automatic, and PyTorch gets its variables
+  framework,  // like automatic; PyTorch also gets its variables
   mps,        // by MPS
 };
 // Absent: unknown name. `automatic` has no name.
@@ -41,8 +41,8 @@ struct CommandEnvironment {
 // machine.
 std::map<std::string, std::string> visible_to(std::span<const Granted> granted, std::span<const DeviceInfo> all);
 
-// The variables about memory. `mps`: the MPS control daemon runs. `present`: the
-// environment of this process; variables that the user has set are not changed.
+// The variables about memory. `mps`: the MPS control daemon is running. `present`: the environment
+// of this process; variables that the user has set are not changed.
 CommandEnvironment memory_variables(std::span<const Granted> granted, Limit limit, bool mps,
                                     const std::map<std::string, std::string>& present);
 

@@ -1,5 +1,5 @@
-// One decision about a request, on a snapshot of the machine: what reserve(), decide_once() and the explanation of a
-// waiting job share. Pure but for random tickets.
+// One decision about a request, on a snapshot of the machine: shared by reserve(), decide_once() and the explanation
+// of a waiting job. Pure except for random tickets.
 #pragma once
 
 #include <optional>
@@ -10,20 +10,20 @@
 
 namespace berth::machine {
 
-// After the requests `ahead` in the queue. Sets views, winners and explanation of `out`, from its `observed`.
-// `allowed`: on these devices only.
+// Decides after the requests `ahead` in the queue. Sets the views, winners and explanation of `out` from its
+// `observed`. `allowed`: use these devices only.
 void decide(const ReservationRequest& request, const LedgerSnapshot& snapshot, std::optional<LeaseReference> within,
             std::span<const WaitingRequest> ahead, TimePoint now, Reservation& out,
             const std::vector<DeviceId>* allowed = nullptr);
 
-// The same, within the limits of this user. Where the limit is on GPUs, the devices that the user's leases already use
+// The same, within the limits of this user. If the limit is on GPUs, the devices that the user's leases already use
 // are tried before the request is refused.
 void decide_within_limits(const ReservationRequest& request, const LedgerSnapshot& snapshot,
                           std::optional<LeaseReference> within, std::span<const WaitingRequest> ahead, TimePoint now,
                           Reservation& out);
 
-// For a request that waits, the explanation names the obstacle that most of the devices fail on that could serve it.
-// The one that would have to go alone is not what the user waits for where the others are about to be free.
+// For a waiting request, the explanation names the obstacle of most devices that could serve it. The obstacle whose
+// removal alone would be enough is not what the user waits for if the others are about to become free.
 void name_common_cause(const Requirements& requirements, Reservation& out);
 
 }  // namespace berth::machine

@@ -13,8 +13,8 @@ Error wrong(std::string message, std::string advice) {
   return {ErrorCode::invalid_argument, std::move(message), std::move(advice)};
 }
 
-// "6" is a CUDA device, or else that of the only back end with such a number. Absent: it
-// is not a number, or no device has it.
+// "6" is a CUDA device, or else one of the only back end with that number. Absent: it is not a
+// number, or no device has it.
 std::optional<Result<DeviceId>> find_by_ordinal(std::span<const ObservedDevice> devices, const std::string& name) {
   int ordinal = -1;
   const auto [rest, error] = std::from_chars(name.data(), name.data() + name.size(), ordinal);

@@ -36,7 +36,7 @@ std::vector<std::string> opencl_libraries() {
   return libraries;
 }
 
-// Queries OpenCL last, or not at all if it has nothing to add.
+// Queries OpenCL last, or not at all if it cannot add anything.
 std::vector<BackendAnswer> ask(const Backends& backends, const MachineRequest& request) {
   const auto is_opencl = [](const std::shared_ptr<Backend>& backend) { return backend->name() == "opencl"; };
   const bool named =

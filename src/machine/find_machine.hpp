@@ -36,8 +36,7 @@ struct MachineRequest {
   std::vector<std::string> names = {};  // devices as the user names them: "cuda:0", an id or its beginning
   bool links = true;                    // also query the links between devices
 };
-// An error if the requested `backend`, or the file of simulated devices, cannot be
-// used.
+// Returns an error if the requested `backend`, or the file of simulated devices, cannot be used.
 Result<Machine> find_machine(const MachineRequest& request);
 Result<Machine> find_machine(const std::optional<std::string>& backend, const BackendOptions& options);
 

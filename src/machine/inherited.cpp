@@ -67,7 +67,7 @@ void restore_inherited_signals() noexcept {
   for (int signal = 1; signal < signals_end; ++signal) {
     struct sigaction wanted{};
     wanted.sa_handler = inherited.ignored[static_cast<std::size_t>(signal)] ? SIG_IGN : SIG_DFL;
-    // Fails for signals that cannot be changed, which is fine.
+    // This fails for signals that cannot be changed, which is harmless.
     sigaction(signal, &wanted, nullptr);
   }
   pthread_sigmask(SIG_SETMASK, &inherited.blocked, nullptr);

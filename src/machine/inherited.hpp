@@ -9,7 +9,7 @@ namespace berth::machine {
 // async-signal-safe: in a program with threads, call it before fork().
 void close_own_descriptors_on_exec();
 
-// All but the standard ones: for a process that outlives its parent. Call it before any thread is started.
+// Closes all but the standard ones, for a process that outlives its parent. Call it before any thread is started.
 void close_inherited_descriptors();
 
 // Signal dispositions and mask as they were at the start. Async-signal-safe.

@@ -17,7 +17,7 @@ namespace {
 
 constexpr Duration look_interval = std::chrono::milliseconds(200);
 
-// Why the job is skipped, given how the other one ended. Absent: it is not.
+// Why the job is skipped, given how the other one ended. Absent: it is not skipped.
 std::optional<std::string> wait_for_other_job(const std::string& jobs, const std::string& id, bool any_end) {
   for (;;) {
     const Result<Job> other = find_job(jobs, id);
@@ -32,7 +32,7 @@ std::optional<std::string> wait_for_other_job(const std::string& jobs, const std
   }
 }
 
-// Each is watched on a thread of its own: one that has ended well may be removed while others still run.
+// Each job is watched on its own thread, because one that has ended well may be removed while others still run.
 void wait_for_other_jobs(const Job& job, const ConditionEvents& events) {
   const std::string jobs = std::filesystem::path(job.folder).parent_path();
   std::mutex mutex;  // guards `left` and calls of `waits`
@@ -57,7 +57,7 @@ void wait_for_other_jobs(const Job& job, const ConditionEvents& events) {
   for (const std::string& id : job.request.after_any) watch(id, true);
 }
 
-// By the wall clock, also where that is set or the machine sleeps meanwhile.
+// Waits by the wall clock, even if the clock is set or the machine sleeps in the meantime.
 void wait_until(std::uint64_t wall_time_us) {
   const world::Descriptor timer(timerfd_create(CLOCK_REALTIME, TFD_CLOEXEC));
   itimerspec when{};

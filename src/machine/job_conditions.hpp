@@ -1,4 +1,4 @@
-// What a job waits for before it asks for devices: the ends of other jobs, and a time of day.
+// What a job waits for before it requests devices: the ends of other jobs, and a time of day.
 #pragma once
 
 #include <functional>
@@ -9,11 +9,11 @@
 namespace berth::machine {
 
 struct ConditionEvents {
-  std::function<void(const std::string& reason)> waits;  // with each change of what it waits for
+  std::function<void(const std::string& reason)> waits;  // called with each change of what it waits for
   std::function<void(const std::string& reason)> skips;  // must not return
 };
 
-// Returns when all of them are met. The functions may be called on any thread, `waits` one call at a time.
+// Returns when all of them are met. The functions may be called on any thread, but `waits` only one call at a time.
 void wait_for_conditions(const Job& job, const ConditionEvents& events);
 
 }  // namespace berth::machine

@@ -29,7 +29,7 @@ extern char** environ;
 namespace berth::machine {
 namespace {
 
-// The arguments of a command are up to 2 MiB, and each byte may be escaped.
+// The arguments of a command can take 2 MiB, and each byte may be escaped.
 constexpr std::size_t order_bytes_max = std::size_t{16} << 20;
 constexpr Duration killed_within = std::chrono::seconds(10), look_again = std::chrono::milliseconds(50);
 
@@ -39,7 +39,7 @@ Error not_started(const std::string& why) {
   return {ErrorCode::io, "cannot start a supervisor: " + why, "check the disk space and the limit on processes"};
 }
 
-// A file in memory, because the text may hold secrets; a pipe would not take all of it at once.
+// A file in memory, because the text may contain secrets; a pipe could not take all of it at once.
 bool put_into_memory(const std::string& text, Descriptor& file) {
   file = Descriptor(memfd_create("berth-order", MFD_CLOEXEC));
   if (!file) return false;
@@ -52,7 +52,7 @@ bool put_into_memory(const std::string& text, Descriptor& file) {
   return lseek(file.get(), 0, SEEK_SET) == 0;
 }
 
-// A job asks the machine, not the lease that it was started in, which ends without it.
+// A job requests devices from the machine, not from the lease that it was started in, which may end earlier.
 std::vector<std::string> environment_for(const Job& job, const JobOrder& order) {
   std::vector<std::string> all{"BERTH_JOB=" + job.id, std::string(job_folder_variable) + "=" + job_mark(job)};
   for (char** at = environ; *at; ++at) {
@@ -71,7 +71,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   return pointers;
 }
 
-// The file that a job is to write to, made where it is missing, as a shell would for `>> FILE`.
+// The file that a job writes to, created if it is missing, as a shell does for `>> FILE`.
 Result<Descriptor> open_named_output(const std::string& path) {
   Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666));
   if (!file)
@@ -90,7 +90,8 @@ Result<void> start_supervisor(const Job& job, const JobOrder& order) {
     return not_started(std::strerror(errno));
   outcome = Descriptor(ends[0]);
   ready = Descriptor(ends[1]);
-  // After the fork only what a signal handler may do: other threads of this process may hold any lock.
+  // After the fork, only async-signal-safe calls are allowed, because other threads of this process may hold any
+  // lock.
   std::vector<std::string> variables = environment_for(job, order);
   std::vector<std::string> words{"berth", supervisor_verb, job.folder};
   const std::vector<char*> environment = pointers_to(variables), arguments = pointers_to(words);
@@ -106,7 +107,7 @@ Result<void> start_supervisor(const Job& job, const JobOrder& order) {
     _exit(1);
   }
   ready.close();
-  // The supervisor is a child of this one, which ends at once: the caller need not wait for the end of the job.
+  // The supervisor is a child of this child, which ends at once: the caller need not wait for the end of the job.
   while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
   }
   char byte = 0;
@@ -143,7 +144,8 @@ std::string random_mark() {
   return text;
 }
 
-// What berth rerun repeats: not what the job waited for, and not the environment, which may hold secrets.
+// The part that berth rerun repeats, without the job's conditions and without the environment, which may contain
+// secrets.
 JobOrder order_to_repeat(JobOrder order, const JobRequest& request) {
   if (order.folder.empty()) order.folder = request.folder;
   order.environment.clear();
@@ -255,7 +257,7 @@ Result<void> wait_for_stop(const Job& job) {
   }
   if (job.is_supervised) {
     wait_for_supervisor(job.folder);
-    // It has ended the job, unless it was killed.
+    // The supervisor has ended the job, unless it was killed.
     const Result<Job> now = find_job(std::filesystem::path(job.folder).parent_path(), job.id);
     if (!now || now->has_ended()) return {};
     request_stop(*now);

@@ -26,7 +26,7 @@ void notify(const Job& ended, const std::string& command) {
     const std::size_t end = std::min(entry.find('='), entry.size() - 1);
     variables[entry.substr(0, end)] = entry.substr(end + 1);
   }
-  variables.erase(job_folder_variable);  // it is not a process of the job, which has ended
+  variables.erase(job_folder_variable);  // the command is not a process of the job, which has ended
   variables["BERTH_JOB"] = ended.id;
   variables["BERTH_JOB_NAME"] = ended.request.name;
   variables["BERTH_JOB_STATE"] = to_string(progress.state);
@@ -39,7 +39,8 @@ void notify(const Job& ended, const std::string& command) {
   environment.push_back(nullptr);
   const world::Descriptor output(
       open((ended.folder + "/notify").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
-  // After the fork only what a signal handler may do: other threads of this process may hold any lock.
+  // After the fork, only async-signal-safe calls are allowed, because other threads of this process may hold any
+  // lock.
   if (fork() != 0) return;
   setsid();
   if (output) dup2(output.get(), STDOUT_FILENO);

@@ -153,7 +153,7 @@ Result<JobOrder> read_order(std::string_view text) {
   const auto wrong = [](const std::string& what) {
     return Error{ErrorCode::invalid_argument, "the job request is not valid: " + what, "start jobs with berth run -d"};
   };
-  // Arguments, paths and variables may be any bytes.
+  // Arguments, paths and variables may contain any bytes.
   json::parse_options any_bytes;
   any_bytes.allow_invalid_utf8 = true;
   json::error_code failed;

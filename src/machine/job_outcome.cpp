@@ -19,7 +19,7 @@ std::string effort(const Job& job) {
   const std::uint64_t ran_us = *progress.ended_us - std::min(*progress.started_us, *progress.ended_us);
   std::string text = " after " + world::duration_text(std::chrono::microseconds(ran_us));
   if (progress.attempts > 1) text += " in attempt " + std::to_string(progress.attempts);
-  // Restarts after faults do not count as retries.
+  // Restarts after faults are not retries.
   if (progress.attempts > 1 && progress.attempts <= job.request.retries + 1)
     text += " of " + std::to_string(job.request.retries + 1);
   return text;

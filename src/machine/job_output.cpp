@@ -29,13 +29,13 @@ constexpr std::int64_t block_bytes = 4096;
 constexpr std::int64_t tail_bytes_max = std::int64_t{128} << 20;
 using Part = std::array<char, 65536>;
 
-// Moves what is at `from` to the beginning, and what is written meanwhile with it.
+// Moves the text at `from`, and text written in the meantime, to the beginning.
 void move_to_begin(int file, std::int64_t from) {
   Part part;
   std::int64_t kept = 0;
   for (ssize_t got = 0; (got = pread(file, part.data(), part.size(), from + kept)) > 0; kept += got)
     if (pwrite(file, part.data(), static_cast<std::size_t>(got), kept) != got) return;
-  if (ftruncate(file, kept) != 0) return;  // what is there twice stays
+  if (ftruncate(file, kept) != 0) return;  // the duplicated text stays
 }
 
 }  // namespace
@@ -58,14 +58,14 @@ Result<OutputReader> OutputReader::open(const std::string& path, std::uint64_t f
   return Error{ErrorCode::io, "cannot read " + path + ": " + why, "check the folder of the job"};
 }
 
-// The first line that is left at or after `from`.
+// The first line still present at or after `from`.
 std::int64_t OutputReader::first_left(std::int64_t from) const {
   const off_t begin = lseek(file_.get(), from, SEEK_DATA);
   struct stat about{};
   if (begin < 0 && errno == ENXIO && fstat(file_.get(), &about) == 0)
     return std::max(from, about.st_size);  // a hole is left
   if (begin <= from) return from;
-  // Not in the middle of a line.
+  // Do not start in the middle of a line.
   Part part;
   const ssize_t got = pread(file_.get(), part.data(), part.size(), begin);
   const void* const end = got > 0 ? std::memchr(part.data(), '\n', static_cast<std::size_t>(got)) : nullptr;
@@ -80,7 +80,7 @@ void OutputReader::skip_to_tail(std::size_t lines) {
     const off_t from = std::max<off_t>(at_, at - static_cast<off_t>(part.size()));
     if (pread(file_.get(), part.data(), static_cast<std::size_t>(at - from), from) != at - from) return;
     for (; at > from; --at) {
-      // The end of the last line is not before a line.
+      // The end of the last line is not followed by a line.
       if (part[static_cast<std::size_t>(at - 1 - from)] != '\n' || at == end || lines-- > 1) continue;
       at_ = at;
       return;
@@ -91,7 +91,7 @@ void OutputReader::skip_to_tail(std::size_t lines) {
 std::string OutputReader::read(std::size_t bytes_max) {
   struct stat about{};
   if (fstat(file_.get(), &about) == 0 && about.st_size < at_) {
-    // It was moved to the beginning, and where it was read up to is not known there.
+    // The text was moved to the beginning, where the read position is not known.
     at_ = about.st_size;
     return "berth: output was removed here\n";
   }

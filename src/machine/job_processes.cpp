@@ -17,7 +17,7 @@ namespace {
 
 bool may_be_of(const Job& job, std::uint32_t owner) {
   if (owner == job.user || job.user == 0) return true;  // a command of root may switch to another user
-  return geteuid() != 0 && owner == 0;                  // a program with root's rights, which only root can signal
+  return geteuid() != 0 && owner == 0;                  // a program with root's rights, that only root can signal
 }
 
 }  // namespace
@@ -29,7 +29,7 @@ std::string job_mark(const Job& job) {
 }
 
 bool is_process_of(const Job& job, const ProcessIdentity& process) {
-  // Of any user: the job determines which user is accepted.
+  // Accept any owner here: the job determines which user is accepted.
   constexpr std::uint32_t any_owner = 0;
   if (process.pid < 2 || ledger::process_state(process, any_owner) != ledger::ProcessState::alive) return false;
   // Root recorded this process itself; it still belongs to root when it starts.

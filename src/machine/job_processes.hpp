@@ -1,5 +1,6 @@
-// Which processes belong to a job: its supervisor, its command and all that those have started. They are found by
-// BERTH_JOB_FOLDER in their environment, and by the job's lease, in the environment or as a locked descriptor.
+// Which processes belong to a job: its supervisor, its command and everything that those have started. They are
+// found by BERTH_JOB_FOLDER in their environment, and by the job's lease, in the environment or as a locked
+// descriptor.
 //
 // The files of a job are written by its user. Root, who may signal every process, therefore accepts for a job of
 // another user only processes of that user, whatever the files name.
@@ -14,21 +15,21 @@
 
 namespace berth::machine {
 
-// In the environment of the supervisor of a job and of all that it starts: job_mark().
+// The variable with job_mark(), in the environment of a job's supervisor and of everything that it starts.
 inline constexpr const char* job_folder_variable = "BERTH_JOB_FOLDER";
-// The folder of the job, without symbolic links, and the random mark that only processes of its user can know: any
-// user may start a process with the name of the folder.
+// The folder of the job, without symbolic links, and a random mark that only processes of its user can know,
+// because any user may start a process with the name of the folder.
 std::string job_mark(const Job& job);
 
-// Whether the process lives and may be one of the job.
+// Whether the process is alive and may belong to the job.
 bool is_process_of(const Job& job, const ProcessIdentity& process);
-// Sends the signal if is_process_of(), to the process that was looked at even where its pid is used again.
+// Sends the signal if is_process_of(), to exactly the process that was checked, even if its pid is reused.
 void signal_process(const Job& job, const ProcessIdentity& process, int signal);
 
-// One search of /proc, at the first question. A process that hides its environment and its descriptors is not found.
+// Searches /proc once, at the first call. A process that hides its environment and its descriptors is not found.
 class JobProcesses {
  public:
-  // The oldest first: a supervisor that hears of a stop before its command ends takes it for a stop, not for a failure.
+  // The oldest first, so that a supervisor learns of a stop before its command ends, and does not report a failure.
   std::vector<ProcessIdentity> of(const Job& job);
 
  private:

@@ -23,11 +23,11 @@
 namespace berth::machine {
 namespace {
 
-// From the making of a job to the first state that its supervisor writes.
+// The time from the creation of a job to the first state that its supervisor writes.
 constexpr std::uint64_t start_time_us = 10'000'000;
-// Of a job: what it is renamed to before it is removed begins with this.
+// Prefix of the name that a job gets just before it is removed.
 constexpr std::string_view removed_prefix = ".j";
-// Between the end that a supervisor writes down and its own.
+// The longest time between the recorded end of a job and the end of its supervisor.
 constexpr Duration supervisor_ends_within = std::chrono::seconds(2);
 constexpr std::uint64_t number_max = 999'999'999'999;
 
@@ -35,7 +35,7 @@ Error io_error(const std::string& what) {
   return {ErrorCode::io, what + ": " + std::strerror(errno), "check the disk space and the permissions of the folder"};
 }
 
-// 0: not the id of a job.
+// 0 if it is not the id of a job.
 std::uint64_t number_of_job(std::string_view id) {
   if (id.starts_with('j')) id.remove_prefix(1);
   std::uint64_t number = 0;
@@ -60,7 +60,7 @@ bool is_marked_alive(const std::string& folder) {
   return file && lock_file(file.get(), F_RDLCK, F_OFD_GETLK);
 }
 
-// Without a supervisor, and not known to have ended.
+// For a job without a supervisor that is not known to have ended.
 void look_at_processes(Job& job, JobProcesses& processes) {
   const bool same_boot = job.request.boot == boot_id();
   JobProgress& now = job.progress;
@@ -97,15 +97,15 @@ Result<Job> read_job(const std::string& jobs, const std::string& id, JobProcesse
   if (!request) return std::move(request).error();
   job.request = *std::move(request);
   job.user = job.request.user.value_or(about.st_uid);
-  ProcessIdentity supervisor;  // of a job of another user, whose state may name any process
+  ProcessIdentity supervisor;  // for a job of another user, whose state may name any process
   if (job.request.user) supervisor = read_process(job.folder + "/supervisor").value_or(ProcessIdentity());
   job.progress.supervisor = supervisor;
   job.is_elsewhere = job.request.machine != machine_name() && job.request.boot != boot_id();
-  // Before the state is read: a supervisor that ends now has written its last state.
+  // Checked before the state is read: a supervisor that has ended by now has written its last state.
   job.is_supervised = !job.is_elsewhere && is_marked_alive(job.folder);
-  // That user may have copied the lock into a process that lives on (pidfd_getfd).
+  // That user may have copied the lock into a surviving process (pidfd_getfd).
   if (job.is_supervised && job.request.user) job.is_supervised = is_process_of(job, supervisor);
-  // Its processes have other numbers here, or none. What has ended there is read as on this machine.
+  // Its processes have other numbers here, or none. The state of an ended job is read as usual.
   const std::uint64_t space = job.request.pid_namespace;
   if (job.is_supervised && space != 0 && space != this_process().pid_namespace) job.is_elsewhere = true;
   if (Result<JobProgress> progress = read_progress(job.folder + "/state.json")) {
@@ -115,7 +115,7 @@ Result<Job> read_job(const std::string& jobs, const std::string& id, JobProcesse
     job.progress.state = JobState::unreadable;
     job.progress.reason = progress.error().message;
   } else if (lstat(job.folder.c_str(), &about) != 0) {
-    return no_job(id);  // removed since the look at its request
+    return no_job(id);  // removed since its request was read
   } else if (world::wall_time_us() < job.request.created_us + start_time_us) {
     return job;  // its supervisor is about to start
   }
@@ -124,7 +124,7 @@ Result<Job> read_job(const std::string& jobs, const std::string& id, JobProcesse
   return job;
 }
 
-// Absent: it is being made or removed at this moment.
+// Absent: it is being created or removed at this moment.
 std::optional<Job> unreadable_job(const std::string& jobs, const std::string& id, const Error& error) {
   Job job;
   job.id = id;
@@ -140,7 +140,7 @@ std::optional<Job> unreadable_job(const std::string& jobs, const std::string& id
   return job;
 }
 
-// The number of the last job that was made here, which may have been removed since.
+// The number of the last job that was created here, which may have been removed since.
 std::uint64_t last_number(const std::string& jobs, const std::vector<std::uint64_t>& present) {
   const std::string text = world::read_plain_text(jobs + "/last").value_or("");
   return std::max(present.empty() ? 0 : present.back(), number_of_job(text.substr(0, text.find('\n'))));
@@ -153,7 +153,7 @@ void remove_oldest(const std::string& jobs) {
     if (const Result<Job> job = find_job(jobs, "j" + std::to_string(numbers[i])); job && remove_job(*job)) --surplus;
 }
 
-// What a process left that was killed while it removed a job.
+// Leftovers of a process that was killed while it removed a job.
 void remove_leftovers(const std::string& jobs) {
   std::error_code failed, ignored;
   for (std::filesystem::directory_iterator entry(jobs, failed), end; !failed && entry != end; entry.increment(failed))
@@ -222,7 +222,7 @@ Result<Job> create_job(const std::string& jobs,
     job.id = "j" + std::to_string(number);
     job.folder = jobs + "/" + job.id;
     if (mkdir(job.folder.c_str(), 0700) != 0) {
-      if (errno == EEXIST) continue;  // another has taken it a moment ago
+      if (errno == EEXIST) continue;  // another process has just taken it
       return io_error("cannot create the folder " + job.folder);
     }
     chmod(job.folder.c_str(), 0700);  // whatever the umask is
@@ -294,7 +294,7 @@ Result<void> write_progress(const Job& job, const JobProgress& progress) {
 
 Result<void> remove_job(const Job& job, bool forced) {
   if (Result<void> removable = check_removable(job, forced); !removable) return removable;
-  // Renamed first: half a folder is never seen as a job, and a supervisor on its way out puts nothing more into it.
+  // Renamed first: half a folder is never seen as a job, and a supervisor on its way out does not add files to it.
   const std::filesystem::path jobs = std::filesystem::path(job.folder).parent_path();
   const std::filesystem::path removed = jobs / (std::string(removed_prefix) + job.id.substr(1));
   std::error_code failed;
@@ -302,7 +302,7 @@ Result<void> remove_job(const Job& job, bool forced) {
   if (rename(job.folder.c_str(), removed.c_str()) != 0)
     return errno == ENOENT ? Result<void>() : io_error("cannot remove " + job.folder);
   const auto is_there = [&] { return std::filesystem::exists(std::filesystem::symlink_status(removed)); };
-  // Another rm may clear the same folder at this moment, and each stumbles over what the other has removed.
+  // Another rm may clear the same folder at this moment, and each fails on files that the other has removed.
   for (int tries = 0; tries < 10 && is_there(); ++tries) std::filesystem::remove_all(removed, failed);
   if (failed && is_there()) return Error{ErrorCode::io, "cannot remove " + removed.string() + ": " + failed.message()};
   return {};

@@ -52,7 +52,7 @@ using world::wall_time_us;
 constexpr Duration memory_grace = std::chrono::seconds(10);
 constexpr int end_written_tries = 600;  // one a second
 
-// Into the output of the job.
+// Prints into the output of the job.
 void say(const Error& error) { std::fprintf(stderr, "berth: %s\n", world::printable(error.to_text()).c_str()); }
 
 void tell_ready(world::Descriptor ready) {
@@ -67,7 +67,7 @@ class JobSupervisor final : public RunLoop {
         job_(std::move(job)),
         alive_(std::move(alive)) {}
 
-  // `ready` gets a byte when the job can be seen and stopped; absent: it has got it.
+  // `ready` gets a byte when the job can be seen and stopped; absent: the byte has been sent.
   [[noreturn]] void run(world::Descriptor ready) {
     StopRequests stop;
     stop_ = &stop;
@@ -75,7 +75,7 @@ class JobSupervisor final : public RunLoop {
       now.supervisor = this_process();
       now.reason = starting_reason;
     });
-    if (!written) _exit(1);  // start_job says that it did not start
+    if (!written) _exit(1);  // start_job reports that it did not start
     tell_ready(std::move(ready));
     during([&] {
       wait_for_start_conditions();
@@ -88,18 +88,18 @@ class JobSupervisor final : public RunLoop {
   }
 
  private:
-  // What the supervisor does next is written down before it is done.
+  // Records what the supervisor does next, before it does it.
   template <class Change>
   Result<void> write(Change change) {
     const std::lock_guard lock(mutex_);
     change(progress_);
     return write_progress(job_, progress_);
   }
-  // While no command runs. Where there is no room, the job goes on, and the next change says it too; where its folder
-  // was removed, it ends, because it could be neither seen nor stopped.
+  // Called while no command runs. If the disk is full, the job continues, and the next change records this one too;
+  // if its folder was removed, it ends, because it could be neither seen nor stopped.
   template <class Change>
   void update(Change change) {
-    const std::lock_guard ending(end_mutex_);  // nothing is written over the end
+    const std::lock_guard ending(end_mutex_);  // never overwrite the final state
     if (const Result<void> written = write(change); !written && written.error().code == ErrorCode::not_found) _exit(0);
   }
   static void print_last_line(const Job& ended) {
@@ -113,7 +113,7 @@ class JobSupervisor final : public RunLoop {
     return sender ? "stopped by " + world::user_name(*sender) : "stopped";
   }
   [[noreturn]] void end(JobState state, const std::string& reason, std::optional<int> status = std::nullopt) {
-    end_mutex_.lock();  // for good: a job ends once
+    end_mutex_.lock();  // never unlocked: a job ends once
     Job ended = job_;
     {
       const std::lock_guard lock(mutex_);
@@ -123,7 +123,7 @@ class JobSupervisor final : public RunLoop {
     ended.progress.reason = reason;
     if (status) ended.progress.status = status;
     ended.progress.ended_us = wall_time_us();
-    // Before the state, so that a reader who follows the output sees it.
+    // Written before the state, so that a reader who follows the output sees it.
     if (order_.by_hand && !(order_.quiet && state == JobState::done)) print_last_line(ended);
     std::fflush(nullptr);
     const Result<void> written = write([&](JobProgress& now) { now = ended.progress; });
@@ -133,13 +133,13 @@ class JobSupervisor final : public RunLoop {
     if (!written) end_without_room();
     _exit(0);
   }
-  // The disk is full, and may have room again soon. Another process waits for that: this one is the holder of the lease
-  // in the ledger, and ends now.
+  // The disk is full, and may have room again soon. Another process waits for that, because this one holds the lease
+  // in the ledger and ends now.
   void end_without_room() {
-    mutex_.lock();  // of no other thread in the process that goes on
+    mutex_.lock();  // so that no other thread holds it in the process that continues
     if (fork() != 0) _exit(0);
     mutex_.unlock();
-    // All but the sign of life: a lease and a place in line end with their descriptors.
+    // Closes all but the sign of life: a lease and a place in the queue end with their descriptors.
     const auto mark = static_cast<unsigned>(alive_.descriptor());
     if (mark > STDERR_FILENO + 1) syscall(SYS_close_range, STDERR_FILENO + 1, mark - 1, 0);
     syscall(SYS_close_range, mark + 1, std::numeric_limits<unsigned>::max(), 0);
@@ -181,7 +181,7 @@ class JobSupervisor final : public RunLoop {
     Result<RunContext> opened = open_run_context(order_.devices, say);
     if (!opened) fail(opened.error(), world::exit_status(opened.error()));
     opened->wanted.name = settings_.program.path.substr(settings_.program.path.rfind('/') + 1);
-    // One that waits for other jobs or for a time joins the queue after that.
+    // A job that waits for other jobs or for a time joins the queue afterwards.
     if (order_.after.empty() && order_.after_any.empty() && !order_.begin_us) opened->wanted.since = order_.asked;
     settings_.context.emplace(*std::move(opened));
   }
@@ -200,13 +200,13 @@ class JobSupervisor final : public RunLoop {
     };
   }
   void decided(const Reservation& reserved, const format::DecisionRecord& record) override {
-    // Also with the job: only the last decisions are kept elsewhere.
+    // Also stored with the job, because only the last decisions are kept elsewhere.
     static_cast<void>(write_file(job_, job_.decision(), record_text(record)));
     {
       const std::lock_guard lock(mutex_);
-      progress_.decision = record.id;  // written with what follows from it
+      progress_.decision = record.id;  // written together with the resulting state
     }
-    settings_.context->wanted.since.reset();  // the next attempt is a request of its own
+    settings_.context->wanted.since.reset();  // the next attempt is a new request
     if (reserved.lease) return;
     std::fputs(refusal_text(reserved, settings_.context->observer.devices(), "see berth why").c_str(), stderr);
     end(JobState::refused, reserved.reason(), world::does_not_fit);
@@ -236,7 +236,7 @@ class JobSupervisor final : public RunLoop {
     if (const auto reason = not_renewed()) end(JobState::stopped, *reason);
     const std::optional<LeaseReference> lease =
         attempt.reserved ? std::optional(attempt.reserved->lease.reference()) : std::nullopt;
-    std::optional<TimePoint> above_since;  // it has used more memory than it may
+    std::optional<TimePoint> above_since;  // since when it has used more memory than allowed
     Supervision supervision;
     supervision.output = STDERR_FILENO;
     supervision.time = order_.time;
@@ -276,7 +276,7 @@ class JobSupervisor final : public RunLoop {
     });
   }
 
-  // Returns when it may be restarted.
+  // Returns when the command may be restarted.
   void ended(const RunAttempt& attempt, const CommandExit& ended) override {
     update([&](JobProgress& progress) {
       progress.status = ended.status;
@@ -298,21 +298,21 @@ class JobSupervisor final : public RunLoop {
     });
   }
 
-  // Why it must end, because renew_job() was not called in time.
+  // The reason to end the job if renew_job() was not called in time.
   std::optional<std::string> not_renewed() {
     if (!order_.stop_unless_renewed) return std::nullopt;
     const std::string text = world::read_plain_text(job_.renewed()).value_or("");
     std::int64_t stamp = 0;
     std::from_chars(text.data(), text.data() + text.size(), stamp);
     const Duration now = time_since_boot();
-    // Not a time to come: that would be of another start of the machine.
+    // Ignore a time in the future, which belongs to another boot of the machine.
     if (Duration(stamp) <= now) renewed_ = std::max(renewed_, Duration(stamp));
     if (now - renewed_ <= *order_.stop_unless_renewed) return std::nullopt;
     lost_ = true;
     return "its agent did not renew it for " + duration_text(*order_.stop_unless_renewed);
   }
 
-  // What the job uses, and whether that is too much.
+  // Records how much memory the job uses; returns a reason if it is too much.
   std::optional<std::string> look(std::span<const Granted> granted, const LeaseReference& lease,
                                   std::optional<TimePoint>& above_since) {
     if (std::none_of(granted.begin(), granted.end(),
@@ -380,13 +380,13 @@ std::string read_all(int file) {
     say(order.error());
     _exit(world::wrong_input);
   }
-  // The caller waits for the end of its child, and must not have to wait for this process.
+  // The caller waits for its child, but must not have to wait for this process.
   if (fork() != 0) _exit(0);
   setsid();
   prctl(PR_SET_NAME, supervisor_name);
-  // The caller may ignore them; the command gets the caller's settings all the same.
+  // The caller may ignore these signals; the command still gets the caller's settings.
   for (const int signal : {SIGCHLD, SIGTERM, SIGINT}) std::signal(signal, SIG_DFL);
-  // A write beyond the limit on the size of files then fails instead of ending the process.
+  // With this, a write beyond the file-size limit fails instead of ending the process.
   std::signal(SIGXFSZ, SIG_IGN);
   world::Descriptor ready(fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
   world::Descriptor nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
@@ -395,7 +395,7 @@ std::string read_all(int file) {
   nothing.close();
   dup2(STDERR_FILENO, STDOUT_FILENO);
   close_inherited_descriptors();
-  // As the user that started it: the job's own user cannot read all of it.
+  // Read as the user that started it, because the job's own user cannot read all of it.
   const std::filesystem::path path = folder;
   Result<Job> job = find_job(path.parent_path(), path.filename());
   if (!job) {
@@ -405,13 +405,14 @@ std::string read_all(int file) {
   Result<AliveMark> alive = AliveMark::set(job->folder);
   if (!alive) _exit(1);
   if (job->request.user) {
-    // Sent before it becomes the user's process, which that user can stop.
+    // Sent before it becomes the user's process, because that user can then stop it.
     if (!write_supervisor(*job, this_process())) _exit(1);
     tell_ready(std::exchange(ready, world::Descriptor()));
   }
   if (!order->user.empty()) {
     const Result<world::UserAccount> account = world::find_user(order->user);
-    // Its files in /proc are the user's again, by which berth finds what it holds: all that it knows is its order.
+    // Makes its files in /proc belong to the user again, so that berth can find what it holds; it knows nothing
+    // secret except its own order.
     if (!account || !world::become(*account) || prctl(PR_SET_DUMPABLE, 1) != 0) {
       say({ErrorCode::io, "the supervisor cannot become user " + order->user});
       _exit(1);

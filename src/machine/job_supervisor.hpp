@@ -1,5 +1,5 @@
-// The process that supervises a job: one per job, of the job's user. It waits for other jobs and for devices, runs the
-// command, writes down what became of it, and ends.
+// The process that supervises a job: one per job, running as the job's user. It waits for other jobs and for devices,
+// runs the command, records the outcome, and ends.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace berth::machine {
 
-// Call it first thing in main: where the program was started as a supervisor (`berth supervise-job FOLDER`), it does
+// Call it first thing in main: if the program was started as a supervisor (`berth supervise-job FOLDER`), it does
 // not return.
 void supervisor_entry(int argc, char** argv);
 
@@ -17,7 +17,7 @@ void supervisor_entry(int argc, char** argv);
 // byte when the job can be seen and stopped, standard error the output of the job.
 inline constexpr const char* supervisor_verb = "supervise-job";
 
-// Time since the machine started, also while it slept: what is written into `renewed`.
+// Time since the machine started, including sleep; this is the time stored in `renewed`.
 Duration time_since_boot() noexcept;
 
 }  // namespace berth::machine

@@ -20,9 +20,9 @@ using namespace format;
 constexpr int schema = 1;
 constexpr std::array<std::string_view, 10> state_names{"waiting",   "running", "done",    "failed",  "stopped",
                                                        "timed_out", "refused", "skipped", "unknown", "unreadable"};
-// Of a job's own texts: every report of an agent carries those of all its jobs.
+// Limit for a job's own texts, because every report of an agent contains those of all its jobs.
 constexpr std::size_t text_bytes_max = 1024;
-// The arguments of a command are up to 2 MiB, and each byte may be escaped.
+// The arguments of a command can take 2 MiB, and each byte may be escaped.
 constexpr std::size_t request_bytes_max = std::size_t{16} << 20;
 constexpr std::size_t progress_bytes_max = std::size_t{64} << 10;
 
@@ -34,7 +34,7 @@ std::string short_text(std::string text) {
   return text.replace(end, std::string::npos, rest);
 }
 
-// Arguments and paths may be any bytes, JSON is UTF-8: what is not is shown escaped.
+// Arguments and paths may contain any bytes, but JSON is UTF-8: other bytes are escaped.
 json::array to_array(const std::vector<std::string>& texts) {
   json::array array;
   for (const std::string& text : texts) array.emplace_back(world::printable(text));

@@ -30,7 +30,7 @@ extern char** environ;
 namespace berth::machine {
 namespace {
 
-// Signals that are passed on to a child command.
+// Signals that are forwarded to a child command.
 constexpr std::array forwarded{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
 
 int signal_pipe = -1;  // the handler writes here; one launch at a time
@@ -59,7 +59,7 @@ class SignalPipe {
     sigemptyset(&action.sa_mask);
     for (std::size_t i = 0; i < forwarded.size(); ++i) {
       sigaction(forwarded[i], nullptr, &before_[i]);
-      // A signal that is ignored (nohup) stays ignored, here and in the command.
+      // An ignored signal (nohup) stays ignored, here and in the command.
       if (before_[i].sa_handler != SIG_IGN) sigaction(forwarded[i], &action, nullptr);
     }
     sigaction(SIGCHLD, &action, &before_.back());
@@ -74,7 +74,7 @@ class SignalPipe {
   SignalPipe(const SignalPipe&) = delete;
   SignalPipe& operator=(const SignalPipe&) = delete;
   bool works() const { return ends_[0] >= 0; }
-  // The next signal to pass on; 0: the command changed its state; absent: timeout.
+  // The next signal to forward; 0: the command changed its state; absent: timeout.
   std::optional<int> wait(int milliseconds) const {
     pollfd what{ends_[0], POLLIN, 0};
     poll(&what, 1, milliseconds);
@@ -95,7 +95,7 @@ class Terminal {
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
   bool is_there() const { return file_.get() >= 0; }
-  // Only if this process is in the foreground: a background job stays one.
+  // Only if this process is in the foreground: a background job stays in the background.
   bool hand_over(pid_t group) {
     if (!file_ || tcgetpgrp(file_.get()) != getpgrp() || !make_foreground(group)) return false;
     terminal_handed_over = true;
@@ -213,7 +213,7 @@ class PreparedExec {
   do {
     got = read(go, &byte, 1);
   } while (got < 0 && errno == EINTR);
-  // Berth has ended, and with it the reservation.
+  // Berth has ended, and the reservation with it.
   if (got != 1) _exit(1);
   const int error = command.execute();
   static_cast<void>(!write(failure, &error, sizeof(error)));
@@ -251,7 +251,7 @@ class TimeLimit {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(next_.at - now).count();
     return static_cast<int>(std::min<std::int64_t>(left, milliseconds_max));
   }
-  // The command has ended: what is left of its group does not outlive it.
+  // The command has ended: ends the rest of its group.
   void end_group() {
     while (sent_ == 1 && kill(-group_, 0) == 0) real_clock().sleep_for(std::chrono::milliseconds(enforce(20)));
   }
@@ -263,7 +263,7 @@ class TimeLimit {
   Deadline next_;
 };
 
-// Passes signals and the terminal on until the command ends; returns its wait status.
+// Forwards signals and the terminal until the command ends; returns its wait status.
 int wait_for_exit(pid_t child, const SignalPipe& signals, Terminal& terminal, TimeLimit& limit, CommandExit& ended) {
   constexpr int until_continued_ms = 200, until_next_check_ms = 1000;
   bool shares_terminal = is_in_pipeline();

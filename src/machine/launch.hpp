@@ -28,31 +28,30 @@ struct Launch {
   std::vector<std::string> arguments;
   std::map<std::string, std::string> environment;  // in addition to this process's own
   std::set<std::string> removed;                   // variables of this process that the command does not get
-  std::vector<unsigned> cores;                     // to pin it to; empty: any
+  std::vector<unsigned> cores;                     // cores to pin it to; empty: any
   std::vector<int> inherited;                      // descriptors to pass in addition to those of this process's parent
   // Called with the pid of the command, in this process, before the command starts.
   std::function<void(pid_t)> before_start = {};
 };
 
-// Executes the command in place of this process. Returns only on failure: not_found
-// (the interpreter of a script), else invalid_argument. A script without an
-// interpreter line is run by /bin/sh, as shells do. Call it from the main thread;
-// other threads end with the exec.
+// Executes the command in place of this process. Returns only on failure: not_found (the
+// interpreter of a script), otherwise invalid_argument. A script without an interpreter line is run
+// by /bin/sh, as shells do. Call it from the main thread; other threads end with the exec.
 Error exec_command(const Launch& command);
 
-// Of `berth run --time`, as of timeout(1).
+// The status of `berth run --time`, the same as timeout(1)'s.
 inline constexpr int timed_out_status = 124;
 
 struct CommandExit {
   int status = 0;              // as a shell reports it: 128 plus the signal's number for a signal
   int signal = 0;              // the signal that ended it; 0: it exited
-  bool was_signalled = false;  // a signal from outside was passed on to it
+  bool was_signalled = false;  // a signal from outside was forwarded to it
   bool had_terminal = false;   // Ctrl-C and similar keys reached only the command
-  bool timed_out = false;      // it ran longer than it may
+  bool timed_out = false;      // it ran longer than allowed
 };
 
-// Starts it as a child process. `in_child` is called in it before anything else, and may do no more than a
-// signal handler; `in_parent` before the command begins.
+// Starts it as a child process. `in_child` is called in it before anything else, and may only make
+// async-signal-safe calls; `in_parent` is called before the command starts.
 Result<pid_t> start_command(const Launch& command, const std::function<void()>& in_child,
                             const std::function<void(pid_t)>& in_parent);
 // From what waitpid() gave.
@@ -62,8 +61,8 @@ void set_exit(CommandExit& ended, int wait_status) noexcept;
 // seconds later.
 Result<CommandExit> launch(const Launch& command, std::optional<Duration> time = std::nullopt);
 
-// Ends this process as the command ended: with its status or by its signal, so that
-// a shell loop around it ends on Ctrl-C.
+// Ends this process in the same way as the command: with its status or by its signal, so that a
+// shell loop around it ends on Ctrl-C.
 [[noreturn]] void exit_like(const CommandExit& ended);
 
 }  // namespace berth::machine

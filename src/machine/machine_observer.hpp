@@ -1,6 +1,6 @@
-// Snapshots of the devices of this machine, as decisions use them: the devices that
-// the drivers list, their telemetry and the processes that use their memory. The
-// processor is included only if there is no accelerator, or if it is asked for by name.
+// Snapshots of the devices of this machine, as decisions use them: the devices that the drivers
+// list, their telemetry and the processes that use their memory. The processor is included only if
+// there is no accelerator, or if it is requested by name.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace berth::machine {
 
-// A request in the line for devices of this machine.
+// A request in the queue for devices of this machine.
 struct WaitingLease {
   std::uint64_t lease = 0;
   std::string user;     // by name
@@ -27,10 +27,10 @@ struct WaitingLease {
   inventory::LeaseKey key() const { return {user_id, lease}; }
 };
 
-// Adds what the ledger says about the devices; processes of its entries count as
-// Berth's. Creates no ledger, and changes nothing if the ledger cannot be read.
-// `waiting`: is set to the requests that wait, in the order of service. `last`: what the ledger said before, which
-// counts while another process holds its lock, since nothing is promised then. timeout: the lock is held.
+// Adds the ledger's state of the devices; processes of its entries count as Berth's. Creates no ledger, and
+// changes nothing if the ledger cannot be read. `waiting` is set to the waiting requests, in the order of service.
+// `last`: the previous state of the ledger, used while another process holds its lock, because nothing is promised
+// then. timeout: the lock is held.
 Result<void> add_ledger(std::vector<inventory::DeviceRow>& rows, std::vector<WaitingLease>* waiting = nullptr,
                         std::optional<LedgerSnapshot>* last = nullptr);
 

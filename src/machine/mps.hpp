@@ -1,4 +1,4 @@
-// CUDA's multi-process service (MPS): whether its control daemon runs.
+// CUDA's multi-process service (MPS): whether its control daemon is running.
 #pragma once
 
 #include <optional>

@@ -30,9 +30,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr Duration refused_for = std::chrono::seconds(1);
-constexpr std::size_t processes_max = 1000;  // of a job that are looked at before those of the machine
+constexpr std::size_t processes_max = 1000;  // limit on a job's processes that are checked before all others
 
-// What the relay connects to. An IPv6 socket takes IPv4 connections too, unless it is for IPv6 alone.
+// Whether the relay would connect to this socket. An IPv6 socket accepts IPv4 connections too, unless it is
+// IPv6-only.
 bool takes_loopback(int family, const std::uint32_t* address) {
   const auto is_ours = [](std::uint32_t v4) { return v4 == htonl(INADDR_ANY) || v4 == htonl(INADDR_LOOPBACK); };
   if (family == AF_INET) return is_ours(address[0]);
@@ -50,7 +51,7 @@ bool is_ipv6_only(const nlmsghdr* head) {
   return false;
 }
 
-// Asks the kernel for the listening sockets alone: /proc/net/tcp lists every connection of the machine.
+// Asks the kernel only for listening sockets, because /proc/net/tcp lists every connection of the machine.
 bool ask_kernel(int family, std::uint16_t port, std::vector<std::uint64_t>& inodes) {
   const world::Descriptor kernel(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
   if (!kernel) return false;
@@ -127,7 +128,7 @@ void for_each_socket(std::uint32_t pid, const std::function<bool(const std::stri
   }
 }
 
-// For the message alone. Absent: it belongs to another user.
+// Only for the message. Absent: it belongs to another user.
 std::optional<std::uint32_t> process_with(std::uint64_t inode) {
   std::optional<std::uint32_t> found;
   std::error_code failed;
@@ -144,7 +145,7 @@ std::optional<std::uint32_t> process_with(std::uint64_t inode) {
   return found;
 }
 
-// The command of the job and what it has started, as far as the kernel lists children.
+// The command of the job and the processes it has started, as far as the kernel lists children.
 std::vector<ProcessIdentity> command_of(const Job& job) {
   std::vector<ProcessIdentity> all;
   if (job.progress.command && is_process_of(job, *job.progress.command)) all.push_back(*job.progress.command);
@@ -170,7 +171,7 @@ Result<std::vector<std::uint64_t>> listeners_on(std::uint16_t port) {
     if (ask_kernel(family, port, inodes)) continue;
     inodes.resize(before);
     if (!read_table(family, port, inodes))
-      return Error{ErrorCode::io, "this kernel does not say which process listens on a port"};
+      return Error{ErrorCode::io, "this kernel does not report which process listens on a port"};
   }
   std::sort(inodes.begin(), inodes.end());
   return inodes;

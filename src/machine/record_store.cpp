@@ -109,7 +109,7 @@ DecisionRecord make_record(std::string_view verb, std::string_view command, cons
     record.devices.back().view.info = nullptr;
     known.insert(view.info->id);
   }
-  // Of devices that were not asked about, a link means nothing.
+  // Links of devices that were not requested mean nothing.
   for (const Link& link : topology.links) {
     if (known.contains(link.a) && known.contains(link.b)) record.links.push_back(link);
   }
@@ -142,7 +142,7 @@ Result<void> store_record(const std::string& folder, const DecisionRecord& recor
   const std::uint64_t number = before.empty() ? 1 : before.back().number + 1;
   const auto written = world::write_private_text(folder + "/" + file_name(number, record.id), record_text(record));
   if (!written) return written;
-  // Others may be doing the same: whatever is gone already is fine.
+  // Others may be doing the same: files that are already gone are fine.
   const std::vector<StoredName> stored = stored_in(folder);
   for (std::size_t i = 0; i + records_max < stored.size(); ++i) ::unlink((folder + "/" + stored[i].file).c_str());
   if (stored.size() > records_max) remove_leftovers(folder, stored[stored.size() - records_max]);

@@ -21,17 +21,17 @@
 namespace berth::machine {
 namespace {
 
-// Freed memory of other programs and the end of a command cause no event, so try again
-// after this time; when it has waited for long, after a tenth of that, up to the second one.
+// Freed memory of other programs and the end of a command cause no event, so try again after this
+// time; after a long wait, the interval is a tenth of the time waited, up to the second value.
 constexpr Duration retry_period = std::chrono::milliseconds(500), retry_period_max = std::chrono::seconds(2);
 // How soon the next requests notice that a lease has ended.
 constexpr Duration notice_within = std::chrono::milliseconds(100);
 // The interval for requests further back in the queue; well below `silent_after`, because each wake is a heartbeat.
 constexpr Duration notice_within_max = std::chrono::seconds(5);
-// A request with no more of its user's ahead looks at the queue after every change of the ledger. One further back
-// would do that for nothing: it waits until half of them have gone.
+// A request with at most this many of its user's requests ahead checks the queue after every change of the ledger.
+// For one further back that would be wasted: it waits until half of them are gone.
 constexpr std::size_t near_front = 16;
-// The queue is looked at after this time without any sign of a change, because its order also depends on time.
+// The queue is checked after this time without any sign of a change, because its order also depends on time.
 constexpr Duration look_near = std::chrono::seconds(30), look_far = std::chrono::minutes(5);
 // Every request waits at least this long, see reserve(). Drivers report freed memory
 // late, and a pool returns memory at its next poll, every quarter of a second.
@@ -98,8 +98,8 @@ Duration notice_interval(std::size_t ahead) {
                             notice_within * static_cast<long>(std::clamp<std::size_t>(ahead, 1, 1000)));
 }
 
-// Sleeps while `smaller`, a request ahead, surely waits, and keeps the heartbeat. A snapshot of a queue of hundreds
-// costs a millisecond, and as many sleepers would keep a core busy: one entry is watched instead.
+// Sleeps while `smaller`, a request ahead, certainly waits, and keeps the heartbeat. A snapshot of a queue of
+// hundreds costs a millisecond, and as many sleepers would keep a core busy, so one entry is watched instead.
 void sleep_behind(Ledger& ledger, const LedgerLease& place, const LedgerSnapshot& seen, const WaitingRequest& smaller,
                   std::span<const WaitingRequest> ahead, TimePoint began, Deadline deadline) {
   std::vector<const WaitingRequest*> own;  // the order of one user's requests does not change by itself
@@ -123,7 +123,8 @@ void sleep_behind(Ledger& ledger, const LedgerLease& place, const LedgerSnapshot
     const std::uint64_t before = std::exchange(changes, ledger.changes());
     const bool has_changed = changes != before;
     if (is_near && has_changed) return;
-    // A request that is served writes, one that is killed does not; further back that is noticed by its heartbeat.
+    // A served request writes the ledger, but a killed one does not; further back in the queue, the heartbeat shows
+    // it.
     if ((is_near || has_changed) && !ledger.is_still_alive(*watched)) return;
   }
 }
@@ -305,7 +306,7 @@ std::vector<DeviceView> views_of(const MachineSnapshot& observed, const LedgerSn
         view.memory_bytes_promised =
             std::max(view.memory_bytes_promised, *view.memory_bytes_free - std::min(*view.memory_bytes_free, left));
       }
-      // Processes of a lease count as its holder.
+      // The processes of a lease count as part of its holder.
       Telemetry seen = *device.telemetry;
       if (seen.processes) {
         for (std::size_t i = 0; i < seen.processes->size() && i < device.processes.size(); ++i) {
@@ -338,7 +339,7 @@ Result<Reservation> decide_once(Ledger& ledger, const ReservationRequest& reques
   const std::vector<WaitingRequest> queue = within ? std::vector<WaitingRequest>() : wait_queue(*snapshot, now);
   decide(request, *snapshot, within, queue, now, out);
   out.never = out.winners.empty() && !fits_when_idle(request, *snapshot, out);
-  // Requests ahead are not the reason for what can never be served.
+  // If the request can never be served, the requests ahead are not the reason.
   if (out.never && !queue.empty()) decide(request, *snapshot, within, {}, now, out);
   return out;
 }
@@ -349,7 +350,7 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
   LedgerLease place;  // in the queue
   WaitingRequest waiting_request;
   Progress last_progress;
-  std::vector<Claim> written;  // of the place, in the ledger
+  std::vector<Claim> written;  // the claims of the place, as written in the ledger
   bool limit = false;          // at the last attempt a limit of this user stopped it
   bool tried_again = false;    // after the deadline
   const TimePoint began = ledger.clock().now();
@@ -385,7 +386,7 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
       const std::span<const WaitingRequest> ahead(queue.begin(), me);
       WaitingRequest mine = waiting_request;
       mine.claims = written;
-      // A request ahead that asks for no more is served first.
+      // A request ahead that needs no more is served first.
       const WaitingRequest* const smaller =
           me != queue.end() && !deadline.passed(now) ? smaller_request_ahead(mine, ahead) : nullptr;
       if (smaller) {
@@ -462,7 +463,7 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
       entry.claims = could_use;
       entry.since = request.since;
       Result<LedgerLease> added = lock->add(entry);
-      // Without a wait what counts is why it does not fit, not that it may not wait either.
+      // Without waiting, the reason to report is why it does not fit, not that it may not wait either.
       if (!added && added.error().code == ErrorCode::no_eligible_device && !may_wait) return out;
       if (!added) return std::move(added).error();
       place = *std::move(added);

@@ -34,7 +34,7 @@ struct MachineSnapshot {
   Topology topology;
 };
 
-// The memory of a device, in the form that ledger/usage.hpp takes.
+// The memory of a device, in the form that ledger/usage.hpp expects.
 ledger::MemoryState memory_of(const ObservedDevice& device);
 
 // Keeps ended entries that still have a process on one of their devices, and returns
@@ -56,16 +56,16 @@ struct ReservationRequest {
 };
 
 struct Reservation {
-  LedgerLease lease;  // empty: the request does not fit, or did not before the deadline
+  LedgerLease lease;  // empty: the request does not fit, or did not fit before the deadline
   // It would not fit on an idle machine either (inside a lease: in an idle lease).
   bool never = false;
-  std::optional<ledger::LimitReached> limit;  // devices have room, and the user has reached a limit
+  std::optional<ledger::LimitReached> limit;  // devices have room, but the user has reached a limit
   std::optional<LeaseReference> within;       // the lease it is nested in
   MachineSnapshot observed;
   std::vector<DeviceView> views;  // input of the decision; they point into `observed`
   std::vector<std::size_t> winners;
   Explanation explanation;
-  // Without a lease: the one that counts.
+  // Without a lease: the decisive reason.
   std::string reason() const { return limit ? limit->text : explanation.reason(); }
 };
 
@@ -75,15 +75,15 @@ struct Progress {
   std::string reason;
 };
 
-// A lease of this process, or the reasons why there is none. Waits until the deadline,
-// and at least 0.6 s: memory of a command that has just ended may not be reported as
-// free yet, and pools return unused memory when a request waits. A request that exceeds
-// the idle machine is refused at once. `take_snapshot` is called before every attempt;
-// `waiting` when the reason or the place changes.
+// Returns a lease of this process, or the reasons why there is none. Waits until the deadline, and
+// at least 0.6 s: memory of a command that has just ended may not be reported as free yet, and
+// pools return unused memory when a request waits. A request that exceeds the idle machine is
+// refused at once. `take_snapshot` is called before every attempt; `waiting` when the reason or the
+// place changes.
 Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
                             const std::function<MachineSnapshot()>& take_snapshot, Deadline deadline,
                             const std::function<void(const Progress&)>& waiting = {});
-// The same decision, without a lease.
+// Makes the same decision without a lease.
 Result<Reservation> decide_once(Ledger& ledger, const ReservationRequest& request,
                                 const std::function<MachineSnapshot()>& take_snapshot);
 

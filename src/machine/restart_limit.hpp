@@ -1,6 +1,6 @@
-// Limits the restarts of a failed command: at most three in any minute, after 1, 2 and
-// 4 seconds. A command that fails once an hour is always restarted; one that cannot
-// start is given up within seconds.
+// Limits the restarts of a failed command: at most three in any minute, after 1, 2 and 4 seconds. A
+// command that fails once an hour is always restarted; one that cannot start is abandoned within
+// seconds.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ class RestartLimit {
   static constexpr Duration window = std::chrono::minutes(1);
   static constexpr Duration first_delay = std::chrono::seconds(1);
 
-  // Delay before the next restart, which is counted. Absent: the limit is reached.
+  // Counts the next restart and returns the delay before it. Absent: the limit is reached.
   std::optional<Duration> next_delay(TimePoint now);
 
  private:

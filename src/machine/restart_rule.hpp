@@ -1,5 +1,5 @@
-// Decides whether a command that has ended is restarted, in the foreground and as a job: after a fault of its
-// devices as often as RestartLimit lets it (--on-fault restart), and after any failure a number of times (--retries).
+// Decides whether a command that has ended is restarted, in the foreground and as a job: after a fault of its devices
+// as often as RestartLimit allows (--on-fault restart), and after any failure a number of times (--retries).
 #pragma once
 
 #include <cstddef>
@@ -20,10 +20,10 @@ class RestartRule {
 
   struct Decision {
     std::string text;               // "was ended by signal 11 (Segmentation fault); restarting it in 1 s"
-    std::optional<Duration> pause;  // before it is restarted; absent: it is not
+    std::optional<Duration> pause;  // pause before it is restarted; absent: it is not
     bool is_fault = false;
   };
-  // `observer`: of the devices of the command; null: it has none.
+  // `observer` observes the command's devices; null: it has none.
   Decision decide(const CommandExit& ended, MachineObserver* observer, std::span<const Granted> granted,
                   TimePoint began);
   // The same with the devices that a fault was found on (find_fault).

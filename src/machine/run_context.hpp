@@ -1,5 +1,5 @@
-// What a command in the foreground, a job and `berth pick` share: what a decision needs, what is recorded of it and
-// what is said about it.
+// What a command in the foreground, a job and `berth pick` share: the input of a decision, its record and its
+// messages.
 #pragma once
 
 #include <memory>
@@ -20,10 +20,10 @@ struct RunContext {
   MachineObserver observer;
   std::shared_ptr<Ledger> ledger;
 };
-// Errors come in this order: the devices, the ledger. Other problems of back ends are given to `report`.
+// Errors are checked in this order: the devices, the ledger. Other problems of back ends are passed to `report`.
 Result<RunContext> open_run_context(const DeviceRequest& request, const std::function<void(const Error&)>& report);
 
-// Stores the record of a decision for `berth why`. A record that cannot be written is no error of the decision.
+// Stores the record of a decision for `berth why`. The decision does not fail if its record cannot be written.
 format::DecisionRecord record_decision(std::string_view verb, const std::string& program, const Reservation& decided);
 
 // Why nothing fits and what to do: a line and, indented, the funnel.

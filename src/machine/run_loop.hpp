@@ -1,6 +1,6 @@
-// Runs a command on devices until it is not restarted: reserves them, records the decision, starts the command in
-// its lease, releases the lease and applies the restart rule. A command in the foreground (`berth run`) and a job
-// differ in how they wait, start the command and report.
+// Runs a command on devices until it is not restarted: reserves them, records the decision, starts the command in its
+// lease, releases the lease and applies the restart rule. A command in the foreground (`berth run`) and a job differ
+// in how they wait, start the command and report.
 #pragma once
 
 #include <cstdint>
@@ -50,16 +50,16 @@ class RunLoop {
  protected:
   RunEnd run(RunSettings& settings);
 
-  // Around each step that may take long.
+  // Called around each step that may take long.
   virtual void during(const std::function<void()>& step) { step(); }
   virtual Deadline reserve_until() = 0;
   virtual std::function<void(const Progress&)> on_waiting() = 0;
-  // Also where it does not fit.
+  // Called also if it does not fit.
   virtual void decided(const Reservation&, const format::DecisionRecord&) {}
-  // What the command gets in addition.
+  // Adds to what the command gets.
   virtual void prepare(RunAttempt&) {}
   virtual Result<CommandExit> start(RunAttempt& attempt) = 0;
-  // Its lease is given back. Need not return.
+  // Called after its lease has been released. Need not return.
   virtual void ended(const RunAttempt&, const CommandExit&) {}
   virtual void is_restarted(const RestartRule::Decision&) {}
 

@@ -1,5 +1,5 @@
-// The steps of running a command on devices, which a command in the foreground and a job share: devices, what the
-// command is started with, what became of it.
+// The steps of running a command on devices, which a command in the foreground and a job share: reserving
+// devices, preparing its start, and evaluating its end.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@
 
 namespace berth::machine {
 
-// After a fault devices other than the `failed` ones are tried first, then the same ones.
+// After a fault, devices other than the `failed` ones are tried first, then the same ones.
 Result<Reservation> reserve_devices(RunContext& context, const std::vector<DeviceId>& failed, Deadline deadline,
                                     const std::function<void(const Progress&)>& waiting);
 
@@ -25,7 +25,7 @@ struct Program {
   std::string path;  // as find_command returns it
   std::vector<std::string> arguments;
 };
-// The command with the environment that shows it these devices and no others. `mps`: MPS's control daemon runs.
+// The command with the environment that shows it these devices and no others. `mps`: MPS's control daemon is running.
 Launch make_launch(const Program& program, std::span<const Granted> granted, std::span<const DeviceInfo> all,
                    Limit limit, bool mps, const BackendOptions& backends);
 // The command belongs to the lease: by its environment, its descriptor and, where possible, a scope with these limits.

@@ -181,7 +181,7 @@ std::optional<std::string> missing_limits(const std::string& cgroup_folder, cons
   const auto open = [&](const char* file) {
     return std::istringstream(world::read_text(cgroup_folder + "/" + file).value_or("max"));
   };
-  // A group around the process may have limits of its own: what counts is whether it is as strict.
+  // An enclosing group may have its own limits: what counts is whether it is as strict.
   double bytes = 0, quota = 0, period = 1;
   if (!(open("memory.max") >> bytes)) bytes = none;
   if (!(open("cpu.max") >> quota >> period)) quota = none;

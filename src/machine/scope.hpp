@@ -1,12 +1,12 @@
 // A systemd scope for the processes of a command: a separate cgroup that contains all
 // processes the command starts, and that every user can read.
 //
-// A scope is used only if that has no disadvantage for the command. A user's systemd
-// ends all of its scopes when it stops, which is at the end of the last session of a
-// user without lingering, where the command would otherwise keep running. A command of
-// a service or of a job scheduler stays in its cgroup, so that its limits apply and it
-// ends with the job; a replica with limits does not, because it outlives the agent that
-// started it. Nothing fails without a scope: there is other evidence that a lease is alive.
+// A scope is used only if it has no disadvantage for the command. A user's systemd ends all of its
+// scopes when it stops, which is at the end of the last session of a user without lingering, where
+// the command would otherwise keep running. A command of a service or of a job scheduler stays in
+// its cgroup, so that its limits apply and it ends with the job; a replica with limits does not,
+// because it outlives the agent that started it. Nothing fails without a scope: there is other
+// evidence that a lease is alive.
 #pragma once
 
 #include <sys/types.h>
@@ -25,17 +25,17 @@ enum class ScopeUse : std::uint8_t {
   outside_session,  // this process is not directly in a login session of its user
   not_lingering,    // the user's systemd ends with the last session
 };
-// `leaves_service`: also where this process is in no login session.
+// `leaves_service`: even if this process is not in a login session.
 ScopeUse scope_use(bool leaves_service = false);
 
 // Whether the cgroup is a login session of the user.
 bool is_session_of(std::uint32_t user, std::string_view cgroup);
 
-// Of all processes of a scope together. Absent: no limit.
+// Limits on all processes of a scope together. Absent: no limit.
 struct ScopeLimits {
   std::optional<std::uint64_t> memory_bytes_max;
   std::optional<double> cpus_max;  // cores' worth of time
-  bool leaves_service = false;     // for the sake of the limits, a scope also where this process is in no login session
+  bool leaves_service = false;     // because of the limits, use a scope even if this process is not in a login session
   bool any() const noexcept { return memory_bytes_max || cpus_max; }
 };
 
@@ -45,9 +45,10 @@ struct ScopeLimits {
 std::optional<std::string> open_scope(const std::string& name, const std::string& description, pid_t process,
                                       const ScopeLimits& limits = {});
 
-// Why not all of the limits, or stricter ones, hold for a process that was to get a scope with them. Absent: they hold.
+// Why a process that should have a scope with these limits does not have all of them, or stricter ones. Absent: they
+// hold.
 std::optional<std::string> missing_limits(pid_t process, const ScopeLimits& limits);
-// The same, by the files of a control group.
+// The same, read from the files of a control group.
 std::optional<std::string> missing_limits(const std::string& cgroup_folder, const ScopeLimits& limits);
 
 }  // namespace berth::machine

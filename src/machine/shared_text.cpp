@@ -14,10 +14,11 @@
 namespace berth::machine {
 namespace {
 
-// A text is read and written within microseconds. A process that keeps the lock longer than this holds up nothing.
+// A text is read and written within microseconds. A process that keeps the lock longer than this does not delay
+// others.
 constexpr int lock_tries = 5;
 constexpr Duration lock_pause = std::chrono::milliseconds(1);
-// Berth writes no longer files; a longer one counts as unreadable.
+// Berth does not write longer files; a longer one counts as unreadable.
 constexpr std::size_t padded_bytes_max = std::size_t{64} << 10;
 
 Error text_error(const char* what, const std::string& path, const std::string& why) {
@@ -55,7 +56,7 @@ Result<void> overwrite_text(const std::string& path, std::string text) {
   struct stat about{};
   if (!is_regular(file.get(), about)) return Error{ErrorCode::io, path + " is not a file", "remove it"};
   try_lock(file.get(), F_WRLCK);  // without it a reader may see half of the text, for a moment
-  // Blanks after the text: not cut off, because that would be a second step.
+  // Pads the text with blanks, because truncating the file would be a second step.
   text.resize(std::max(text.size(), std::min(padded_bytes_max, static_cast<std::size_t>(about.st_size))), ' ');
   if (pwrite(file.get(), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size())) return {};
   return Error{ErrorCode::io, "cannot write " + path + ": " + std::strerror(errno), "check that the disk is not full"};

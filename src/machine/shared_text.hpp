@@ -1,5 +1,5 @@
 // Text files that are written in place, because their writer may not put a new file into the folder: those that root
-// gives to the user of a job, and where the disk has no room for a second file. A lock prevents partial reads.
+// gives to the user of a job, and those on a disk without room for a second file. A lock prevents partial reads.
 // Neither side trusts the other: waits are short, and no link is followed.
 #pragma once
 
@@ -10,14 +10,15 @@
 
 namespace berth::machine {
 
-// A lock of this opening of the file (F_OFD_...), gone with its process. With F_OFD_GETLK: whether another one has it.
+// A lock of this opening of the file (F_OFD_...), gone with its process. With F_OFD_GETLK: whether another opening
+// has it.
 bool lock_file(int file, short kind, int how) noexcept;
 
-// Needs no room on the disk where the file has a block of its own already. not_found: there is no such file.
+// Needs no room on the disk if the file already has a block. not_found: there is no such file.
 Result<void> overwrite_text(const std::string& path, std::string text);
 
-// not_found: there is no such file, or nothing was written yet; io: anything else, also where the writer keeps the
-// lock.
+// not_found: there is no such file, or nothing has been written yet; io: any other failure, also if the writer
+// keeps the lock.
 Result<std::string> read_shared_text(const std::string& path, std::size_t bytes_max);
 
 }  // namespace berth::machine

@@ -18,8 +18,8 @@ struct LeaseEnd {
   std::uint64_t at_us = 0;
 };
 
-// The first end after which the request fits, behind the requests `ahead` of it, if nothing else changes. Absent: it
-// does not fit although all of these leases have ended.
+// The first end after which the request fits, after the requests `ahead` of it, if nothing else changes. Absent: it
+// does not fit even after all of these leases have ended.
 std::optional<LeaseEnd> estimate_start(const ReservationRequest& request, MachineSnapshot observed,
                                        LedgerSnapshot snapshot, std::span<const WaitingRequest> ahead, TimePoint now,
                                        std::vector<LeaseEnd> ends);

@@ -32,8 +32,9 @@ sigset_t stop_signals() {
   return set;
 }
 
-// A job that this one has started goes on by itself: its supervisor and, where that was killed, its command. Both have
-// the job's folder in their environment from their start; ids are given anew in each folder of jobs.
+// Processes of a job that this one has started are left alone: its supervisor or, if that was killed, its command.
+// Both have the job's folder in their environment from the start. The id is not enough, because each folder of jobs
+// has its own ids.
 bool is_of_another_job(const std::filesystem::path& process) {
   const char* const own = std::getenv(job_folder_variable);
   const std::string name = std::string(job_folder_variable) + "=";
@@ -43,7 +44,7 @@ bool is_of_another_job(const std::filesystem::path& process) {
   return false;
 }
 
-// Processes whose parent is this one: the command, and those that it left behind.
+// Children of this process: the command, and the processes it left behind.
 std::vector<pid_t> children() {
   std::vector<pid_t> found;
   std::error_code failed;
@@ -65,20 +66,20 @@ std::vector<pid_t> children() {
   return found;
 }
 
-// Reaps what has ended. Gives the wait status of `command` if it is among them.
+// Reaps ended processes. Returns the wait status of `command` if it is among them.
 std::optional<int> reap(pid_t command) {
   std::optional<int> ended;
   int status = 0;
   pid_t pid = 0;
   while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
     if (pid == command) ended = status;
-  // Another part of the program has reaped it: how it ended is not known.
+  // Another part of the program has reaped it: its status is not known.
   if (!ended && pid < 0 && errno == ECHILD && command > 0) ended = W_EXITCODE(255, 0);
   return ended;
 }
 
-// Those that are left get SIGTERM, and SIGKILL when the time has passed. One in a driver call that does not
-// return is given up.
+// Sends SIGTERM to the remaining processes, and SIGKILL when the time has passed. A process stuck in a
+// driver call is abandoned.
 void end_leftovers(Duration grace) {
   const Deadline deadline = Deadline::after(real_clock(), grace), last = Deadline::after(real_clock(), 2 * grace);
   std::vector<pid_t> signalled;
@@ -149,7 +150,7 @@ void StopRequests::during(const std::function<void()>& step, const std::function
 }
 
 Result<SupervisedExit> supervise(const Launch& command, const Supervision& supervision, const StopRequests& stop) {
-  // What the command leaves behind becomes a child of this process.
+  // Processes that the command leaves behind become children of this process.
   prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
   const auto detach = [output = supervision.output, with_parent = supervision.ends_with_supervisor] {
     setsid();

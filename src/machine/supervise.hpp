@@ -1,5 +1,5 @@
-// Supervises a command that has no terminal: a session of its own, a file for its output, limits on its time,
-// an orderly stop, and an end that takes along what it has started.
+// Supervises a command that has no terminal: its own session, a file for its output, time limits, an orderly
+// stop, and an end that includes the processes it has started.
 #pragma once
 
 #include <functional>
@@ -14,11 +14,11 @@
 
 namespace berth::machine {
 
-// What a supervisor calls its process (PR_SET_NAME).
+// The process name of a supervisor (PR_SET_NAME).
 inline constexpr const char* supervisor_name = "berth-job";
 
 // Requests to stop this process (SIGTERM, SIGINT). The first one stays pending, so that a request counts from the
-// moment that it was sent. Make it before any other thread.
+// moment it was sent. Create the object before any other thread.
 class StopRequests {
  public:
   StopRequests();
@@ -47,7 +47,8 @@ struct Supervision {
   std::optional<Duration> time;               // that it may run
   Duration grace = std::chrono::seconds(10);  // from SIGTERM to SIGKILL
   bool ends_with_supervisor = false;          // the kernel kills the command when this process ends
-  // The process is there, and becomes the command when this has returned: one that nothing is known of never runs.
+  // Called when the process exists; it becomes the command only after this has returned, so that no unrecorded
+  // command ever runs.
   std::function<void(pid_t)> started;
   // Called about every second; a text ends the command for that reason.
   std::function<std::optional<std::string>()> look;

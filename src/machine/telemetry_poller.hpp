@@ -1,7 +1,6 @@
-// Polls devices whose drivers may be slow or hang. Every query runs on its own thread; a
-// query that misses the deadline is an error of that device only, and is not waited for
-// again. A thread that hangs in a driver is abandoned, also when the
-// command ends.
+// Polls devices whose drivers may be slow or hang. Every query runs on its own thread; a query that
+// misses the deadline is an error of that device only, and is not waited for again. A thread that
+// hangs in a driver is abandoned, even when the command ends.
 #pragma once
 
 #include <functional>

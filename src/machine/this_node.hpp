@@ -1,5 +1,5 @@
-// This machine as a node of a fleet: its devices as a plan takes them. Also without what some of the leases hold,
-// for an agent whose server counts those itself.
+// This machine as a node of a fleet: its devices in the form that plans use. Optionally without the memory of
+// some leases, for an agent whose server counts those itself.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace berth::machine {
 // Memory in use counts as taken by others.
 NodeDevice node_device(const inventory::DeviceRow& row);
 
-// The lease among `leases` that this one is, or that it is nested in; absent: none of them.
+// The lease among `leases` that is this one, or that it is nested in; absent: none.
 std::optional<inventory::LeaseKey> outermost_of(const inventory::DeviceRow& row, const inventory::DeviceLease& lease,
                                                 const std::set<inventory::LeaseKey>& leases);
 // What these leases hold on the device counts as free.

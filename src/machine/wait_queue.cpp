@@ -21,7 +21,7 @@ std::uint64_t bytes_of(const WaitingRequest& request) {
   return policy::saturating_product(least, request.count);
 }
 
-// Of one user: by priority, then by arrival.
+// The order of one user's requests: by priority, then by arrival.
 bool comes_first(const WaitingRequest& a, const WaitingRequest& b) {
   return std::tuple(-static_cast<int>(a.priority), a.since, a.reference.id) <
          std::tuple(-static_cast<int>(b.priority), b.since, b.reference.id);
@@ -29,7 +29,7 @@ bool comes_first(const WaitingRequest& a, const WaitingRequest& b) {
 
 std::uint64_t available(const DeviceView& view) { return view.memory_bytes_available().value_or(0); }
 
-// The request that a claim was made for: all bytes of a device mean the whole device.
+// The request behind a claim: all bytes of a device mean the whole device.
 Requirements requirements_of(const Claim& claim, const DeviceInfo& info) {
   Requirements requirements;
   requirements.exclusive = claim.exclusive;
@@ -64,7 +64,7 @@ WaitingRequest waiting_request_of(const LedgerEntry& entry) {
 std::vector<WaitingRequest> wait_queue(const LedgerSnapshot& snapshot, TimePoint now,
                                        const std::optional<WaitingRequest>& also) {
   std::map<std::uint32_t, std::uint64_t> held;
-  std::map<std::uint32_t, std::vector<WaitingRequest>> waiting;  // of each user, the first one last
+  std::map<std::uint32_t, std::vector<WaitingRequest>> waiting;  // each user's requests, the first one last
   ledger::Nesting nesting(snapshot);
   for (const LedgerEntry& entry : snapshot.entries) {
     if (entry.kind == EntryKind::waiting) {

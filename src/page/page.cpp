@@ -3,7 +3,7 @@
 namespace berth::page {
 
 #ifdef BERTH_HAS_PAGE
-// In the source that web/embed.mjs writes.
+// Defined in the source file that web/embed.mjs writes.
 extern const std::span<const PageFile> embedded_files;
 std::span<const PageFile> page_files() noexcept { return embedded_files; }
 #else

@@ -1,5 +1,5 @@
 // The files of the page (web/), which are part of the program: built with Vite, gzipped and embedded when the program
-// is built. Without BERTH_PAGE there are none, and a server answers with a sentence that says so.
+// is built. Without BERTH_PAGE there are none, and a server answers with a message about that.
 #pragma once
 
 #include <span>
@@ -7,14 +7,14 @@
 
 namespace berth::page {
 
-// Everything lives as long as the program. Names do not change with the content, so that a browser has to ask with the
-// entity tag whether its copy is still right.
+// Everything exists as long as the program. Names do not change with the content, so a browser must revalidate its
+// copy with the entity tag.
 struct PageFile {
   std::string_view path;          // "/index.html"
   std::string_view content_type;  // "text/html; charset=utf-8"
   std::string_view etag;          // of the content, without quotes
   std::string_view bytes;
-  std::string_view gzipped;  // empty where that would not be smaller
+  std::string_view gzipped;  // empty if that would not be smaller
 };
 
 // Empty: built without the page.

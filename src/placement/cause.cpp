@@ -1,8 +1,7 @@
-// The main cause of a refusal. A device may be rejected for several causes, and most
-// machines have devices that are unusable for unrelated ones. The cause is the one
-// that would let the request fit if it alone were removed on all devices. If no single
-// one would, it is all causes of one filter together; else what the devices closest to
-// eligible have in common.
+// The main cause of a refusal. A device may be rejected for several causes, and most machines have
+// devices that are unusable for unrelated ones. The cause is the one that would let the request fit
+// if it alone were removed on all devices. If no single one would, it is all causes of one filter
+// together; otherwise it is what the devices closest to eligible have in common.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -99,7 +98,7 @@ struct Situation {
     }
     return most_together(members) >= count;
   }
-  // Devices that are rejected only for some of these causes.
+  // The number of devices that are rejected only for these causes.
   std::size_t kept_out_by(Causes some) const {
     return static_cast<std::size_t>(
         std::count_if(causes.begin(), causes.end(), [&](Causes c) { return c != 0 && (c & ~some) == 0; }));

@@ -18,14 +18,14 @@ std::vector<std::uint64_t> costs_of(const Policy& policy, const Candidates& all)
     std::vector<std::uint64_t> costs = policy.costs(all);
     if (costs.size() == all.size()) return costs;
   } catch (...) {
-    // As in ask(): a policy that throws has no costs.
+    // Same as in ask(): a policy that throws has no costs.
   }
   return {};
 }
 
 struct Tier {
   bool misbehaved = false;
-  std::size_t accepted = 0;  // the policy declined the rest
+  std::size_t accepted = 0;  // how many it accepted; it declined the rest
 };
 
 // Puts one tier into the policy's order.
@@ -40,7 +40,7 @@ Tier sort_tier(const Policy& policy, const Requirements& requirements, std::span
   const Policy& decider = misbehaved ? *find_policy("least_loaded") : policy;
   const std::vector<std::uint64_t> costs = costs_of(decider, all);
   if (costs.empty()) {
-    // Asked again and again without those chosen before.
+    // Ask repeatedly, each time without those chosen before.
     for (auto first = tier.begin();; ++first) {
       const auto chosen = static_cast<std::ptrdiff_t>(answer.position);
       std::rotate(first, first + chosen, first + chosen + 1);
@@ -71,7 +71,7 @@ PolicyAnswer placement::ask(const Policy& policy, const Candidates& all) noexcep
     const std::size_t position = policy.choose(all);
     if (position < all.size() || position == Policy::declined) return {position, false};
   } catch (...) {
-    // A policy of the caller's own may throw; a decision has no caller for its exception.
+    // A caller's own policy may throw, but a decision has nowhere to pass its exception.
   }
   static const Policy& fallback = *find_policy("least_loaded");
   return {fallback.choose(all), true};

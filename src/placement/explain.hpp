@@ -13,25 +13,25 @@
 
 namespace berth::placement {
 
-// Memory of a device that is asked for none.
+// Memory of a device from which none is requested.
 inline constexpr std::uint64_t boundless = std::numeric_limits<std::uint64_t>::max();
 
-// The policy's answer, or least_loaded's where it has none: the policy answered out of
-// range, or threw.
+// The policy's answer, or least_loaded's if there is none: the policy answered out of range, or
+// threw.
 struct PolicyAnswer {
   std::size_t position = 0;  // or Policy::declined
   bool misbehaved = false;
 };
 PolicyAnswer ask(const Policy& policy, const Candidates& all) noexcept;
 
-// The eligible devices, best first. The policy orders each tier for itself:
-// devices that are as much preferred, as near, and used by others or not.
+// The eligible devices, best first. The policy orders each tier separately: devices that are as
+// much preferred, as near, and used by others or not.
 struct Ranked {
   std::size_t position = 0;  // in the views
   bool preferred = false;
-  std::uint32_t distance = 0;  // link_cost to requirements.near, 0 where none is asked for
+  std::uint32_t distance = 0;  // link_cost to requirements.near, 0 if none is requested
   bool used_by_others = false;
-  std::optional<std::uint64_t> cost;  // absent: the policy does not say
+  std::optional<std::uint64_t> cost;  // absent: the policy has no costs
 };
 struct Ranking {
   std::vector<Ranked> order;
@@ -40,7 +40,7 @@ struct Ranking {
 Ranking ranking_of(const Policy& policy, const Requirements& requirements, std::span<const DeviceView> views,
                    const Topology& topology, Ticket ticket);
 
-// How many of the eligible devices can be had at once.
+// How many of the eligible devices can be leased at once.
 std::size_t largest_group(const Requirements& requirements, std::span<const DeviceView> views);
 
 // A device as a group sees it.
@@ -56,7 +56,7 @@ std::size_t most_together(std::span<const Member> members, std::span<const std::
 using Causes = std::uint32_t;
 constexpr Causes bit(Cause cause) { return Causes{1} << static_cast<unsigned>(cause); }
 Causes causes_of(const Requirements& requirements, const DeviceView& view) noexcept;
-// What keeps the request out, which does not fit.
+// The main cause for which the request does not fit.
 Cause cause_of(const Requirements& requirements, std::size_t count, std::span<const DeviceView> views);
 
 Explanation explain(const Policy& policy, const Requirements& requirements, std::size_t count,

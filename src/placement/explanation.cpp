@@ -223,7 +223,7 @@ Explanation placement::explain(const Policy& policy, const Requirements& require
     const auto& winners = decision.winners;
     const bool is_winner = std::find(winners.begin(), winners.end(), ranked.position) != winners.end();
     if (ranked.used_by_others) {
-      // Devices that others use are ordered by their load (id_order) where the policy sees no difference.
+      // Devices that others use are ordered by their load (id_order) if the policy sees no difference.
       const bool by_load = !is_winner && views[last_winner].used_by_others && ranked.cost &&
                            ranked.cost == result.candidates[last_winner].cost;
       candidate.detail += (candidate.detail.empty() ? "" : ", ") + std::string("others use it") +

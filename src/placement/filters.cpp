@@ -64,7 +64,7 @@ bool placement::meets_static_limits(const Requirements& requirements, const Devi
 Maybe Requirements::memory_bytes_of_share(const DeviceInfo& info) const noexcept {
   if (!info.memory_bytes_total) return {};
   const double part = std::ceil(static_cast<double>(*info.memory_bytes_total) * *memory_share);
-  // Rounding must not ask for more than all of it.
+  // Rounding must not exceed the total.
   std::uint64_t bytes = 0;
   if (*memory_share > 1) return {};
   if (part > 0) bytes = part < 0x1p63 ? static_cast<std::uint64_t>(part) : *info.memory_bytes_total;

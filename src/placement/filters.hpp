@@ -15,13 +15,12 @@ inline constexpr Rejection filters[] = {
 // Whether this one filter keeps `view` out.
 bool fails(Rejection filter, const Requirements& requirements, const DeviceView& view) noexcept;
 
-// The limits on what a device is, which its load does not change: id, back end, capability,
-// features, labels.
+// The limits on static properties of a device: id, back end, capability, features, labels.
 bool has_static_limits(const Requirements& requirements) noexcept;
 bool has_same_static_limits(const Requirements& a, const Requirements& b) noexcept;
 bool meets_static_limits(const Requirements& requirements, const DeviceInfo& info) noexcept;
 
-// The parts of these limits that are causes of their own.
+// The parts of these limits that are separate causes.
 bool names(const std::vector<DeviceId>& ids, const DeviceInfo& info) noexcept;
 bool has_backend(const Requirements& requirements, const DeviceInfo& info) noexcept;
 bool has_features(const Requirements& requirements, const DeviceInfo& info) noexcept;
@@ -39,7 +38,7 @@ constexpr bool has_room(Maybe needed, Maybe available) noexcept {
   return needed == Maybe(0) || (needed && available && *available >= *needed);
 }
 
-// Whether a device can be had whole, and what stands in the way.
+// Whether a device is available as a whole, and what prevents it.
 enum class Wholeness : std::uint8_t { whole, no_answer, has_processes, unknown_memory, has_memory_in_use };
 Wholeness wholeness(const DeviceView& view) noexcept;
 

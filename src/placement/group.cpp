@@ -19,13 +19,12 @@ namespace {
 
 // All groups are tried up to here (16 devices: at most 12,870 groups).
 constexpr std::size_t exact_max = 16;
-// As many of the best by rank are searched for a group that lies together; the
-// table of their pairs is the cost.
+// This many of the best by rank are searched for a closely connected group; the table of their
+// pairs limits the number.
 constexpr std::size_t searched_max = 128;
 
-// The most members of one domain that fit together with those chosen: every
-// member must have room for the needs of all of them. Absent: the chosen do not
-// fit by themselves.
+// The most members of one domain that fit together with those chosen: every member must have room
+// for the needs of the whole group. Absent: the chosen do not fit by themselves.
 std::optional<std::size_t> most_of_domain(std::span<const Member> chosen, std::vector<Member> others) {
   std::uint64_t room = boundless, taken = 0;
   for (const Member& member : chosen) {
@@ -138,8 +137,8 @@ class GroupSearch {
     }
   }
 
-  // The cheapest joins until the group is whole; then members are exchanged for
-  // others as long as that helps.
+  // Adds the cheapest member until the group is complete, then exchanges members as long as that
+  // helps.
   void grow(std::size_t seed) {
     std::vector<std::size_t> group{seed};
     if (!can_become_a_group(group)) return;
@@ -191,9 +190,9 @@ class GroupSearch {
   std::vector<Ranked> order_;
   std::size_t count_;
   std::vector<Member> members_;  // beside order_
-  bool shares_memory_ = false;   // some of them use one memory and need bytes of it
+  bool shares_memory_ = false;   // some of them share a memory and need bytes of it
   std::size_t searched_ = 0;
-  std::vector<std::uint32_t> costs_;  // link_cost of the pairs of the first `searched_`
+  std::vector<std::uint32_t> costs_;  // link_cost of all pairs among the first `searched_`
   std::vector<std::size_t> best_;
   Cost best_cost_{};
 };

@@ -1,7 +1,7 @@
-// Which of equal devices comes first. A decision breaks ties by DeviceView::id_order,
-// so that it does not depend on the order in which devices were reported. With the
-// lowest id first for every user, all users of a machine would begin on the same
-// GPU; therefore each may begin at another place of the same order.
+// Which of equal devices comes first. A decision breaks ties by DeviceView::id_order, so that it
+// does not depend on the order in which devices were reported. With the lowest id first for every
+// user, all users of a machine would begin on the same GPU; therefore each may begin at a different
+// place in the same order.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// Late binding: an item of a batch gets its device when a device has room for it. Near the
-// end a device is left out when it would finish the item after all the rest is done:
-// better wait for a faster one than be waited for.
+// Late binding: an item of a batch gets its device when a device has room for it. Near the end, a
+// device is skipped if it would finish the item after everything else is done: it is better to wait
+// for a faster one.
 #pragma once
 
 #include <algorithm>
@@ -37,8 +37,8 @@ class LateBinding {
  public:
   // `size_left` is the size of all items that have no device yet, this one included.
   LateBinding(const Candidates& all, std::uint64_t size_left) : size_(size_of(all.requirements().cost)) {
-    // If all that is left could be cut into any pieces, every device would be done with it at
-    // the same moment, even_ns_.
+    // If the remaining work could be cut into arbitrary pieces, every device would finish at the
+    // same time, even_ns_.
     u128 work = u128{size_left} << (speed_bits - size_bits);
     std::uint64_t speeds = 0;
     for (std::size_t i = 0; i < all.size(); ++i) {

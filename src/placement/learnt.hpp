@@ -1,7 +1,6 @@
-// Learnt: what one unit of a class of work costs on a device, as an exponential
-// mean with the number of measurements beside it, in one 64-bit word so that it
-// is read and replaced whole. Pure. Samples that cannot be a time (not finite,
-// zero, negative) are ignored.
+// Learnt: what one unit of a class of work costs on a device, as an exponential mean together with
+// the number of measurements, in one 64-bit word so that it is read and replaced whole. Pure.
+// Samples that cannot be a time (not finite, zero, negative) are ignored.
 #pragma once
 
 #include <algorithm>
@@ -16,18 +15,18 @@ namespace berth::placement {
 constexpr double mean_rate_after(double mean, double rate) { return 0.1 * rate + 0.9 * mean; }
 
 struct Learnt {
-  double unit_cost_ns = 0;         // meaningless while there is no measurement
+  double unit_cost_ns = 0;         // meaningless without measurements
   std::uint32_t measurements = 0;  // stops counting at 65,535
 
   friend bool operator==(const Learnt&, const Learnt&) = default;
 
-  // The first sample counts whole, later ones a tenth: a speed that changed is
-  // believed after about ten pieces of work, a single odd one moves little.
+  // The first sample counts whole, later ones a tenth: a changed speed is accepted after about ten
+  // pieces of work, and a single outlier has little effect.
   static constexpr double weight_of_new = 0.1;
   // A sample counts as at most this many times the mean (or this fraction of
   // it), so that no single one pins the mean; ten in a row still move it 600x.
   static constexpr double sample_spread = 10.0;
-  // A femtosecond to eleven days: outside of it a clock is broken.
+  // A femtosecond to eleven days: outside this range, the clock must be wrong.
   static constexpr double unit_cost_ns_min = 1e-6;
   static constexpr double unit_cost_ns_max = 1e15;
 

@@ -1,6 +1,6 @@
-// What the policies mean by load and speed, so that they mean the same: work in flight
-// counted with the piece to be placed, a suspect device as if it carried four times its
-// load, speed as configured or as learnt.
+// The policies' common definition of load and speed: work in flight includes the piece to be
+// placed, a suspect device counts as if it had four times its load, and speed is configured or
+// learnt.
 #pragma once
 
 #include <algorithm>
@@ -17,19 +17,19 @@ namespace berth::policy {
 // which either clears it or quarantines it.
 inline constexpr std::uint64_t suspect_factor = 4;
 
-// Pieces of work on the device with the one to be placed.
+// Pieces of work on the device including the one to be placed.
 inline std::uint64_t load(Candidate device) {
   return (std::uint64_t{device.in_flight()} + 1) * (device.is_suspect() ? suspect_factor : 1);
 }
 
-// Learnt time per unit, capped (10,000 s, as the expected time of a piece is) and never 0,
-// so that load always counts.
+// Learnt time per unit, capped (10,000 s, like the expected time of a piece) and never 0, so that
+// load always counts.
 constexpr std::uint64_t capped_ns(std::uint64_t unit_cost_ns) {
   return std::clamp<std::uint64_t>(unit_cost_ns, 1, placement::Learnt::expected_ns_max);
 }
 
-// Sizes of work in 2^-20 units: whole numbers, fine enough for a millionth. A size that is
-// none (negative, infinite, not a number) counts as one unit.
+// Sizes of work in 2^-20 units: whole numbers, fine enough for a millionth. An invalid size
+// (negative, infinite, not a number) counts as one unit.
 inline constexpr int size_bits = 20;
 inline std::uint64_t size_of(double cost) noexcept {
   constexpr double scale = 1 << size_bits;
@@ -37,8 +37,8 @@ inline std::uint64_t size_of(double cost) noexcept {
   return static_cast<std::uint64_t>(std::clamp(cost * scale, 1.0, scale * scale));
 }
 
-// Which speeds count. Weights that differ were configured and are believed; otherwise the
-// learnt times, once every candidate has one; otherwise all are taken to be equal.
+// Which speeds count. Different weights were configured and are used; otherwise the learnt times,
+// once every candidate has one; otherwise all are taken to be equal.
 enum class SpeedSource : std::uint8_t { configured, learnt, none };
 inline SpeedSource speed_source(const Candidates& all) {
   const std::uint32_t first = all[0].weight_milli();
@@ -63,8 +63,7 @@ inline auto load_for_speed(const Candidates& all) {
   };
 }
 
-// Mean learnt time of the candidates that have one; 1 when none has: then only counts
-// matter.
+// Mean learnt time of the candidates that have one; 1 if none has one, so that only counts matter.
 inline std::uint64_t mean_unit_ns(const Candidates& all) {
   std::uint64_t sum_ns = 0, count = 0;  // 65,536 capped times fit
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -76,8 +75,8 @@ inline std::uint64_t mean_unit_ns(const Candidates& all) {
   return count ? sum_ns / count : 1;
 }
 
-// An unmeasured device is tried at once, one piece at a time: not starved, and not favoured
-// beyond that. Not while it is suspect: perhaps nothing has ever succeeded on it.
+// Whether an unmeasured device should be tried: at once, one piece at a time: not starved, and not
+// favoured beyond that. Not while it is suspect: perhaps nothing has ever succeeded on it.
 inline bool to_be_tried(Candidate device) {
   return !device.unit_cost_ns() && device.in_flight() == 0 && !device.is_suspect();
 }

@@ -42,7 +42,7 @@ std::optional<std::string_view> nearest_name(std::string_view word, std::span<co
   for (const std::string_view candidate : candidates) {
     const std::string name = lower(candidate);
     const std::size_t distance = name.starts_with(wanted) ? 0 : edit_distance(wanted, name);
-    // A third of the letters, or two in a short word, still looks like a slip.
+    // A third of the letters, or two in a short word, still looks like a typo.
     if (distance > std::max<std::size_t>(2, name.size() / 3) || distance >= std::max(wanted.size(), name.size()))
       continue;
     if (!best || distance < best_distance) {

@@ -1,5 +1,5 @@
-// The list of policies. A policy is policies/<name>.cpp, which defines
-// `Policy policy::<name>()`, and one line here; docs/reference/policies.md says more.
+// The list of policies. A policy is policies/<name>.cpp, which defines `Policy policy::<name>()`,
+// and one line here; see docs/reference/policies.md.
 #include <algorithm>
 #include <array>
 

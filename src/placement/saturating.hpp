@@ -21,7 +21,7 @@ constexpr std::uint64_t saturating_sum(std::uint64_t a, std::uint64_t b) {
   return __builtin_add_overflow(a, b, &sum) ? last_resort : sum;
 }
 
-// A quotient as a cost, with 32 bits after the point. Rounding never reverses an order.
+// A quotient as a cost, with 32 fractional bits. Rounding never reverses an order.
 constexpr std::uint64_t ratio(std::uint64_t numerator, std::uint32_t denominator) {
   if (numerator >> 32 == 0) return (numerator << 32) / denominator;  // several times quicker
   return saturated((u128{numerator} << 32) / denominator);

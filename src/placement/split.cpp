@@ -61,7 +61,8 @@ std::vector<Part> split(std::uint64_t count, std::span<const double> weights, co
   const std::uint64_t unit = std::max<std::uint64_t>(options.unit, 1);
   const std::uint64_t minimum = std::max<std::uint64_t>(options.minimum, 1);
   std::vector<Share> shares = shares_of(weights);
-  // More than this many cannot all be long enough: the smallest go first, of equal ones the last.
+  // More than this many parts cannot all be long enough. The smallest are dropped first, and among equal ones the
+  // last.
   const std::uint64_t parts_max = std::max<std::uint64_t>(count / minimum, 1);
   if (shares.size() > parts_max) {
     std::stable_sort(shares.begin(), shares.end(), [](const Share& a, const Share& b) { return a.weight > b.weight; });

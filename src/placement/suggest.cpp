@@ -50,8 +50,8 @@ bool fits(const Requirements& requirements, std::size_t count, std::span<const D
   return largest_group(requirements, views) >= count;
 }
 
-// All sets are tried in order of size, up to this number; beyond it, elements are
-// removed one by one from the full set.
+// All sets are tried in order of size, up to this number; after that, elements are removed one by
+// one from the full set.
 constexpr std::size_t sets_max = 4096;
 
 // The first set of `size` elements of 0..n-1 that passes the test; empty: none does, or
@@ -261,7 +261,7 @@ class Suggestions {
     if (!requirements_.is_exclusive()) return;
     Requirements requirements = requirements_;
     requirements.exclusive = requirements.whole = false;
-    // Instead of a whole device: the most memory available beside other leases.
+    // Instead of a whole device: the most memory available next to other leases.
     const bool by_bytes = requirements_.whole && requirements_.memory_bytes_min == 0 && !requirements_.memory_share;
     if (!by_bytes) {
       if (fits_with(requirements))
@@ -276,7 +276,7 @@ class Suggestions {
 
   // The most bytes per device that fit with these requirements.
   std::uint64_t most_bytes(Requirements requirements) const {
-    // k devices that share a memory get at most 1/k of it each.
+    // If k devices share a memory, each gets at most 1/k of it.
     std::vector<std::uint64_t> amounts;
     for (const DeviceView& view : views_) {
       if (reject(requirements, view) || !view.memory_bytes_available()) continue;
@@ -304,7 +304,7 @@ class Suggestions {
   }
 
   void free_bytes() {
-    if (requirements_.whole) return;  // all memory must be free: see end_processes
+    if (requirements_.whole) return;  // all memory must be free; see end_processes
     // Only memory of devices that nothing else rejects.
     Requirements without = requirements_;
     without.memory_share.reset();
@@ -365,7 +365,7 @@ class Suggestions {
     }
     std::vector<DeviceId> ids;
     for (const std::size_t i : best) ids.push_back(names[i]);
-    // Promised bytes are Berth's and `berth ps` lists them; it does not list other processes.
+    // Promised bytes belong to Berth's leases, which `berth ps` lists; it does not list other processes.
     const bool promised = std::any_of(views_.begin(), views_.end(), [&](const DeviceView& view) {
       return view.memory_bytes_promised > 0 && std::any_of(best.begin(), best.end(), [&](std::size_t i) {
                return domains[i] == view.info->memory_home();

@@ -8,7 +8,7 @@
 
 namespace berth::pool {
 
-// One bit per slot. Valid until this thread asks again. Remembers the limits that were asked last.
+// One bit per slot. Valid until this thread's next call. Remembers the limits of the last call.
 const std::uint64_t* allowed_slots(const Requirements& requirements, const Membership& membership, std::size_t used);
 
 }  // namespace berth::pool

@@ -13,23 +13,23 @@
 namespace berth::pool {
 namespace {
 
-// Lost races before a request takes the lock. While one request holds it all others take it
-// too, and that costs as much as many decisions.
+// Lost races before a request takes the lock. While one request holds it, all others take it too,
+// and that costs as much as many decisions.
 constexpr int tries_without_lock = 16;
-// How often a request makes the claim in the ledger larger before it gives up: once is the
-// rule, more where other programs take the same bytes.
+// How often a request makes the claim in the ledger larger before it gives up: usually once, more
+// often if other programs take the same bytes.
 constexpr int claims_max = 16;
 
-// Lets the winner of a race get ahead: two requests that decide by load choose the same
-// device again and again, and each charge waits for cache lines that the other one has. A look
-// at many devices takes longer, and so does the pause.
+// Lets the winner of a race get ahead: two requests that decide by load choose the same device
+// again and again, and each charge waits for cache lines that the other one has. Reading many
+// devices takes longer, so the pause is longer, too.
 void back_off(int losses, std::size_t devices) {
   const std::size_t pauses = (1 + devices / 16) * (std::size_t{8} << std::min(losses, 6));
   for (std::size_t pause = 0; pause < pauses; ++pause) std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
 // Whether the decision needs whole views: preferences compare devices with each other, and
-// exclusive requests ask about other programs.
+// exclusive requests depend on other programs.
 bool needs_views(const Requirements& requirements) noexcept {
   return !requirements.prefer.empty() || requirements.near || requirements.is_exclusive();
 }
@@ -100,13 +100,13 @@ Attempt Board::acquire_into(Lease& lease, const Policy& policy, const Requiremen
     }
     back_off(losses, counters_.used());
   }
-  // Each round claims what the one before lacked; other programs may take it in between.
+  // Each round claims what the previous one lacked; other programs may take it in between.
   for (int round = 0; round < claims_max; ++round) {
     Attempt result;
     {
       const RequireLock require_lock(*this);
       const std::lock_guard lock(mutex_);
-      // A pause may be over without a tick since.
+      // A pause may have ended since the last tick.
       membership_.end_pauses(options_.clock->now());
       result = attempt_locked(lease, policy, requirements, ticket);
     }
@@ -144,7 +144,7 @@ Attempt Board::attempt(Lease& lease, const Policy& policy, const Requirements& r
 }
 
 // The devices that may serve, and their charge words. Closed devices refuse every request
-// (Membership), so only what depends on the request or on the work in flight is asked here.
+// (Membership), so only what depends on the request or on the work in flight is checked here.
 std::size_t Board::look(const Requirements& requirements, std::size_t used, std::uint32_t* slots,
                         std::uint64_t* charges) const {
   const Columns& columns = counters_.columns();
@@ -174,8 +174,8 @@ Attempt Board::charge(Lease& lease, std::size_t slot, std::uint64_t seen, const 
   const DeviceInfo& info = membership_.info(slot);
   const Maybe bytes = requirements.memory_bytes_needed(info);
   if (!bytes) return {Attempt::lost};
-  // Kept in the lease: what is taken back is what was promised, whatever becomes of the
-  // device meanwhile.
+  // Kept in the lease, so that exactly what was promised is taken back, whatever happens to the
+  // device in the meantime.
   const std::size_t home = promises_.home(slot);
   if (*bytes) {
     switch (promises_.promise(slot, home, *bytes)) {
@@ -187,8 +187,8 @@ Attempt Board::charge(Lease& lease, std::size_t slot, std::uint64_t seen, const 
   const std::uint64_t backlog_ns = learnt_.expected_ns(slot, requirements.work_class, requirements.cost);
   const bool charged = counters_.charge(slot, seen, backlog_ns);
   if (charged) {
-    // The charge keeps the device until the lease is settled. Written in place: a copy of
-    // words that were just stored waits for the stores.
+    // The charge keeps the device until the lease is settled. Written in place, because a copy
+    // would have to wait for the stores.
     Lease::Held& held = lease.held_;
     held.board = this;
     held.device = membership_.device(slot);
@@ -200,7 +200,7 @@ Attempt Board::charge(Lease& lease, std::size_t slot, std::uint64_t seen, const 
     held.memory_home = static_cast<std::uint32_t>(home);
     held.in_flight_before = static_cast<std::uint32_t>(seen & Columns::in_flight_mask);
     held.work_class = requirements.work_class;
-    // The same id may have joined again as another device since the look.
+    // Since the counters were read, the same id may have joined again as another device.
     if (membership_.version() == version || placement::meets_static_limits(requirements, membership_.info(slot)))
       return {Attempt::charged};
     lease.release();
@@ -219,8 +219,8 @@ Ticket Board::draw(const Policy& policy) const noexcept {
   return (options_.random ? *options_.random : real_random()).next();
 }
 
-// The lock is held and RequireLock is set: only charges and releases under way can still win a
-// race, so this ends.
+// The lock is held and RequireLock is set: only charges and releases in progress can still win a
+// race, so this loop ends.
 Attempt Board::attempt_locked(Lease& lease, const Policy& policy, const Requirements& requirements, Ticket ticket) {
   for (;;) {
     const Attempt result = attempt(lease, policy, requirements, ticket);
@@ -291,7 +291,7 @@ Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Requ
       membership_.end_pauses(options_.clock->now());
       result = charge_group(leases, policy, requirements, explanation);
     }
-    // In the ledger too, which may have to be waited for.
+    // Also recorded in the ledger, which may require waiting.
     for (Lease& lease : leases) {
       if (result.kind == Attempt::charged && requirements.is_exclusive() && !claim_exclusively(lease))
         result.kind = Attempt::lost;
@@ -313,14 +313,14 @@ Attempt Board::charge_group(std::vector<Lease>& leases, const Policy& policy, co
                             Explanation& explanation) {
   const std::uint64_t version = membership_.version();
   const Snapshot all = snapshot(requirements);
-  // Of a sequence, a group uses as many numbers as it has members.
+  // A group uses as many numbers of a sequence as it has members.
   const Ticket ticket = draw(policy);
   if (policy.ticket == TicketKind::sequence) sequence_.fetch_add(leases.size() - 1, std::memory_order_relaxed);
   const GroupDecision decision =
       choose_group(policy, requirements, leases.size(), all.views, *options_.topology, ticket, &explanation);
   if (decision.policy_misbehaved) policy_errors_.fetch_add(1, std::memory_order_relaxed);
   if (decision.winners.empty()) return {};
-  // What the pool has to claim first, so that a group is not charged in vain.
+  // The bytes that the pool must claim first, so that a group is not charged in vain.
   std::map<std::size_t, std::uint64_t> needed;
   for (const std::size_t i : decision.winners) {
     const std::size_t home = promises_.home(all.slots[i]);
@@ -374,8 +374,8 @@ Error Board::refusal(const Attempt& attempt, const Policy& policy, const Require
   return refusal(std::move(explanation));
 }
 
-// unavailable where the request might fit on a device that is not in the ledger yet. Where a limit of the user keeps
-// the pool's claim from growing, that is the reason.
+// unavailable if the request might fit on a device that is not in the ledger yet. If a limit of the user keeps the
+// pool's claim from growing, that is the reason.
 Error Board::refusal(Explanation explanation) const {
   std::optional<Error> why;
   {

@@ -1,12 +1,12 @@
-// Board: hands out leases on the devices of a pool. A decision looks at the live counters,
-// lets the policy choose and charges the winner with one compare-and-swap on what it saw; a
-// lost race backs off and looks again, and after several losses decides under the lock.
-// Requests without bytes, preferences or exclusiveness take no lock and allocate nothing
-// for up to 64 devices.
+// Board: hands out leases on the devices of a pool. A decision reads the live counters, lets the
+// policy choose and charges the winner with one compare-and-swap on the values it read; after a
+// lost race it backs off and reads again, and after several losses it decides under the lock.
+// Requests without bytes, preferences or exclusiveness take no lock and allocate nothing for up to
+// 64 devices.
 //
 // Its parts: Counters (live values), Promises (bytes), Membership (devices, health, samples),
-// WaitingLine, LearntCosts. The board never samples a device and never reads the clock on
-// the way of a charge: the poller brings samples and time (tick).
+// WaitingLine, LearntCosts. The board never samples a device and never reads the clock on the path
+// of a charge: the poller supplies samples and time (tick).
 #pragma once
 
 #include <atomic>
@@ -30,18 +30,18 @@
 
 namespace berth::pool {
 
-// Functions with the name of one of Pool are described there.
+// Functions with the same name as one of Pool's are described there.
 class Board {
  public:
   static constexpr std::size_t capacity_max = 4096;  // as many ranks as the status word holds
-  // Looks at the counters before a cut of the statistics asks new requests to take the lock.
+  // How often a statistics snapshot reads the counters before it makes new requests take the lock.
   static constexpr int cuts_without_lock = 8;
 
   explicit Board(PoolOptions options = {});
-  // No lease may be out; see close().
+  // No lease may exist; see close().
   ~Board();
-  // Only leases use the board from now on. Calls `unused` when the last of them has ended, on its thread; at once where
-  // none is out. A process that was forked later never calls it.
+  // Only leases use the board from now on. Calls `unused` when the last of them has ended, on its thread; at once if
+  // there are none. A later forked process never calls it.
   void close(std::function<void()> unused);
   Board(const Board&) = delete;
   Board& operator=(const Board&) = delete;
@@ -59,15 +59,15 @@ class Board {
   Lease try_acquire(const Policy& policy, const Requirements& requirements);
   Result<Lease> acquire(const Policy& policy, const Requirements& requirements, Deadline deadline);
   Result<std::vector<Lease>> acquire_group(const Policy& policy, const Requirements& requirements, std::size_t count);
-  // What acquire would choose; charges nothing, but draws the policy's ticket.
+  // The device that acquire would choose; charges nothing, but draws the policy's ticket.
   Result<DeviceId> select(const Policy& policy, const Requirements& requirements);
-  // Explained, and without drawing from the sequence.
+  // Explains the decision, without drawing from the sequence.
   Explanation explain(const Policy& policy, const Requirements& requirements) const;
 
   // Changes whenever a device joins, leaves, opens or closes, or changes its weight or health.
   std::uint64_t changes() const noexcept { return membership_.changes(); }
-  // The devices in the pool in slot order, with the slot of each and the charge word it was read
-  // with.
+  // The devices in the pool in slot order, with the slot of each and the charge word that was read
+  // with it.
   struct Snapshot {
     std::vector<DeviceView> views;
     std::vector<std::size_t> slots;
@@ -80,37 +80,38 @@ class Board {
     return learnt_.of(slot, work_class);
   }
 
-  // What was asked of a device that has joined again since says nothing about the one that is
-  // there now: given the incarnation asked, the functions below drop it.
+  // An answer from a device that has since joined again says nothing about the present one: given
+  // the queried incarnation, the functions below drop it.
   static constexpr std::uint64_t any_incarnation = Membership::any_incarnation;
   // The device's answer to poll number `sequence`. False: its load is older than one already seen,
-  // or was given up, and is dropped. Events in it count in any case, for all of the fault domain.
+  // or the poll was abandoned, and it is dropped. Events in it always count, for the whole fault
+  // domain.
   bool apply_sample(std::size_t slot, std::uint64_t sequence, const LoadSample& sample, TimePoint now,
                     std::uint64_t incarnation = any_incarnation);
-  // Pool::report. Answers to polls from before are older, and dropped.
+  // See Pool::report. Answers to earlier polls are older and are dropped.
   Result<void> apply_report(const DeviceId& id, const LoadSample& sample, TimePoint now);
   // A poll was sent: from the first one on, silence counts.
   void poll_started(std::size_t slot, TimePoint now);
-  // Answers up to this number are not waited for any more.
+  // Stops waiting for answers up to this number.
   void give_up_poll(std::size_t slot, std::uint64_t sequence);
   // The device is gone, or failed outside of a lease.
   void apply_failure(std::size_t slot, const Error& error, std::uint64_t incarnation = any_incarnation);
-  // Time passed: old samples go stale, pauses of quarantined devices end. Reads the ledger
-  // too: what others promise and hold, what the operator wants.
+  // Time passed: old samples go stale, pauses of quarantined devices end. Also reads the ledger:
+  // what others promise and hold, and the operator's intents.
   void tick(TimePoint now);
   // Called with the slot when work failed in a way that blames its device, on the thread that
   // settled it and without a lock. Set before the first lease.
   void on_device_failure(std::function<void(std::size_t)> callback) { on_device_failure_ = std::move(callback); }
   std::optional<Error> ledger_error() const { return promises_.error(); }
 
-  // One consistent cut over all devices, those that left included if they ever had work.
+  // One consistent snapshot of all devices, including those that left if they ever had work.
   Statistics statistics() const;
   std::uint64_t policy_errors() const noexcept { return policy_errors_.load(std::memory_order_relaxed); }
   std::size_t waiting() const noexcept { return line_.size(); }
 
   struct Entry {
     std::size_t slot = 0;
-    const DeviceInfo* info = nullptr;  // lives as long as the board
+    const DeviceInfo* info = nullptr;  // valid as long as the board
     std::shared_ptr<Device> device;    // null: unusable
     std::uint64_t incarnation = 0;     // how often it has joined
     std::optional<Error> error;
@@ -124,8 +125,8 @@ class Board {
 
  private:
   friend class berth::Lease;
-  // While one exists, new requests take the lock: its holder then sees only the charges that
-  // were under way.
+  // While one exists, new requests take the lock: its holder then sees only the charges that were
+  // in progress.
   class RequireLock {
    public:
     explicit RequireLock(const Board& board) : board_(board) { board_.lock_required_.fetch_add(1); }
@@ -185,11 +186,11 @@ class Board {
   mutable std::atomic<std::uint64_t> policy_errors_{0};
   mutable std::atomic<std::uint32_t> lock_required_{0};  // see RequireLock
 
-  std::function<void()> unused_;  // of close(), written before `closed_`, as the next
+  std::function<void()> unused_;  // set by close() before `closed_`, like the next
   int process_ = 0;               // that closed the board
   std::atomic<bool> closed_{false};
   std::atomic<bool> ended_{false};    // a thread calls `unused_`
-  std::atomic<bool> closing_{false};  // close() still looks at the board
+  std::atomic<bool> closing_{false};  // close() still uses the board
 };
 
 }  // namespace berth::pool

@@ -1,5 +1,4 @@
-// The end of a lease: what it held is given back, and what happened is counted for its device. Also leases that hold a
-// device exclusively.
+// The end of a lease: its resources are released, and its outcome is counted for its device. Also exclusive leases.
 #include <unistd.h>
 
 #include <thread>
@@ -9,7 +8,7 @@
 
 namespace berth::pool {
 
-// Does not wait: a cut of the statistics waits for it.
+// Must not wait, because a statistics snapshot waits for it.
 std::uint64_t Board::give_back(Lease& lease, Verdict verdict) noexcept {
   const Lease::Held& held = lease.held_;
   lease.held_.board = nullptr;
@@ -17,13 +16,13 @@ std::uint64_t Board::give_back(Lease& lease, Verdict verdict) noexcept {
   return counters_.settle(held.slot, held.backlog_ns, verdict);
 }
 
-// Once the board is closed, any other thread that sees no work in flight may end it, but waits for this one before.
+// Once the board is closed, another thread that sees no work in flight may destroy it, but first waits for this one.
 void Board::end(Lease& lease, const Outcome* outcome) noexcept {
   const std::size_t slot = lease.slot();
   counters_.begin_settling(slot);
   settle(lease, outcome);
   const bool ends_board = becomes_unused();
-  counters_.end_settling(slot);  // the last touch, but for the thread that ends the board
+  counters_.end_settling(slot);  // the last access, except by the thread that destroys the board
   if (ends_board) [[unlikely]]
     end_board();
 }
@@ -34,11 +33,12 @@ void Board::close(std::function<void()> unused) {
   closing_.store(true);
   closed_.store(true);
   const bool ends_board = becomes_unused();
-  closing_.store(false);  // the last touch, as in end()
+  closing_.store(false);  // the last access, as in end()
   if (ends_board) end_board();
 }
 
-// True for one caller. Each looks after its own change (the work in flight, `closed_`), so the last one sees both.
+// True for one caller. Each caller checks after its own change (to the work in flight or `closed_`), so the last one
+// sees both.
 bool Board::becomes_unused() noexcept {
   return closed_.load() && counters_.is_idle() && getpid() == process_ && !ended_.exchange(true);
 }
@@ -55,7 +55,7 @@ void Board::settle(Lease& lease, const Outcome* outcome) noexcept {
   Verdict verdict = Verdict::cancelled;
   if (outcome && outcome->error != ErrorCode::cancelled) {
     verdict = outcome->error ? Verdict::failed : Verdict::completed;
-    // What an earlier incarnation did says nothing about this one.
+    // The work of an earlier incarnation says nothing about this one.
     const bool current = held.device == membership_.device(slot);
     if (!outcome->error && outcome->busy && current) {
       learnt_.learn(slot, held.work_class, held.cost, static_cast<double>(outcome->busy->count()));
@@ -70,7 +70,7 @@ void Board::settle(Lease& lease, const Outcome* outcome) noexcept {
     }
   }
   if (!line_.is_empty(std::memory_order_relaxed)) [[unlikely]] {
-    // What is given back is offered to the line before any other request sees it.
+    // Released resources are offered to the waiting line before any other request sees them.
     const RequireLock require_lock(*this);
     const std::lock_guard lock(mutex_);
     give_back(lease, verdict);

@@ -1,5 +1,5 @@
-// What comes to the board from outside of requests: devices that join and leave, samples,
-// events, time, and what is read from it.
+// The board's functions apart from requests: devices that join and leave, samples, events, time,
+// and queries.
 #include <cmath>
 #include <thread>
 #include <utility>
@@ -15,7 +15,7 @@ Result<std::size_t> Board::join(std::shared_ptr<Device> device) {
 }
 
 Result<std::size_t> Board::join(const DeviceInfo& info, std::shared_ptr<Device> device, std::optional<Error> why) {
-  // Before the lock: the ledger may have to be waited for.
+  // Called before taking the lock, because it may have to wait for the ledger.
   MachineClaims::Added shared = device ? promises_.share(info) : MachineClaims::Added();
   const std::lock_guard lock(mutex_);
   const Result<std::size_t> slot = membership_.place(info);
@@ -82,7 +82,7 @@ Result<void> Board::apply_report(const DeviceId& id, const LoadSample& sample, T
   return {};
 }
 
-// Before the load that came with them, so that no waiter is given a device that they close.
+// Called before applying the load that came with them, so that no waiter gets a device that they close.
 void Board::take_events(std::size_t slot, const LoadSample& sample) {
   for (const DeviceEvent& event : sample.events) membership_.apply_event(slot, event, options_.clock->now());
 }
@@ -111,7 +111,7 @@ void Board::apply_failure(std::size_t slot, const Error& error, std::uint64_t in
 
 void Board::tick(TimePoint now) {
   // The ledger is read and written without the board's lock: another program that holds the
-  // ledger's lock holds up no request here.
+  // ledger's lock does not delay requests here.
   if (const std::optional<MachineClaims::Others> others = promises_.look_at_others()) {
     Promises::Surplus surplus;
     {

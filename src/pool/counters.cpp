@@ -13,7 +13,7 @@ Counters::Counters(std::size_t capacity)
       lines_((capacity + 7) / 8 * (columns_without_classes + Columns::classes)),
       infos_(new Columns::Info[capacity]()),
       settled_(new Settled[capacity]) {
-  // Every array begins with a cache line of its own.
+  // Every array starts on a new cache line.
   columns_.stride = (capacity + 7) / 8 * 8;
   Word* at = lines_.front().words;
   const auto next = [&](std::uint64_t value, std::size_t arrays = 1) {
@@ -76,9 +76,9 @@ void Counters::carry() noexcept {
 }
 
 std::optional<std::vector<Counters::Totals>> Counters::cut(int tries) const {
-  // Every counter only grows (the charge word holds the number of charges ever made), so
-  // two equal looks in a row, without a change that has reached one of its two counters, are a
-  // state that really existed.
+  // Every counter only grows (the charge word holds the number of charges ever made), so two equal
+  // consecutive reads, without a half-finished change of two counters, show a state that really
+  // existed.
   std::vector<Totals> last, now;
   bool last_was_whole = false;
   for (int looks = 0; tries == 0 || looks <= tries; ++looks) {

@@ -6,7 +6,7 @@
 
 struct berth::detail::PoolInternals {
   static pool::Board& board(const Pool& pool) noexcept { return pool.state_->board; }
-  // With which its devices can be opened again, in another process.
+  // The options with which another process can open its devices again.
   static const BackendOptions& backend_options(const Pool& pool) noexcept { return pool.state_->backends; }
   // The number of the next turn of next_device.
   static std::atomic<Ticket>& turn(const Pool& pool) noexcept { return pool.state_->turn; }

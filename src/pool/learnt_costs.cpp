@@ -10,13 +10,13 @@
 namespace berth::pool {
 namespace {
 
-// Seldom enough that one piece on a device that is really slow costs little.
+// Rare enough that one piece of work on a really slow device costs little.
 constexpr Duration measured_again_after = std::chrono::minutes(1);
 
 // A size that is not a positive number counts as one unit.
 double valid_cost(double cost) { return cost > 0 && cost <= std::numeric_limits<double>::max() ? cost : 1; }
 
-// Replaces the word by change(word) and gives the new value.
+// Replaces the word with change(word) and returns the new value.
 template <class Change>
 std::uint64_t update(Word& word, Change change) noexcept {
   std::uint64_t seen = word.load(std::memory_order_relaxed), next = 0;
@@ -73,8 +73,8 @@ void LearntCosts::learn(std::size_t slot, std::uint16_t work_class, double cost,
   });
 }
 
-// Writes what was learnt in the form that policies read. Of two threads the last one leaves
-// both words alike.
+// Publishes the learnt cost in the form that policies read. If two threads do this, the last one
+// leaves both words equal.
 void LearntCosts::publish(std::size_t slot, std::size_t work_class) noexcept {
   const Word& word = words_[work_class * capacity_ + slot];
   Word& published = columns_.unit_ns[work_class * columns_.stride + slot];
@@ -99,7 +99,7 @@ void LearntCosts::forget_old(TimePoint now) noexcept {
     for (std::size_t slot = 0; slot < capacity_; ++slot) {
       const Seen& seen = first[static_cast<std::ptrdiff_t>(slot)];
       if (seen.word == 0 || newest - seen.at < measured_again_after) continue;
-      std::uint64_t old = seen.word;  // not a measurement made since
+      std::uint64_t old = seen.word;  // unless there is a newer measurement
       words_[c * capacity_ + slot].compare_exchange_strong(old, 0);
       publish(slot, c);
     }

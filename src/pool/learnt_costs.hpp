@@ -23,7 +23,7 @@ class LearntCosts {
         words_(capacity * Columns::classes),
         seen_(capacity * Columns::classes) {}
 
-  // A number for a class of work; the same name, the same number. Class 0 is for work
+  // A number for a class of work; the same name always gives the same number. Class 0 is for work
   // without a name and for names beyond the fifteenth.
   std::uint16_t work_class(std::string_view name);
   std::vector<std::string> names() const;  // by class
@@ -36,10 +36,10 @@ class LearntCosts {
   std::uint64_t expected_ns(std::size_t slot, std::uint16_t work_class, double cost) const noexcept;
   // Work of this size kept the device busy for busy_ns.
   void learn(std::size_t slot, std::uint16_t work_class, double cost, double busy_ns) noexcept;
-  void forget(std::size_t slot) noexcept;  // another incarnation of the device
-  // The board's lock is held. Forgets what was measured on a device a minute before the newest
-  // measurement of the same class: a device that was slow once (its first work loads modules)
-  // gets no work, and would otherwise never be measured again.
+  void forget(std::size_t slot) noexcept;  // for a new incarnation of the device
+  // The board's lock must be held. Forgets measurements that are a minute older than the newest of
+  // the same class: a device that was slow once (its first work loads modules) gets no work, and
+  // would otherwise never be measured again.
   void forget_old(TimePoint now) noexcept;
 
  private:
@@ -52,7 +52,7 @@ class LearntCosts {
   const Columns& columns_;
   const std::size_t capacity_;
   std::vector<Word> words_;  // Learnt, packed; all devices of class 0, then of class 1, ...
-  // When each word was last seen to have changed.
+  // When a change of each word was last noticed.
   struct Seen {
     std::uint64_t word = 0;
     TimePoint at{};

@@ -9,12 +9,12 @@
 namespace berth::pool {
 namespace {
 
-// Longer than any honest holder of the lock needs.
+// Longer than any well-behaved holder of the lock needs.
 constexpr Duration patience = std::chrono::seconds(1);
 // A report is at most as old as this many polls.
 constexpr std::size_t recent_max = 8;
-// Grown in steps, so that a program that takes a little again and again does not
-// write the ledger each time; small beside what a device has.
+// Claims grow in steps, so that a program with many small requests does not write the ledger each
+// time; the step is small compared with a device's memory.
 constexpr std::uint64_t step_bytes_most = std::uint64_t{64} << 20;
 std::uint64_t step_of(const std::optional<std::uint64_t>& total) {
   return std::clamp<std::uint64_t>(total.value_or(0) / 1024, 1, step_bytes_most);
@@ -23,8 +23,8 @@ std::uint64_t step_of(const std::optional<std::uint64_t>& total) {
 std::uint64_t less(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
 
 Error forked() {
-  return {ErrorCode::invalid_argument, "this Pool was opened before a fork and belongs to the other process",
-          "open a Pool of its own in each process"};
+  return {ErrorCode::invalid_argument, "this Pool was opened before a fork and belongs to the parent process",
+          "open a separate Pool in each process"};
 }
 
 }  // namespace
@@ -34,7 +34,7 @@ MachineClaims::MachineClaims(std::shared_ptr<Ledger> ledger, std::string name)
 
 MachineClaims::~MachineClaims() {
   if (is_foreign_process() || !lease_) return;
-  // Where the lock cannot be had, the entry ends with its descriptor.
+  // If the lock is not available, the entry ends with its descriptor.
   if (Result<Ledger::Lock> lock = ledger_->lock(patience)) static_cast<void>(lock->release(lease_.reference()));
 }
 
@@ -101,7 +101,7 @@ MachineClaims::Added MachineClaims::add_device(const DeviceInfo& info) {
 }
 
 std::optional<Error> MachineClaims::enter() {
-  // Where an earlier write failed, the lock is likely still held: the next poll tries again.
+  // After a failed write, the lock is probably still held; the next poll tries again.
   Result<Ledger::Lock> lock = ledger_->lock(std::exchange(unwritten_, true) ? Duration::zero() : patience);
   if (!lock) return std::move(lock).error();
   if (Result<void> written = write(*lock); !written) return std::move(written).error();
@@ -111,13 +111,13 @@ std::optional<Error> MachineClaims::enter() {
 void MachineClaims::remove_device(const DeviceId& device) {
   const std::lock_guard guard(mutex_);
   if (is_foreign_process()) return;
-  // One that still has bytes stays until they are given back.
+  // A claim that still has bytes stays until they are released.
   if (std::erase_if(claims_, [&](const Claim& c) { return c.device == device && c.memory_bytes == 0; })) try_write();
 }
 
 LedgerSnapshot MachineClaims::with_entries_since(LedgerSnapshot now, TimePoint asked_at) const {
-  // From the last one before the question on. What was taken and ended after it
-  // stands in none of them.
+  // Starts with the last one before the query. Entries that were added and ended after it are in
+  // none of them.
   auto first =
       std::find_if(recent_.begin(), recent_.end(), [&](const Reading& reading) { return reading.ended > asked_at; });
   TimePoint known_since = TimePoint::min();
@@ -136,7 +136,7 @@ std::uint64_t MachineClaims::promised_by_others(LedgerSnapshot snapshot, const R
   std::vector<ledger::ObservedProcess> processes;
   for (const DeviceProcess& process : report.processes)
     processes.push_back({process.pid, process.memory_bytes.value_or(0), ledger::trace_process(process.pid)});
-  // What a process on one of its devices keeps counts too.
+  // Entries that are kept alive by a process on one of their devices count too.
   std::vector<ledger::DeviceProcesses> seen;
   for (const Claim& claim : claims_) {
     if (claim.memory_domain == report.domain) seen.push_back({claim.device, processes});
@@ -149,7 +149,7 @@ std::uint64_t MachineClaims::promised_by_others(LedgerSnapshot snapshot, const R
   memory.processes = processes;
   std::uint64_t others = ledger::unallocated_bytes(snapshot, memory, lease_.reference());
   if (within_) {
-    // Not more than the lease it runs in has left.
+    // At most what is left in the lease that it runs in.
     const std::uint64_t left = ledger::bytes_left_within(snapshot, *within_, memory, lease_.reference());
     others = std::max(others, less(report.free + report.taken, left));
   }
@@ -172,7 +172,7 @@ Result<std::uint64_t> MachineClaims::grow(const Report& report, std::uint64_t by
   const std::uint64_t step = step_of(report.total);
   claim->memory_bytes = std::min(limit, std::max(bytes, (bytes + step - 1) / step * step));
   Result<void> written = write(*lock);
-  if (!written && claim->memory_bytes > bytes) {  // rounded up, it may exceed a limit of the user
+  if (!written && claim->memory_bytes > bytes) {  // the rounded-up amount may exceed a limit of the user
     claim->memory_bytes = bytes;
     written = write(*lock);
   }
@@ -226,7 +226,7 @@ Result<MachineClaims::Others> MachineClaims::look(const std::vector<Report>& rep
     Result<Ledger::Lock> lock = ledger_->lock(Duration::zero());
     if (!lock) return std::move(lock).error();
     others.snapshot = read(*lock);
-    // Its file was removed: what it holds must be seen again.
+    // Its file was removed, so its claims must be written again.
     if (unwritten_ || !others.snapshot.find(lease_.reference())) {
       if (Result<void> written = write(*lock); !written) others.write_error = std::move(written).error();
     }
@@ -246,11 +246,11 @@ void MachineClaims::shrink(const std::vector<Shrink>& shrinks) {
   for (const Shrink& shrink : shrinks) {
     Claim* const claim = claim_of(shrink.domain);
     if (!claim) continue;
-    // Lowered first and compared after, so that a promise made meanwhile is seen here
-    // or sees this.
+    // Lowered first and compared after, so that a concurrent promise is either seen here or sees
+    // this.
     const std::uint64_t first = std::min(claim->memory_bytes, shrink.promised->load());
     shrink.claimed->store(first);
-    // Not below the first: a promise made in between was checked against it.
+    // Not below the first value, because a promise made in between was checked against it.
     const std::uint64_t stays = std::min(claim->memory_bytes, std::max(first, shrink.promised->load()));
     shrink.claimed->store(stays);
     unwritten_ = unwritten_ || claim->memory_bytes != stays;

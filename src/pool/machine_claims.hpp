@@ -1,7 +1,6 @@
-// What a pool has claimed in the machine's ledger: per memory, the bytes it may
-// promise to its own work. The pool counts its leases inside its process against
-// that claim, so a request touches the ledger only when the claim must grow. What
-// the pool does not use is given back at a poll.
+// A pool's claims in the machine's ledger: per memory, the bytes it may promise to its own work.
+// The pool counts its leases inside its process against that claim, so a request touches the ledger
+// only when the claim must grow. Unused bytes are released at a poll.
 //
 // Thread-safe. Its functions may wait for the ledger's lock, so the board never
 // calls them with its own lock held.
@@ -28,7 +27,7 @@ class MachineClaims {
  public:
   // Touches the ledger only when a device is added.
   MachineClaims(std::shared_ptr<Ledger> ledger, std::string name);
-  // Gives everything back, unless this is a child that was forked since.
+  // Releases everything, unless this is a child forked since.
   ~MachineClaims();
   MachineClaims(const MachineClaims&) = delete;
   MachineClaims& operator=(const MachineClaims&) = delete;
@@ -42,10 +41,10 @@ class MachineClaims {
   Added add_device(const DeviceInfo& info);
   void remove_device(const DeviceId& device);
 
-  // A memory as it was last reported.
+  // The last report of a memory.
   struct Report {
     std::string domain;
-    TimePoint asked_at{};  // by the ledger's clock: it is as of then, or later
+    TimePoint asked_at{};  // by the ledger's clock: the report is from then or later
     std::uint64_t free = 0;
     std::optional<std::uint64_t> total;
     std::uint64_t taken = 0;               // allocated through this pool's devices, as far as promises cover it
@@ -53,12 +52,12 @@ class MachineClaims {
   };
 
   // Claims at least `bytes` of the memory, for all leases together, if others have not been
-  // promised the rest; gives what they have been. `claimed` is the board's word for the claim; it
-  // is written before another thread can shrink the claim.
+  // promised the rest; returns what they have been promised. `claimed` is the board's word for the
+  // claim; it is written before another thread can shrink the claim.
   Result<std::uint64_t> grow(const Report& report, std::uint64_t bytes, std::atomic<std::uint64_t>& claimed);
   // Keeps every other program off the device. False: one holds it.
   Result<bool> hold_exclusively(const DeviceId& device);
-  // Unless a new lease holds it again by now, which is asked with the claims locked.
+  // Does nothing if a new lease holds it by now, which is checked with the claims locked.
   void end_exclusive(const DeviceId& device, const std::function<bool()>& is_held_again);
 
   // A memory, with the board's words for its claim and its promises.
@@ -69,15 +68,15 @@ class MachineClaims {
   };
   struct Others {
     LedgerSnapshot snapshot;
-    std::map<std::string, std::uint64_t> promised;  // by memory domain: by others, and not allocated
-    std::optional<LeaseReference> self;             // what of it is this pool's own
+    std::map<std::string, std::uint64_t> promised;  // by memory domain: promised by others and not allocated
+    std::optional<LeaseReference> self;             // this pool's own entry in it
     std::uint64_t written_until = 0;                // the claims of additions up to this number are written
     std::optional<Error> write_error;               // why the others are not
   };
-  // Looks at the ledger, if its lock is free at once. unavailable: it is not.
+  // Reads the ledger if its lock is free. unavailable: it is not free.
   Result<Others> look(const std::vector<Report>& reports);
-  // Gives back what is claimed and not promised. A failure leaves the larger claim
-  // in the ledger.
+  // Releases bytes that are claimed but not promised. A failure leaves the larger claim in the
+  // ledger.
   void shrink(const std::vector<Shrink>& shrinks);
 
  private:
@@ -86,13 +85,13 @@ class MachineClaims {
   // All of these: mutex_ and the ledger's lock are held.
   Result<void> write(Ledger::Lock& lock);
   LedgerSnapshot read(Ledger::Lock& lock) const;  // with the current ids of this pool's devices
-  // With all that stood there since the report was asked for: bytes that were
-  // promised then may have been allocated since, or given back, and are in neither.
+  // Includes all entries since the report was requested: bytes promised then may have been
+  // allocated or released since, and would be counted in neither.
   LedgerSnapshot with_entries_since(LedgerSnapshot now, TimePoint asked_at) const;
   std::uint64_t promised_by_others(LedgerSnapshot snapshot, const Report& report);
   Claim* claim_on(const DeviceId& device);
   Claim* claim_of(const std::string& domain);  // the one that has the bytes of the memory
-  // What others see of this pool: the lease that it runs in, or its own.
+  // The lease under which others see this pool: the one that it runs in, or its own.
   LeaseReference self() const { return within_ ? *within_ : lease_.reference(); }
   void try_write();  // mutex_ is held; a failure leaves the old text in the ledger
 
@@ -103,7 +102,7 @@ class MachineClaims {
   std::vector<Claim> claims_;
   inventory::FormerIds former_ids_;  // of the devices that were ever added
   std::uint64_t additions_ = 0, written_until_ = 0;
-  bool unwritten_ = false;  // claims_ differ from what the ledger says
+  bool unwritten_ = false;  // claims_ differ from the ledger
   LedgerLease lease_;       // empty until the first write
   std::optional<LeaseReference> within_;
   // The ledger as it was read at the last polls, oldest first.

@@ -77,23 +77,23 @@ Result<std::size_t> Membership::place(const DeviceInfo& info) {
     return Error{ErrorCode::invalid_argument, "the device " + info.name + " has no id", "give it a stable id"};
   const auto known = find(info.id);
   if (known && is_present(*known)) {
-    return Error{ErrorCode::already_exists, "the device " + info.id.text() + " is in the pool already",
+    return Error{ErrorCode::already_exists, "the device " + info.id.text() + " is already in the pool",
                  "name each device once", info.id.text()};
   }
   const std::size_t slot = known.value_or(counters_.used());
   if (slot == counters_.capacity()) {
     return Error{ErrorCode::unavailable, "the pool has room for " + std::to_string(slot) + " devices and is full",
-                 "make the pool with a larger capacity", info.id.text()};
+                 "create the pool with a larger capacity", info.id.text()};
   }
   kept_infos_.push_back(std::make_unique<const DeviceInfo>(info));
   columns_.info[slot].store(kept_infos_.back().get(), std::memory_order_release);
-  // Before the device opens: a charge that finds it open finds the new version.
+  // Set before the device opens, so that a charge that finds it open sees the new version.
   version_.store(next_version(), std::memory_order_release);
   Member& member = members_[slot];
   member.id = info.id;
   ++member.incarnation;
-  // Slots are never given to another device, so the lowest one of a domain stays its home
-  // also after its device has left.
+  // Slots are never given to another device, so the lowest one of a domain stays its home even
+  // after its device has left.
   member.fault_home = 0;
   while (member.fault_home < slot && this->info(member.fault_home).fault_home() != info.fault_home())
     ++member.fault_home;
@@ -129,7 +129,7 @@ std::vector<std::shared_ptr<Device>> Membership::leave(std::size_t slot, TimePoi
     apply_event(slot, {DeviceEvent::Kind::recovery_action, static_cast<std::uint32_t>(RecoveryAction::none), {}}, now);
   if (member.device) member.retired.push_back(std::move(member.device));
   member.present = false;
-  // The retired bit is written before the work in flight is counted: a lease that is settled
+  // The retired bit is written before the work in flight is counted: so a lease that is settled
   // later sees it.
   publish(slot);
   rank_ids();
@@ -145,8 +145,8 @@ std::vector<std::shared_ptr<Device>> Membership::drop_retired(std::size_t slot) 
   return unused;
 }
 
-// Writes the status word, and opens or closes the device: closed is what every request is
-// refused on, whatever it asks.
+// Writes the status word, and opens or closes the device: every request is refused on a closed
+// device, whatever it needs.
 void Membership::publish(std::size_t slot) {
   static const Requirements no_requirements;
   const Member& member = members_[slot];
@@ -253,9 +253,9 @@ void Membership::mark_stale(TimePoint now) {
   }
 }
 
-// One bad minute must not empty the pool: at most half of the fault domains that are neither
-// lost nor silent are out because of errors. A cordoned one counts: the operator can have it
-// back at once. Parts of one GPU that fail together count once.
+// One bad minute must not empty the pool: at most half of the fault domains that are neither lost
+// nor silent are ejected because of errors. A cordoned one counts as in, because the operator can
+// restore it at once. Parts of one GPU that fail together count once.
 bool Membership::may_eject(std::size_t slot) const {
   std::vector<bool> alive(counters_.used()), out(counters_.used());
   for (std::size_t i = 0; i < alive.size(); ++i) {
@@ -308,7 +308,7 @@ void Membership::apply_event(std::size_t slot, const DeviceEvent& event, TimePoi
 }
 
 void Membership::lose(std::size_t slot, const Error& why) {
-  // Lost before: those of its domain that have joined again since are not lost by it.
+  // Already lost: devices of its domain that have joined again since are not affected.
   if (members_[slot].health.health == Health::lost) return;
   for (std::size_t i = 0; i < counters_.used(); ++i) {
     Member& member = members_[i];

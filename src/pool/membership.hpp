@@ -3,7 +3,7 @@
 // slot; the same id joining again gets it back as another incarnation. A device that is
 // lost takes all of its fault domain with it.
 //
-// Functions need the board's lock held unless they say otherwise.
+// Functions need the board's lock held unless stated otherwise.
 #pragma once
 
 #include <atomic>
@@ -23,8 +23,7 @@ class Membership {
  public:
   Membership(Counters& counters, HealthRules rules, Duration stale_after);
 
-  // Without the lock. The version changes with every join and leave and is never that of
-  // another pool.
+  // Needs no lock. The version changes with every join and leave and is never that of another pool.
   std::uint64_t version() const noexcept { return version_.load(std::memory_order_acquire); }
   bool is_present(std::size_t slot) const noexcept { return (status_word(slot) & present_bit) != 0; }
   bool has_retired(std::size_t slot) const noexcept { return (status_word(slot) & retired_bit) != 0; }
@@ -39,7 +38,7 @@ class Membership {
   const DeviceInfo& info(std::size_t slot) const noexcept {
     return *columns_.info[slot].load(std::memory_order_acquire);
   }
-  // All but what was learnt. `charge` is the device's charge word as it was read.
+  // Everything except learnt costs. `charge` is the device's charge word as read.
   DeviceView view(std::size_t slot, std::uint64_t charge) const noexcept {
     return view(slot, charge, status_word(slot));
   }
@@ -49,10 +48,10 @@ class Membership {
 
   // A slot for the device, which must not be present and joins next.
   Result<std::size_t> place(const DeviceInfo& info);
-  // Without a device, which `why` explains: in the pool, and never chosen.
-  // `unshared`: the ledger does not know yet that this pool uses it; it gets no work.
+  // Without a device (`why` gives the reason), it is in the pool but never chosen. `unshared`: the
+  // ledger does not show yet that this pool uses it, so it gets no work.
   void join(std::size_t slot, std::shared_ptr<Device> device, std::optional<Error> why, bool unshared);
-  // What can be freed, after the lock.
+  // Returns what can be freed after the lock is released.
   std::vector<std::shared_ptr<Device>> leave(std::size_t slot, TimePoint now);
   std::vector<std::shared_ptr<Device>> drop_retired(std::size_t slot);
   // The lowest slot whose device uses the same memory.
@@ -60,7 +59,7 @@ class Membership {
 
   void set_intent(std::size_t slot, Intent intent);
   void set_weight(std::size_t slot, double weight);
-  // What other programs hold, and what the operator wants, as the ledger says.
+  // Sets what other programs hold and the operator's intent, according to the ledger.
   void set_machine(std::size_t slot, Intent intent, std::uint32_t other_holders, bool held_by_others);
   void set_shared(std::size_t slot) { members_[slot].unshared = false; }  // published by set_machine
   bool is_unshared(std::size_t slot) const { return members_[slot].unshared; }
@@ -72,45 +71,45 @@ class Membership {
   bool is_incarnation(std::size_t slot, std::uint64_t incarnation) const noexcept;
   void poll_started(std::size_t slot, TimePoint now);
   void give_up_poll(std::size_t slot, std::uint64_t sequence);
-  // Whether the answer to poll `sequence`, asked at `now`, is the newest word on the device.
+  // Whether the answer to poll `sequence` is, at `now`, the newest about the device.
   bool is_newest(std::size_t slot, std::uint64_t sequence, TimePoint now);
   void reported(std::size_t slot, TimePoint now) { members_[slot].reported_at = now; }
   void sampled(std::size_t slot, const LoadSample& sample, TimePoint now);
   void mark_stale(TimePoint now);  // devices that have been silent for too long
 
   void succeeded(std::size_t slot);
-  // `why` is the reason kept if the device is lost by it.
+  // `why` is kept as the reason if the device is lost.
   void failed(std::size_t slot, Error why, TimePoint now);
   void apply_event(std::size_t slot, const DeviceEvent& event, TimePoint now);
   void end_pauses(TimePoint now);
   TimePoint next_retry() const;
 
-  // What begins anew when the device joins again.
+  // State that starts fresh when the device joins again.
   struct Incarnation {
     bool present = false;
     std::shared_ptr<Device> device;
     std::optional<Error> error;
-    std::optional<Error> event;  // the last one of the driver, until the device is healthy
+    std::optional<Error> event;  // the driver's last event, until the device is healthy
     HealthState health;
-    bool reports_recovery = false;  // its driver wants a reset, and has not taken that back
+    bool reports_recovery = false;  // its driver requires a reset, and has not withdrawn that
     SampleState sample = SampleState::unknown;
     bool sampled = false;
     std::optional<TimePoint> silent_since;  // absent: never polled
-    std::optional<TimePoint> reported_at;   // by the caller, instead of a poll
+    std::optional<TimePoint> reported_at;   // reported by the caller instead of a poll
     std::uint32_t weight_milli = 1000;
     std::uint32_t id_order = 0;
     Intent intent = Intent::in_service;          // of the pool's user
-    Intent machine_intent = Intent::in_service;  // of the operator, as the ledger says
-    bool held_here = false;                      // by an exclusive lease of this pool
-    bool held_by_others = false;                 // exclusively, as the ledger says
-    bool unshared = false;                       // others may hold it: it is not in the ledger yet
+    Intent machine_intent = Intent::in_service;  // the operator's intent according to the ledger
+    bool held_here = false;                      // held by an exclusive lease of this pool
+    bool held_by_others = false;                 // held exclusively, according to the ledger
+    bool unshared = false;                       // not in the ledger yet, so others may hold it
   };
   struct Member : Incarnation {
     DeviceId id;
     std::size_t fault_home = 0;                    // the lowest slot of the same fault domain
-    std::vector<std::shared_ptr<Device>> retired;  // earlier incarnations with leases out
+    std::vector<std::shared_ptr<Device>> retired;  // earlier incarnations with leases
     std::uint64_t incarnation = 0;
-    std::uint64_t sequence = 0;  // of the last answer believed, or not waited for
+    std::uint64_t sequence = 0;  // number of the last answer that was accepted or abandoned
   };
   const Member& member(std::size_t slot) const { return members_[slot]; }
 
@@ -118,8 +117,8 @@ class Membership {
   static constexpr int intent_shift = Columns::flags_shift, sample_shift = intent_shift + 2;
   static constexpr std::uint64_t present_bit = std::uint64_t{1} << (sample_shift + 2);
   static constexpr std::uint64_t troubled_bit = present_bit << 1;
-  static constexpr std::uint64_t retired_bit = present_bit << 2;  // an earlier incarnation has leases out
-  static constexpr std::uint64_t held_bit = present_bit << 3;     // exclusively, here or in another program
+  static constexpr std::uint64_t retired_bit = present_bit << 2;  // an earlier incarnation has leases
+  static constexpr std::uint64_t held_bit = present_bit << 3;     // held exclusively, here or by another program
   std::uint64_t status_word(std::size_t slot) const noexcept {
     return columns_.status[slot].load(std::memory_order_acquire);
   }

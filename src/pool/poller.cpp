@@ -10,17 +10,17 @@
 
 namespace berth::pool {
 
-// Shared with the threads that ask, so that one stuck in a driver may outlive
-// the pool. The board's lock is taken under this one, never the other way round.
+// Shared with the polling threads, so that one stuck in a driver may outlive the pool. The board's
+// lock is taken under this one, never the other way round.
 struct Poller::State : std::enable_shared_from_this<Poller::State> {
-  // What is known of the questions to one slot.
+  // State of the polls of one slot.
   struct Target {
     std::uint64_t incarnation = 0;
     std::uint64_t sequence = 0;
     bool outstanding = false;
     bool given_up = false;
-    bool wanted = false;   // something happened to it since it was asked last
-    bool settled = false;  // the first question has an answer, or none in time
+    bool wanted = false;   // something has happened to it since its last poll
+    bool settled = false;  // the first poll was answered or timed out
     TimePoint asked_at{};
   };
   struct Question {
@@ -59,7 +59,7 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
   std::condition_variable timer_wakes;
   std::condition_variable changed;
 
-  // Devices to ask now: all of them, or those never asked and those in trouble.
+  // Devices to poll now: all of them, or those never polled and those in trouble.
   std::vector<Question> due(bool all) {
     std::vector<Question> found;
     const TimePoint now = clock.now();
@@ -67,7 +67,7 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
       if (!entry.device) continue;
       Target& target = targets[entry.slot];
       if (target.incarnation != entry.incarnation) {
-        // It has joined since: what was asked before is void.
+        // It has joined since, so earlier polls are void.
         const std::uint64_t sequence = target.sequence;
         target = {};
         target.incarnation = entry.incarnation;
@@ -100,7 +100,7 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
         asker->thread =
             std::thread([state = shared_from_this(), self = asker.get()] { state->answer_questions(*self); });
       } catch (const std::system_error&) {
-        break;  // no thread can be started now: the threads that exist ask later, or the next round tries again
+        break;  // no thread can be started now; existing threads poll later, or the next round tries again
       }
       askers.push_back(std::move(asker));
       ++idle;
@@ -135,7 +135,7 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
     target.outstanding = false;
     target.settled = true;
     if (target.wanted) wake_timer();
-    // Other errors count as silence: the device may answer the next time.
+    // Other errors count as silence: the device may answer next time.
     if (answer)
       board.apply_sample(slot, question.sequence, *answer, question.asked_at, question.incarnation);
     else if (answer.error().code == ErrorCode::device_lost && !target.given_up)
@@ -143,7 +143,7 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
     changed.notify_all();
   }
 
-  // Gives up on questions past their deadline; when the next one will be.
+  // Abandons polls past their deadline; returns the time of the next deadline.
   TimePoint give_up_late() {
     const TimePoint now = clock.now();
     TimePoint next = TimePoint::max();
@@ -199,7 +199,7 @@ void Poller::stop() {
     state_->timer_wakes.notify_all();
     state_->has_question.notify_all();
     const auto ended = [](const auto& asker) { return asker->ended; };
-    // In real time: a clock that stands still must not hold up the end.
+    // In real time, because a clock that stands still must not block the end.
     state_->changed.wait_for(lock, state_->deadline,
                              [&] { return std::all_of(state_->askers.begin(), state_->askers.end(), ended); });
     for (auto& asker : state_->askers) {

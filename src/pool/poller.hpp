@@ -1,11 +1,10 @@
-// Poller: asks every device for its load and brings the answers, and the time,
-// to the board. One timer sets the pace. A device may take any time
-// to answer: each has at most one question outstanding, on a thread that waits
-// for no other device, and the load in an answer later than the deadline is dropped
-// (what the driver reported in it is not, it is told only once). A device
-// that never answers is left alone, also when the pool goes away.
+// Poller: polls every device for its load and passes the answers, and the time, to the board. One
+// timer sets the pace. A device may take any time to answer: each has at most one poll outstanding,
+// on its own thread, and the load in an answer after the deadline is dropped (but not its driver
+// events, which are reported only once). A device that never answers is abandoned, even when the
+// pool is destroyed.
 //
-// Without threads (poll = false) it asks on the caller's thread, when told to.
+// Without threads (poll = false) it polls on the caller's thread, on request.
 #pragma once
 
 #include <memory>
@@ -23,15 +22,15 @@ class Poller {
   Poller(const Poller&) = delete;
   Poller& operator=(const Poller&) = delete;
 
-  // The board is not used any more. Waits for questions under way, at most for the deadline.
+  // Stops using the board. Waits for pending polls, at most until the deadline.
   void stop();
-  // Devices have joined: those never asked are asked now.
+  // Devices have joined: polls those that were never polled.
   void ask_new_devices();
-  // Something happened to this one: it is asked now, or (a question is under way)
-  // as soon as it has answered. Without threads, by the next poll_now().
+  // Something happened to this device: polls it now or, if a poll is pending, as soon as that is
+  // answered. Without threads, the next poll_now() does it.
   void ask_soon(std::size_t slot);
   void poll_now();
-  // Every device has answered its first question, or was given up on.
+  // Whether every device has answered its first poll, or has timed out.
   bool ready() const;
   Result<void> wait_ready(Deadline deadline);
 

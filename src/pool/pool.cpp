@@ -27,12 +27,12 @@ Error wrong_option(std::string what) { return {ErrorCode::invalid_argument, std:
 // A year; adding it to a time does not overflow.
 constexpr Duration for_ever = std::chrono::hours(24 * 365);
 
-// Simulated devices, and those of a test, are the program's own.
+// Simulated devices, and test devices, belong to the program.
 bool is_of_the_machine(const DeviceInfo& info) {
   return info.backend == "cuda" || info.backend == "opencl" || info.backend == "host";
 }
 
-// Links are asked of the back ends whose devices are in the pool: another may hang.
+// Queries links only from back ends whose devices are in the pool, because another may hang.
 Topology topology_of(device::Backends backends, std::span<const DeviceInfo> infos, Duration deadline) {
   std::vector<DeviceId> ids;
   for (const DeviceInfo& info : infos) ids.push_back(info.id);
@@ -61,7 +61,7 @@ Result<std::shared_ptr<Device>> usable(const Board::Entry& entry) {
   return *entry.error;
 }
 
-// In one line: what a person asks about a device, and nothing that is a pointer.
+// One line about a device for people, without pointers.
 std::string line(const Board::Entry& entry, TimePoint now) {
   const DeviceInfo& info = *entry.info;
   const DeviceView& view = entry.view;
@@ -106,8 +106,8 @@ Result<std::shared_ptr<PoolState>> make(PoolOptions options, std::span<const Dev
     else
       ledger_error = std::move(ledger).error();
   }
-  // In a forked child the threads and the claims are the other process's, and nothing here can
-  // be waited for.
+  // In a forked child, the threads and claims belong to the parent, and nothing here can be waited
+  // for.
   const auto close = [process = getpid()](PoolState* state) {
     if (getpid() != process) return;
     if (state->poller) state->poller->stop();
@@ -118,7 +118,7 @@ Result<std::shared_ptr<PoolState>> make(PoolOptions options, std::span<const Dev
   return state;
 }
 
-// The error of a back end in `named` is the caller's to know.
+// The error of a back end in `named` is returned to the caller.
 Result<std::shared_ptr<PoolState>> open_named(std::span<const std::shared_ptr<Backend>> backends,
                                               std::span<const std::string_view> named, PoolOptions options) {
   const Duration deadline = options.driver_deadline;

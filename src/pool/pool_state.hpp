@@ -1,5 +1,5 @@
-// PoolState: what the handles of one pool share: Pool itself, and every scheduler on it. It
-// goes with the last of them, and with the last lease.
+// PoolState: shared by the handles of one pool: Pool itself, and every scheduler on it. It is
+// destroyed with the last of them and the last lease.
 #pragma once
 
 #include <atomic>

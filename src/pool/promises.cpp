@@ -11,8 +11,8 @@
 namespace berth::pool {
 namespace {
 
-// What the driver lists for this process. Absent: it does not say; in a container it may
-// know this process by another number.
+// The bytes that the driver lists for this process. Absent: it does not list it; in a container it
+// may know this process by another number.
 std::optional<std::uint64_t> listed_for_this_process(const std::vector<DeviceProcess>& processes) {
   const auto pid = static_cast<std::uint32_t>(getpid());
   const auto self = std::find_if(processes.begin(), processes.end(),
@@ -49,8 +49,8 @@ Promises::Promise Promises::promise(std::size_t slot, std::size_t at, std::uint6
     if (!free || *free < promised || *free - promised < bytes) return Promise::no_room;
     if (Columns::load(claimed_[at]) < promised + bytes) return Promise::unclaimed;
   } while (!word.compare_exchange_weak(promised, promised + bytes));
-  // A claim that shrinks is lowered first and compared with the promises after, so one of
-  // both sees the other.
+  // A claim that shrinks is lowered first and compared with the promises after, so that at least
+  // one of the two sees the other.
   if (claimed_[at].load() >= promised + bytes) return Promise::made;
   take_back(at, bytes);
   return Promise::unclaimed;
@@ -102,7 +102,7 @@ void Promises::report(std::size_t slot, const LoadSample& sample, TimePoint now)
   last.free = sample.memory_bytes_free.value_or(0);
   last.asked_at = now;
   last.taken = std::min(memory.allocated_before, allocated_in_domain(slot));
-  // Where the driver reports late, not all of that is missing in the free bytes.
+  // If the driver reports late, the free bytes do not reflect all of that yet.
   if (sample.processes)
     last.taken = std::min(last.taken, listed_for_this_process(*sample.processes).value_or(last.taken));
   last.total = sample.memory_bytes_total;
@@ -118,9 +118,9 @@ std::uint64_t Promises::allocated_in_domain(std::size_t slot) const noexcept {
   return bytes;
 }
 
-// All that this pool may promise of the memory. Bytes allocated under promises are not free
-// any more, but still promised; bytes that others were promised and have not allocated are
-// free, and theirs.
+// Everything that this pool may promise of the memory. Bytes allocated under promises are no longer
+// free, but still promised; bytes that others were promised but have not allocated are free, but
+// belong to them.
 void Promises::refresh_free(std::size_t slot) noexcept {
   const Memory& memory = memories_[slot];
   Maybe free;
@@ -144,7 +144,7 @@ void Promises::grow(std::size_t slot, std::uint64_t bytes) {
     const std::lock_guard lock(mutex_);
     at = home(slot);
     report = report_of(slot);
-    // Not given back between the claim and its use.
+    // Not released between the claim and its use.
     memories_[at].grown = true;
     bytes += promised(at);
   }
@@ -191,7 +191,7 @@ std::optional<MachineClaims::Others> Promises::look_at_others() {
   }
   Result<MachineClaims::Others> others = claims_->look(reports);
   if (others) return *std::move(others);
-  // The program gets the name of the blocking process now.
+  // The error now names the blocking process.
   const std::lock_guard lock(mutex_);
   if (std::any_of(memories_.begin(), memories_.end(), [](const Memory& memory) { return memory.unwritten != 0; }))
     set_error(std::move(others).error());

@@ -46,7 +46,7 @@ std::vector<ClassTimes> TimeHistograms::of(std::size_t slot, std::span<const std
     if (times.count == 0) continue;
     times.work_class = work_class < names.size() ? names[work_class] : "";
     times.sum = Duration(static_cast<std::int64_t>(histogram.sum_ns.load(std::memory_order_relaxed)));
-    // The smallest time that at least this part of the work did not exceed.
+    // The smallest time within which at least this share of the work finished.
     const auto percentile = [&](std::uint64_t per_thousand) {
       const std::uint64_t rank = (times.count * per_thousand + 999) / 1000;
       std::uint64_t below = 0;

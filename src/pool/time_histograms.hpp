@@ -1,5 +1,5 @@
 // TimeHistograms: how long completed work of each class kept each device busy, counted in buckets.
-// A power of two is cut into four buckets, so a percentile is right to within an eighth.
+// A power of two is cut into four buckets, so a percentile is exact to within an eighth.
 #pragma once
 
 #include <array>
@@ -24,10 +24,10 @@ class TimeHistograms {
   TimeHistograms(const TimeHistograms&) = delete;
   TimeHistograms& operator=(const TimeHistograms&) = delete;
 
-  // Makes room for a device. Not for use from several threads at a time; the rest is.
+  // Makes room for a device. Only this function is not thread-safe.
   void open(std::size_t slot);
   void count(std::size_t slot, std::uint16_t work_class, std::uint64_t busy_ns) noexcept;
-  // `names` by class. Classes that were never counted are left out.
+  // `names` is indexed by class. Classes that were never counted are left out.
   std::vector<ClassTimes> of(std::size_t slot, std::span<const std::string> names) const;
 
   static constexpr std::size_t buckets = 4 * 62 + 4;

@@ -1,5 +1,5 @@
-// WaitingLine: requests that wait for a device, by priority and then in order of arrival. A
-// request that nothing can satisfy yet does not hold up those behind it.
+// WaitingLine: requests that wait for a device, by priority and then in order of arrival. A request
+// that cannot be satisfied yet does not delay those behind it.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace berth::pool {
 
 // How an attempt to charge a device ended.
 struct Attempt {
-  // unclaimed: the pool's claim for these bytes of the device must grow first.
+  // `unclaimed`: the pool's claim for these bytes of the device must grow first.
   enum Kind : std::uint8_t { charged, lost, none_eligible, full, unclaimed } kind = none_eligible;
   std::size_t slot = 0;
   std::uint64_t bytes = 0;
@@ -28,14 +28,14 @@ struct Waiter {
   Attempt last = {};
   std::condition_variable ready = {};
 
-  // Its own thread goes on: with the lease, or by making the pool's claim larger.
+  // Its own thread continues, with the lease or by enlarging the pool's claim.
   bool is_ready() const { return last.kind == Attempt::charged || last.kind == Attempt::unclaimed; }
   Priority priority() const { return requirements.priority.value_or(Priority::normal); }
 };
 
 class WaitingLine {
  public:
-  // Without a lock: whether a release has to be offered to the line.
+  // Needs no lock. Whether a release must be offered to the line.
   bool is_empty(std::memory_order order = std::memory_order_seq_cst) const noexcept { return count_.load(order) == 0; }
   std::size_t size() const noexcept { return count_.load(std::memory_order_relaxed); }
 
@@ -48,8 +48,8 @@ class WaitingLine {
       const auto after = [](const Waiter* a, const Waiter* b) { return a->priority() > b->priority(); };
       auto& waiters = line.waiters_;
       waiters.insert(std::upper_bound(waiters.begin(), waiters.end(), &waiter, after), &waiter);
-      // A release that does not see this count is seen by the attempt that follows, and the
-      // other way round.
+      // If a release does not see this count, the following attempt sees the release, and vice
+      // versa.
       line.count_.fetch_add(1);
       std::atomic_thread_fence(std::memory_order_seq_cst);
     }
@@ -68,7 +68,7 @@ class WaitingLine {
   };
 
   // Calls attempt(waiter) in order for those that are not ready, and wakes those that are
-  // afterwards. The board's lock is held.
+  // afterwards. The board's lock must be held.
   template <class Try>
   void serve(Try attempt) {
     for (Waiter* waiter : waiters_) {

@@ -9,7 +9,7 @@
 namespace berth::relay {
 namespace {
 
-// Of a neighbouring version, perhaps: members that are not known are ignored.
+// The sender may have a neighbouring version, so unknown members are ignored.
 template <class Noun>
 Result<Noun> read(std::string_view text, const std::string& what) {
   return format::read_document(text, what, [](const boost::json::value& value, const std::string& where) {

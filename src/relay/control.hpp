@@ -1,6 +1,6 @@
-// What the agent of a node tells its relay, and what the relay answers: all replicas that can be called here, all
-// gateways, and what is in flight. Each message is the whole state, so that a relay or an agent that was restarted
-// needs no history. Sent as JSON over a Unix socket of their user, since it has the keys of gateways.
+// The messages from the agent of a node to its relay, and the answers: all replicas that can be called here, all
+// gateways, and the requests in flight. Each message is the whole state, so that a restarted relay or agent needs
+// no history. Sent as JSON over a Unix socket of their user, because it contains the keys of gateways.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@
 
 namespace berth::relay {
 
-// The folder of the relays of an agent. Where the agent is root it belongs to the user that relays run as.
+// The folder of the relays of an agent. If the agent is root, it belongs to the user that relays run as.
 std::string relay_folder(const std::string& agent_folder);
-// A relay listens on a socket there, and holds a lock beside it as long as it runs. Both names begin with this one, or
-// with that of a relay that another has replaced.
+// A relay listens on a socket there, and holds a lock next to it while it runs. Both names begin with this one, or
+// with the name of a replaced relay.
 inline constexpr std::string_view current_relay = "control";
 std::string name_of_replaced(std::int64_t process);
 std::string control_url(const std::string& folder, std::string_view name = current_relay);
@@ -25,8 +25,8 @@ std::string lock_file(const std::string& folder, std::string_view name = current
 // The names of relays that were replaced; some may have ended.
 std::vector<std::string> replaced_relays(const std::string& folder);
 
-// Its requests: PUT a Control; POST makes it leave its name to another relay and go on meanwhile, or ends it after the
-// requests in flight. PUT and end are answered with a ControlAnswer.
+// Its requests: PUT a Control; POST /leave makes it hand its name to another relay and continue meanwhile; POST /end
+// ends it after the requests in flight. PUT and end are answered with a ControlAnswer.
 inline constexpr const char *targets_path = "/targets", *leave_path = "/leave", *end_path = "/end";
 
 struct GatewayAddress {
@@ -43,13 +43,13 @@ struct Control {
 };
 
 struct ControlAnswer {
-  std::map<std::string, std::uint32_t> in_flight;  // by target, also of those that are not listed any more
+  std::map<std::string, std::uint32_t> in_flight;  // by target, including those no longer listed
   std::string version;                             // of the relay's berth
   std::string problem = {};                        // why a gateway cannot use it; empty: each can
   friend bool operator==(const ControlAnswer&, const ControlAnswer&) = default;
 };
 
-// JSON. invalid_argument: the text is none; the error never contains a key.
+// JSON. invalid_argument: the text is not valid; the error never contains a key.
 std::string to_text(const Control& control);
 std::string to_text(const ControlAnswer& answer);
 Result<Control> read_control(std::string_view text);

@@ -1,4 +1,4 @@
-// The fields of what an agent and its relay tell each other (world/description.hpp).
+// The fields of messages between an agent and its relay (world/description.hpp).
 #pragma once
 
 #include <tuple>

@@ -22,10 +22,10 @@ using Outcome = http::Link::Outcome;
 namespace {
 
 constexpr std::string_view own_headers = "x-berth-";
-// Gateways end clients that are slow, after 20 s. A relay that did so first would look like a failed replica.
+// Gateways drop slow clients after 20 s. If a relay did so first, that would look like a failed replica.
 constexpr std::chrono::milliseconds gateway_time{60'000};
 
-// A target may be a new incarnation of a replica under the same name: its address tells them apart.
+// A target may be a new incarnation of a replica under the same name: its address distinguishes them.
 std::string pool_of(const Target& target) { return target.name + ' ' + target.address; }
 
 http::Headers without_own(http::Headers headers) {
@@ -55,11 +55,11 @@ struct Relay::Gateway {
   http::Dialer dialer;
   bool is_wanted = true;
   std::list<Connection> connections;
-  std::size_t wanted = 0;             // that it has asked for and that are not open yet
+  std::size_t wanted = 0;             // connections that it has requested and that are not open yet
   std::chrono::milliseconds wait{0};  // after the last failure
   TimePoint again{};                  // not before
   std::string problem;                // why it cannot use this relay
-  http::Signal wake;                  // a connection is busy or over, or the gateway is not wanted any more
+  http::Signal wake;                  // a connection is busy or over, or the gateway is no longer wanted
   std::optional<http::Running> running;
 };
 
@@ -83,14 +83,14 @@ void Relay::set_gateways(const std::vector<http::ClientOptions>& gateways) {
       continue;
     }
     Result<http::Dialer> dialer = http::Dialer::create(options);
-    if (!dialer) continue;  // the server that named it has checked it
+    if (!dialer) continue;  // the server has already checked it
     Gateway& added = gateways_.emplace_back(loop_, *std::move(dialer));
     added.running.emplace(keep_open(added));
   }
   for (Gateway& gateway : gateways_) gateway.wake.notify();
 }
 
-// Keeps some connections to the gateway idle, until it is not wanted any more and all have ended.
+// Keeps some connections to the gateway idle, until it is no longer wanted and all have ended.
 Async<void> Relay::keep_open(Gateway& gateway) {
   while (true) {
     gateway.connections.remove_if(
@@ -98,7 +98,7 @@ Async<void> Relay::keep_open(Gateway& gateway) {
     const bool is_open = gateway.is_wanted && !is_draining_;
     if (!is_open) {
       for (Connection& connection : gateway.connections)
-        if (connection.is_idle && connection.link) connection.link->wire().cancel();  // serve() says so to the gateway
+        if (connection.is_idle && connection.link) connection.link->wire().cancel();  // serve() tells the gateway
       if (gateway.connections.empty()) co_return;
     }
     const auto idle = static_cast<std::size_t>(std::count_if(gateway.connections.begin(), gateway.connections.end(),
@@ -114,7 +114,7 @@ Async<void> Relay::keep_open(Gateway& gateway) {
       until = gateway.again;
       missing = 0;
     }
-    // One to try after a failure; the others follow when it works.
+    // After a failure, only one is tried; the others follow when it works.
     if (gateway.wait.count() > 0) missing = std::min<std::size_t>(missing, 1);
     for (; missing > 0; --missing) {
       Connection& connection = gateway.connections.emplace_back();
@@ -158,8 +158,8 @@ std::string Relay::problem() const {
   return {};
 }
 
-// An answer that was sent may still wait in the gateway for a client that reads slowly: what is idle here is busy
-// there.
+// An answer that was sent may still wait in the gateway for a client that reads slowly: so a connection that is
+// idle here is busy there.
 void Relay::open_more(Gateway& gateway, const Head& request) {
   const std::string_view more = request.headers.get(header_more).value_or("");
   if (more.empty()) return;
@@ -186,7 +186,7 @@ Async<void> Relay::serve(Gateway& gateway, Connection& connection) {
     connection.is_idle = false;
     gateway.wake.notify();
     if (begun != Outcome::done) {
-      // An answer that no request asked for: if one is on its way, it is told that it has not begun.
+      // An unsolicited answer: if a request is on its way, this tells the gateway that it has not started.
       if (!gateway.is_wanted || is_draining_) co_await end(link);
       break;
     }
@@ -196,7 +196,7 @@ Async<void> Relay::serve(Gateway& gateway, Connection& connection) {
     open_more(gateway, head);
     const bool is_kept = co_await pass_on(link, head);
     goes_on = is_kept && gateway.is_wanted && !is_draining_;
-    // The gateway may have sent the next request already.
+    // The gateway may already have sent the next request.
     if (is_kept && !goes_on) co_await end(link);
   }
   connection.link.reset();
@@ -204,7 +204,7 @@ Async<void> Relay::serve(Gateway& gateway, Connection& connection) {
   gateway.wake.notify();
 }
 
-// Whatever still comes is not looked at.
+// Ignores whatever still arrives.
 Async<void> Relay::end(Link& link) {
   const http::Headers headers = reason_header(header_refused, refused_leaving);
   const http::ErrorValue error =
@@ -220,7 +220,7 @@ Async<void> Relay::end(Link& link) {
 Async<bool> Relay::refuse(Link& link, const Head& head, int status, http::Headers headers) {
   const std::string_view name = head.headers.get(header_target).value_or("");
   const bool waits = head.headers.get("expect").has_value();
-  // What was sent of the body is not needed. Of a gateway that waits for permission to send it nothing comes.
+  // The part of the body already sent is not needed. A gateway that waits for permission to send it sends nothing.
   bool is_kept = true;
   while (is_kept && !waits && !link.is_read()) {
     const Link::Piece piece = co_await link.read_piece();
@@ -298,7 +298,7 @@ Async<bool> Relay::pass_on(Link& link, Head& head) {
   options.client_time = options.first_byte_time = options.silence_time = options_.exchange_time;
   options.text = http::request_text(head, without_own(http::end_to_end(head.headers)), link.body());
   options.on_answer = [&](Head& given) {
-    given.headers = without_own(std::move(given.headers));  // a replica speaks for itself alone
+    given.headers = without_own(std::move(given.headers));  // a replica must not set headers of the relay
     given.headers.set(header_load, load_text(name));
     return true;
   };
@@ -318,7 +318,7 @@ void Relay::keep(const Target& target, std::unique_ptr<Link> link) {
   idle_.put(pool_of(target), std::move(link));
 }
 
-// Every second, those that are idle for too long.
+// Every second, closes those that have been idle for too long.
 Async<void> Relay::close_idle() {
   while (!is_draining_) {
     co_await idle_closed_.wait(real_clock().now() + std::chrono::seconds(1));

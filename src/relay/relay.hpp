@@ -1,7 +1,7 @@
 // The relay of a node: the path from the gateways to its replicas. It opens connections to every gateway, so that the
-// node needs no open port, takes requests on them, admits as many as a replica may have, and passes them on to the
-// replica's own socket. What it does not admit has not begun, so that a gateway may always try it elsewhere. Every
-// answer tells the load of the replica. On the thread of a loop.
+// node needs no open port, accepts requests on them, admits as many as a replica may have, and forwards them to the
+// replica's own socket. A request that it does not admit has not started, so that a gateway may always try it
+// elsewhere. Every answer includes the load of the replica. For the thread of a loop.
 #pragma once
 
 #include <chrono>
@@ -23,31 +23,31 @@
 
 namespace berth::relay {
 
-// Headers between gateway and relay; neither reaches a replica or a client.
-// What a relay refuses with that ends, or that leaves this gateway: another relay of the node may take the request.
+// Headers between gateway and relay; neither reaches a replica or a client. The refusal of a relay that is ending
+// or leaving this gateway: another relay of the node may accept the request.
 inline constexpr std::string_view refused_leaving = "leaving";
 inline constexpr std::string_view
     header_target = "x-berth-to",  // of a request: "chat/0#17"
-                                   // Of an answer: the request has not begun, because the replica is unknown, draining,
-                                   // full or unreachable, or because this relay is leaving.
+                                   // In an answer: the request has not started, because the replica is unknown,
+                                   // draining, full or unreachable, or because this relay is leaving.
     header_refused = "x-berth-refused",
-    header_failed = "x-berth-failed",  // the replica did not answer, and why
-    header_more = "x-berth-more",      // of a request: how many connections more the gateway could use now
+    header_failed = "x-berth-failed",  // in an answer: why the replica did not answer
+    header_more = "x-berth-more",      // in a request: how many more connections the gateway could use now
     header_load = "x-berth-load";      // "3/8": in flight, with this one, and at most
 
 struct RelayOptions {
   std::string node = {};
-  // Before each new connection to a replica: whether what listens there belongs to it. Of a Unix socket it may return
-  // the connection; otherwise the relay connects. An error is not passed on.
+  // Called before each new connection to a replica: checks whether the listener belongs to it. For a Unix socket it
+  // may return the connection; otherwise the relay connects. The error is not forwarded.
   std::function<Result<world::Descriptor>(const Target& target)> check = nullptr;
-  // Connections to each gateway on which no request is; a burst of more waits for the next one.
+  // Idle connections to each gateway; a larger burst of requests waits for further ones.
   std::size_t spare = 4;
   std::size_t connections_max = 1024;  // to each gateway
   std::chrono::milliseconds connect_time{5'000};
-  // A gateway decides how long a replica or a client may pause, by the deployment, for at most a day: it then closes
-  // the connection of the request.
+  // A gateway decides how long a replica or a client may pause, based on the deployment, for at most a day, and then
+  // closes the connection of the request.
   std::chrono::milliseconds exchange_time{std::chrono::hours(25)};
-  // At the end of a connection: for the gateway to close it after a request that was on its way.
+  // At the end of a connection, the time for the gateway to close it after a request that was on its way.
   std::chrono::milliseconds end_time{1'000};
   std::chrono::milliseconds again_min{100}, again_max{5'000};  // until the next try to reach a gateway
 };
@@ -60,13 +60,13 @@ class Relay {
   Relay& operator=(const Relay&) = delete;
 
   void set_targets(std::vector<Target> targets) { admission_.set(std::move(targets)); }
-  // All gateways; those that are not named any more get no new connections, and requests in flight end as usual.
+  // Sets all gateways; those no longer listed get no new connections, and requests in flight end as usual.
   void set_gateways(const std::vector<http::ClientOptions>& gateways);
   const Admission& admission() const { return admission_; }
-  // Why a gateway cannot use this relay; empty: each can, as far as it is known.
+  // Why a gateway cannot use this relay; empty: each can, as far as is known.
   std::string problem() const;
 
-  // Takes no more requests at once; those in flight go on. Returns when they have ended.
+  // Stops accepting requests at once; those in flight continue. Returns when they have ended.
   http::Async<void> drain();
 
  private:
@@ -77,7 +77,7 @@ class Relay {
   http::Async<void> serve(Gateway& gateway, Connection& connection);
   http::Async<bool> begin(Gateway& gateway, Connection& connection);
   static void open_more(Gateway& gateway, const http::Head& request);
-  // One request. False: the connection cannot be used again.
+  // Handles one request. False: the connection cannot be reused.
   http::Async<bool> pass_on(http::Link& link, http::Head& head);
   http::Async<bool> refuse(http::Link& link, const http::Head& head, int status, http::Headers headers);
   http::Async<void> end(http::Link& link);

@@ -12,12 +12,12 @@ using http::Link;
 
 namespace {
 
-// Of those that a burst has left behind, more than this many are closed after this time.
+// Idle connections left over from a burst, beyond this many, are closed after this time.
 constexpr std::size_t idle_many = 16;
 constexpr Duration idle_time = std::chrono::seconds(60);
-// Fewer than these are too few; a long line gets so many at a time.
+// Fewer idle ones than this are too few; for a long line, at most `missing_max` are opened at a time.
 constexpr std::size_t idle_few = 4, missing_max = 64;
-constexpr std::size_t protocol_bytes_max = 64;  // of what another side calls its protocol, in messages
+constexpr std::size_t protocol_bytes_max = 64;  // limit for another side's protocol name in messages
 
 }  // namespace
 
@@ -57,7 +57,7 @@ void RelayLinks::keep_only(const std::set<std::string>& credentials) {
   for (auto& [node, of] : nodes_) {
     for (const auto& [link, kept] : of.all) {
       if (credentials.contains(kept->credential)) continue;
-      // One that carries a request fails, and is given back.
+      // A connection with a request fails, and is then given back.
       link->wire().close();
       const auto is_it = [link = link](const Idle& idle) { return idle.link == link; };
       if (std::erase_if(of.idle, is_it) > 0) kept->over.notify();
@@ -121,7 +121,8 @@ void RelayLinks::give_back(const NodeId& node, Link& link, bool is_usable) {
   OfNode& of = nodes_.at(node);
   if (is_usable) return offer(of, link);
   of.all.at(&link)->over.notify();
-  // Requests need not find out for each of the others. Those that carry one are looked at themselves.
+  // Then requests need not discover this for each of the others. Connections with a request are checked by
+  // themselves.
   if (link.error() == http::host_down())
     for (const Idle& idle : std::exchange(of.idle, {})) of.all.at(idle.link)->over.notify();
 }

@@ -1,6 +1,6 @@
 // The gateway's end of the path to replicas: connections that the relays of nodes have opened to this gateway, and on
 // which the gateway sends requests. Each carries one request at a time, so that nothing is mixed on it. A relay opens
-// another one when few are idle. On the thread of the gateway's server.
+// another one when few are idle. For the thread of the gateway's server.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace berth::relay {
 
-// What a relay asks for, as the protocol of an upgrade, and where.
+// The upgrade protocol that a relay requests, and its path.
 inline constexpr std::string_view relay_protocol = "berth-relay-1", relay_path = "/.berth/relay";
 // A sentence about a gateway or a relay that uses another protocol: "berth-relay-2", or text that it has chosen.
 std::string protocol_problem(const std::string& who, std::string_view theirs);
@@ -30,9 +30,9 @@ class RelayLinks {
   explicit RelayLinks(http::Loop& loop) : loop_(loop) {}
 
   // Answers the request of a relay and keeps its connection; returns when that is over.
-  // `credential`: what it has proven.
+  // `credential` is the one that it has proven.
   http::Async<void> keep(http::Link& link, const NodeId& node, std::string credential = {});
-  // Closes connections that have proven something else.
+  // Closes connections with other credentials.
   void keep_only(const std::set<std::string>& credentials);
 
   // An idle connection to the relay of that node. Null: there was none until `until`. give_back() follows.
@@ -40,18 +40,18 @@ class RelayLinks {
   // `is_usable`: it can carry another request. If it ended because the machine is lost, idle ones are closed too.
   void give_back(const NodeId& node, http::Link& link, bool is_usable);
 
-  // Another gateway takes the place of this one, now or later, and needs connections of the relays: this one keeps one
-  // idle connection per node, for requests that it still has.
+  // Another gateway takes over, now or later, and needs connections from the relays: this one keeps one idle
+  // connection per node for its remaining requests.
   void hand_over();
   // The gateway ends: idle connections are closed now, others when they are given back.
   void end();
 
   std::size_t idle(const NodeId& node) const;
-  // Of all nodes, idle or not.
+  // The number of connections of all nodes, idle or not.
   std::size_t size() const;
-  // How many connections more the relay of the node should open: a few are to be idle, and one is for each that waits.
+  // How many more connections the relay of the node should open: a few idle ones, and one for each waiting request.
   std::size_t missing(const NodeId& node) const;
-  // At least one, idle or not.
+  // Whether there is at least one, idle or not.
   bool has(const NodeId& node) const;
 
  private:
@@ -70,7 +70,7 @@ class RelayLinks {
   };
   struct OfNode {
     std::map<http::Link*, Kept*> all;
-    std::vector<Idle> idle;  // the one used last is at the end
+    std::vector<Idle> idle;  // the most recently used one is at the end
     std::deque<Waiter*> waiters;
   };
   void offer(OfNode& node, http::Link& link);

@@ -22,9 +22,9 @@ namespace {
 
 using http::Async;
 
-constexpr std::chrono::milliseconds leave_time{5'000};  // for a relay that runs to leave its place
+constexpr std::chrono::milliseconds leave_time{5'000};  // time for a running relay to hand over
 
-// All of it on the thread of its server.
+// Runs entirely on the thread of its server.
 class RelayProcess {
  public:
   explicit RelayProcess(const RelayProcessOptions& options)
@@ -91,23 +91,23 @@ class RelayProcess {
     return to_text(ControlAnswer{relay_->admission().in_flight(), options_.version, relay_->problem()});
   }
 
-  // Its socket and its lock get other names, so that another relay can have theirs. Requests are still taken: their
-  // agent ends this one when the other one runs.
+  // Renames its socket and its lock, so that another relay can use their names. Requests are still accepted; the
+  // agent ends this relay when the other one is running.
   http::Response leave() {
-    if (!replaced_name_.empty()) return http::error_response(409, "conflict", "the relay has left its place already");
+    if (!replaced_name_.empty()) return http::error_response(409, "conflict", "the relay has already handed over");
     const std::string name = name_of_replaced(::getpid());
     const std::string socket = path_of(control_url(options_.folder, name));
     if (::rename(socket_.c_str(), socket.c_str()) != 0 ||
         ::rename(lock_file(options_.folder).c_str(), lock_file(options_.folder, name).c_str()) != 0)
-      return http::error_response(500, "io", std::string("the relay cannot leave its place: ") + std::strerror(errno));
+      return http::error_response(500, "io", std::string("the relay cannot hand over: ") + std::strerror(errno));
     socket_ = socket;
     replaced_name_ = name;
-    log("another relay takes the place of this one, which finishes its requests");
+    log("another relay takes over; this one finishes its requests");
     return http::json_response(200, answer_text());
   }
 
-  // A target whose job was removed is none, whether or not an agent is there to say so. Where this process may not
-  // look, all are taken to be there.
+  // A target whose job was removed does not count, whether or not an agent reports it. If this process may not
+  // look, all are assumed to exist.
   bool has_targets() const {
     return std::any_of(targets_.begin(), targets_.end(), [](const Target& target) {
       struct stat folder{};
@@ -120,7 +120,7 @@ class RelayProcess {
     if (::lstat(socket_.c_str(), &now) != 0 || now.st_ino != listening_.st_ino || now.st_dev != listening_.st_dev)
       return end("its socket was removed", options_.drain_max);
     if (real_clock().now() - last_message_at_ >= options_.silence_max && !has_targets())
-      return end("it has no targets, and no agent has told it anything for long", options_.drain_max);
+      return end("it has no targets, and no agent has contacted it for a long time", options_.drain_max);
     if (const std::string problem = relay_->problem(); problem_ != problem) {
       problem_ = problem;
       if (!problem.empty()) log(problem, {}, format::LogLevel::warning);
@@ -130,7 +130,7 @@ class RelayProcess {
     });
   }
 
-  // Asked again, it may end earlier, never later.
+  // A second call can only shorten the time.
   void end(const std::string& reason, std::chrono::milliseconds drain_max) {
     server_.after(drain_max, [this] { server_.shutdown(std::chrono::milliseconds(0)); });
     if (ending_) return;
@@ -149,7 +149,7 @@ class RelayProcess {
   std::optional<http::Running> ending_;
   std::optional<world::ProcessLock> lock_;
   std::string socket_, reason_, problem_;
-  std::string replaced_name_;  // empty: no other relay has taken its place
+  std::string replaced_name_;  // empty: no other relay has replaced it
   struct stat listening_{};    // the socket's file
   std::vector<Target> targets_;
   TimePoint last_message_at_{};

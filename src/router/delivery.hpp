@@ -1,5 +1,5 @@
-// Delivery: a piece of work from Router::submit on. It waits behind the earlier work of its key, then in the queue of
-// the key's device.
+// Delivery: a piece of work submitted with Router::submit. It waits behind the earlier work of its key, then in the
+// queue of the key's device.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct EntityState;
 
 class Delivery : public scheduler::Job {
  public:
-  // Ends it with this error; the router never got it. Takes the reference of the router.
+  // Ends it with this error before the router gets it. Takes the router's reference.
   void refuse(Error error) noexcept;
   void begin() noexcept;
 
@@ -32,8 +32,8 @@ class Delivery : public scheduler::Job {
   const std::shared_ptr<RouterState> router_;
   const std::string key_;
   TaskOptions options_;
-  EntityState* entity_ = nullptr;  // guarded by the router's lock; stays while work of it is under way
-  std::uint32_t shard_ = 0;        // as the next: written before the scheduler gets it
+  EntityState* entity_ = nullptr;  // guarded by the router's lock; stays while its work is in progress
+  std::uint32_t shard_ = 0;        // like the next: written before the scheduler gets it
   bool submitted_ = false;
   std::optional<TimePoint> began_at_;  // written by the lane that runs it, read after its end
 };

@@ -93,14 +93,14 @@ Router::~Router() {
     state_->waiting = 0;
   }
   {
-    // Tasks that still run keep the state, and must not keep the file.
+    // Running tasks keep the state alive, but must not keep the file.
     const std::lock_guard lock(state_->file_mutex);
     state_->file.close();
   }
   for (Delivery* delivery : left) {
     if (delivery->claim(scheduler::Job::Stage::ending))
       scheduler::SchedulerState::withdraw(*delivery, router::closed_error());
-    // A thread that was first needs the scheduler until the work has ended.
+    // A thread that was faster still needs the scheduler until the work has ended.
     while (!delivery->has_ended()) std::this_thread::yield();
     delivery->drop();
   }

@@ -5,8 +5,8 @@
 namespace berth::router {
 namespace {
 
-// Whether a device may own shards, and with which weight: the devices that pass the filters
-// of placement. Work in flight and an exclusive lease pass, and move no shard.
+// Whether a device may own shards, and with which weight: the devices that pass the filters of
+// placement. Work in flight and an exclusive lease pass the filters, and do not move shards.
 std::uint32_t owner_weight_milli(DeviceView view) {
   view.in_flight = 0;
   view.held_exclusively = false;
@@ -27,7 +27,7 @@ Error no_owner(std::string_view key, std::uint32_t shard) {
 
 Error closed_error() { return {ErrorCode::cancelled, "the router was shut down before the work began"}; }
 
-// The table of the file where it fits the options, else an empty one.
+// The table from the file if it fits the options, otherwise an empty one.
 ShardTable RouterState::first_table(ShardSpace space) {
   if (const Result<void> locked = file.lock(); !locked) write_warning = locked.error();
   Result<std::optional<ShardTable>> kept = file.read();
@@ -42,13 +42,13 @@ ShardTable RouterState::first_table(ShardSpace space) {
                        "the kept shard table has " + std::to_string(found.count()) + " shards by " +
                            std::string(to_string(found.hash())) + ", the router was started with " +
                            std::to_string(space.count()) + " by " + std::string(to_string(space.hash())) +
-                           ": every key may have another owner than before",
-                       "start the router with the numbers of the table, or with another name"};
+                           ": keys may have other owners than before",
+                       "start the router with the table's number of shards and hash, or with another name"};
   return ShardTable(space);
 }
 
-// Writes the table of this moment if it changed since the last time. Deliveries of
-// other threads go on meanwhile.
+// Writes the current table if it has changed since the last time. Deliveries of other threads
+// continue in the meantime.
 void RouterState::keep_table() {
   if (!table_changed.load()) return;
   const std::lock_guard file_lock(file_mutex);
@@ -99,7 +99,7 @@ Result<std::size_t> RouterState::update_owners(TimePoint time) {
   for (const ShardOwner& old : table->owners())
     if (std::none_of(owners.begin(), owners.end(), [&](const ShardOwner& o) { return o.id == old.id; }))
       orphans += table->shards_of(old.id);
-  // The first table is no move by choice either.
+  // Creating the first table is not a move by choice either.
   if (table->owners().empty()) orphans = table->space().count();
   const std::size_t by_choice = time >= next_round ? options.moves_per_round : 0;
   Result<Rebalanced> changed =
@@ -126,7 +126,7 @@ std::size_t RouterState::rebalance_by_load(std::size_t moves_max) {
   return moved;
 }
 
-// What every delivery does before it asks for the owner.
+// Every delivery calls this before it looks up the owner.
 Result<std::size_t> RouterState::update(TimePoint time) {
   Result<std::size_t> moved = update_owners(time);
   if (!moved || options.load_interval <= Duration::zero() || time < next_load_round) return moved;
@@ -151,7 +151,7 @@ void RouterState::touch(EntityState& entity, TimePoint time) {
 }
 
 void RouterState::passivate(TimePoint time) {
-  // Those that are busy go to the end, each at most once.
+  // Busy ones go to the end, each at most once.
   for (std::size_t looks = by_activity.size(); looks > 0; --looks) {
     const auto longest = entities.find(*by_activity.front());
     EntityState& entity = longest->second;
@@ -174,7 +174,7 @@ Result<DeviceId> RouterState::owner(std::string_view key, std::uint32_t shard) {
 }
 
 void RouterState::accept(Delivery& delivery) {
-  // Let go after the lock: it may be the last.
+  // Released after the lock, because it may be the last reference.
   const std::shared_ptr<scheduler::SchedulerState> alive = scheduler_alive.lock();
   if (!alive) return delivery.refuse(closed_error());
   const std::stop_token stop = std::exchange(delivery.options_.stop, {});
@@ -221,7 +221,7 @@ void RouterState::send_waiting(EntityState& entity, std::unique_lock<std::mutex>
       lock.lock();
       continue;
     }
-    // Only the caller of submit may wait for room; what has waited here is bounded by waiting_max.
+    // Only the caller of submit may wait for room; work that has waited here is bounded by waiting_max.
     if (delivery != own) delivery->exempt = true;
     if (!alive) {
       lock.unlock();
@@ -257,7 +257,7 @@ void RouterState::send_waiting(EntityState& entity, std::unique_lock<std::mutex>
       alive->end(*delivery, std::move(error));
       delivery->drop();
     } else {
-      // Moved out: the delivery may have ended before enqueue returns.
+      // Moved out, because the delivery may have ended before enqueue returns.
       const TaskOptions options = std::move(delivery->options_);
       alive->enqueue(*delivery, options);
     }
@@ -268,7 +268,7 @@ void RouterState::send_waiting(EntityState& entity, std::unique_lock<std::mutex>
 }
 
 void RouterState::ended(Delivery& delivery) {
-  // On its own thread the scheduler is there, and must not be kept: its end waits for this thread.
+  // On its own thread, the scheduler exists and must not be kept alive, because its end waits for this thread.
   const bool own = scheduler::on_thread_of(scheduler);
   const std::shared_ptr<scheduler::SchedulerState> kept = own ? nullptr : scheduler_alive.lock();
   const TimePoint time = clock->now();

@@ -1,6 +1,6 @@
-// RouterState: the table, the entities and the counters of one router. Router and the
-// deliveries under way share it. Its lock is not held while work is submitted to the
-// scheduler, refused, or a file is written.
+// RouterState: the table, the entities and the counters of one router. Router and the deliveries in
+// progress share it. Its lock is not held while work is submitted to the scheduler or refused, or
+// while a file is written.
 #pragma once
 
 #include <atomic>
@@ -40,7 +40,7 @@ struct RouterState {
         options(std::move(o)),
         file(std::move(table_file)) {}
 
-  // All of these: the lock is held.
+  // The lock must be held for all of these.
   ShardTable first_table(ShardSpace space);
   Result<std::size_t> update_owners(TimePoint time);
   void use_current_id(const DeviceInfo& info);
@@ -52,13 +52,13 @@ struct RouterState {
   void passivate(TimePoint now);
   Result<DeviceId> owner(std::string_view key, std::uint32_t shard);
 
-  // The lock is not held.
+  // The lock must not be held.
   void accept(Delivery& delivery);
   void ended(Delivery& delivery);
   void keep_table();
 
-  // The lock is held at the beginning and at the end, and not in between.
-  // `alive` is the scheduler, or null when it is gone; `own` what the caller submits itself.
+  // The lock is held at the start and at the end, but not in between. `alive` is the scheduler, or
+  // null if it is gone; `own` is the caller's own delivery.
   void send_waiting(EntityState& entity, std::unique_lock<std::mutex>& lock, scheduler::SchedulerState* alive,
                     const Delivery* own);
 
@@ -89,7 +89,7 @@ struct RouterState {
   TableFile file;
 };
 
-// Why work has ended that still waited when the router went away.
+// The error of work that was still waiting when the router was destroyed.
 Error closed_error();
 
 }  // namespace berth::router

@@ -27,14 +27,14 @@ Result<std::string> default_table_file(std::string name) {
       [&](const std::string& folder) { return folder + "/" + name + ".table"; });
 }
 
-// A file beside the table, because each write replaces the table itself.
+// Locks a separate file, because each write replaces the table itself.
 Result<void> TableFile::lock() {
   if (path_.empty() || lock_) return {};
   std::string other;
   lock_ = BERTH_TRY(world::ProcessLock::take(path_ + ".lock", "another router", other));
   if (lock_) return {};
-  return Error{ErrorCode::unavailable, "another router writes " + path_ + "; what this one moves is not kept",
-               "give each router a name or a table_file of its own"};
+  return Error{ErrorCode::unavailable, "another router writes " + path_ + "; the moves of this one are not saved",
+               "give each router its own name or table_file"};
 }
 
 Result<std::optional<ShardTable>> TableFile::read() {
@@ -50,8 +50,8 @@ Result<std::optional<ShardTable>> TableFile::read() {
   if (!text) return text.error();
   Result<ShardTable> table = ShardTable::parse(*text);
   if (table) return std::optional(std::move(table).value());
-  // Only a damaged table may be replaced. An empty file is what some file systems
-  // leave of one after a power failure.
+  // Only a damaged table may be replaced. After a power failure, some file systems leave an empty
+  // file.
   if (text->empty() || text->starts_with(this_version))
     return unusable(ErrorCode::invalid_argument, path, "was ignored. " + table.error().message);
   close();

@@ -1,8 +1,7 @@
-// TableFile: a router's shard table in a file, so that a restart finds the owners of
-// before. The file is replaced by rename, so it is whole at any time. Of the routers
-// that use one file at the same time, the first writes it and the others only read it.
-// What is not a shard table of this version is never overwritten, except a damaged
-// one. Not thread-safe.
+// TableFile: a router's shard table in a file, so that a restart finds the previous owners. The
+// file is replaced by rename, so it is always complete. Of the routers that use one file at the
+// same time, the first writes it and the others only read it. Files that are not a shard table of
+// this version are never overwritten, except damaged ones. Not thread-safe.
 #pragma once
 
 #include <optional>
@@ -30,7 +29,7 @@ class TableFile {
   Result<void> lock();
   // Absent: there is no file yet.
   Result<std::optional<ShardTable>> read();
-  // Nothing is written after read() found something that must not be replaced.
+  // Writes nothing if read() found something that must not be replaced.
   Result<void> write(const ShardTable& table);
   // Unlocks the file; nothing is written after it.
   void close();

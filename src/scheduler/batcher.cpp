@@ -56,9 +56,9 @@ class Queue final : public detail::BatchQueue, public std::enable_shared_from_th
     {
       std::unique_lock lock(mutex_);
       left = take();
-      // A batch under way keeps this queue, and must not keep the scheduler, on whose lane it runs.
+      // A running batch keeps this queue alive, but must not keep the scheduler, on whose lane it runs.
       scheduler = std::move(scheduler_);
-      // The timer may be handing a batch over; inside of its own work this cannot wait for it.
+      // The timer may be submitting a batch; within the scheduler's own work, this cannot wait for it.
       if (!scheduler->is_on_own_thread()) handed_over_.wait(lock, [&] { return handing_over_ == 0; });
     }
     for (detail::BatchItem* item : left) item->finish(closed_error(), {});
@@ -135,11 +135,11 @@ class Queue final : public detail::BatchQueue, public std::enable_shared_from_th
   const BatchOptions options_;
   const Run run_;
   const Deliver deliver_;
-  SchedulerState* const scheduler_raw_;        // used while handing over, which close() waits for
+  SchedulerState* const scheduler_raw_;        // used while submitting, which close() waits for
   std::mutex mutex_;                           // guards everything below
   std::shared_ptr<SchedulerState> scheduler_;  // null once closed
   Items waiting_;                              // in the order of their arrival
-  TimePoint due_{};                            // when they are handed over, if there are any
+  TimePoint due_{};                            // when they are submitted, if there are any
   std::size_t items_ = 0;
   std::size_t handing_over_ = 0;  // threads in hand_over
   std::condition_variable handed_over_;

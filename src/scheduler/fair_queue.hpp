@@ -1,7 +1,7 @@
 // FairQueue: which tenant of a device is served next, and which of its jobs (WaitingQueue).
 // Start-time fair queueing: while several tenants have work waiting, each gets work in proportion
 // to its weight, measured by the cost of the work. A tenant that had none waiting begins at the
-// virtual time of the others: being idle earns nothing.
+// virtual time of the others, so idle time earns no credit.
 //
 // Not thread-safe; owns no job.
 #pragma once
@@ -20,7 +20,7 @@ class FairQueue {
   explicit FairQueue(std::function<double(TenantId)> weight) : weight_(std::move(weight)) {}
 
   void push(Job& job);
-  // The next job, taken out; nullptr when there is none.
+  // Removes and returns the next job; nullptr if there is none.
   Job* pop() noexcept;
   // Precondition: the job is in the queue.
   void erase(Job& job) noexcept;

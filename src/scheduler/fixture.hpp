@@ -43,7 +43,7 @@ class Gate {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, patience, [&] { return arrived_ >= count; });
   }
-  // Comes, and waits until `count` have come: true only if they overlap.
+  // Waits until `count` threads have called it: true only if they overlap.
   bool meet(std::size_t count) {
     std::unique_lock lock(mutex_);
     ++arrived_;

@@ -1,5 +1,5 @@
-// for_each is a map over one part per device. A part prefers its device: where that is not eligible
-// any more, or fails, the part runs on another one as any item of a map does.
+// for_each is a map over one part per device. A part prefers its device: if that is no longer
+// eligible, or fails, the part runs on another one, like any item of a map.
 #include <cmath>
 
 #include "pool/internals.hpp"
@@ -26,7 +26,7 @@ std::vector<DeviceSpeed> eligible_speeds(const pool::Board& board, const Require
   return speeds;
 }
 
-// A device that was not measured yet weighs as much as the mean of the others.
+// A device that has not been measured yet gets the mean weight of the others.
 std::vector<double> weights_of(const std::vector<DeviceSpeed>& speeds) {
   double sum = 0;
   std::size_t measured = 0;
@@ -54,7 +54,7 @@ std::vector<detail::RangeWork> Scheduler::split_among_devices(std::uint64_t coun
     if (speeds.empty() && detail::PoolInternals::await_first_poll(pool()))
       speeds = eligible_speeds(board, limited.requirements);
   }
-  // Without a device the whole range is one part, and map says why it cannot run.
+  // Without a device, the whole range is one part, and map reports why it cannot run.
   const std::vector<Part> parts =
       speeds.empty() ? std::vector<Part>{{0, {0, count}}} : berth::split(count, weights_of(speeds), split);
 

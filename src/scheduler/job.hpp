@@ -1,5 +1,5 @@
-// Job: a piece of work inside the scheduler, shared by its handle and the queue it waits in. The thread that moves its
-// stage away from waiting owns it until it waits again or has ended.
+// Job: a piece of work inside the scheduler, shared by its handle and the queue it waits in. The thread that changes
+// its stage from `waiting` owns it until it waits again or has ended.
 #pragma once
 
 #include <algorithm>
@@ -34,12 +34,12 @@ class Job : public detail::TaskState {
   virtual void before_end() noexcept {}
   void cancel() noexcept override;
 
-  // From waiting to `next`; false when another thread was first.
+  // Changes the stage from `waiting` to `next`; false if another thread was first.
   bool claim(Stage next) noexcept {
     Stage seen = Stage::waiting;
     return stage.compare_exchange_strong(seen, next, std::memory_order_acq_rel);
   }
-  // Owned by the caller: this is how it ended.
+  // Ends the job, which the caller owns, with this outcome.
   void finish(std::optional<Error> how) noexcept {
     stage.store(Stage::ending, std::memory_order_relaxed);
     error = std::move(how);
@@ -52,27 +52,27 @@ class Job : public detail::TaskState {
   Priority priority = Priority::normal;
   TenantId tenant = TenantId::none;
   double cost = 1;
-  bool exempt = false;  // bounded by its map, not by the queue's capacity
-  bool linked = false;  // guarded by the queue's lock, as the next three
+  bool exempt = false;  // limited by its map, not by the queue's capacity
+  bool linked = false;  // guarded by the queue's lock, like the next three
   std::uint64_t arrival = 0;
   Job* next = nullptr;
   Job* previous = nullptr;
   Deadline deadline;
   SchedulerState* scheduler = nullptr;
-  DeviceLanes* lanes = nullptr;  // in whose queue it is; null: in none
+  DeviceLanes* lanes = nullptr;  // the lanes whose queue it is in; null: none
   bool may_run_twice = false;
   bool may_decline = false;
-  // Its kernels, and how to ask for another device; null: it has none, and is given to one device only.
+  // Its kernels, and the options for another device; null: it has no kernels and goes to one device only.
   std::unique_ptr<TaskOptions> again;
   Lease lease;
-  // Last: it waits for a call under way when it goes.
+  // Last member: its destructor waits for a call in progress.
   std::unique_ptr<std::stop_callback<CancelJob>> stop;
 
  protected:
   using TaskState::TaskState;
 };
 
-// The last reference may be going on another thread, which then waits for this call.
+// Another thread may be dropping the last reference; it then waits for this call.
 inline void CancelJob::operator()() const noexcept {
   Job& called = *job;
   if (!called.try_hold()) return;
@@ -80,11 +80,11 @@ inline void CancelJob::operator()() const noexcept {
   called.drop();
 }
 
-// What submit makes: a kind of job, and behind it in the same allocation the work of the caller's type.
+// The object that submit creates: a kind of job, followed in the same allocation by the work of the caller's type.
 template <class Kind>
 class JobWithWork final : public Kind {
  public:
-  // Moves the closure `f`. Two references: for the handle, and for what runs it.
+  // Moves the closure `f`. Two references: one for the handle, and one for the thread that runs it.
   template <class... Arguments>
   static JobWithWork* make(const detail::WorkType& type, void* f, Arguments&&... arguments) {
     void* const at = allocate(type);

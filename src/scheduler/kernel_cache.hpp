@@ -17,19 +17,19 @@ class KernelCache {
  public:
   explicit KernelCache(const Pool& pool) : pool_(pool) {}
 
-  // Loads it if it was not; a device loads a kernel on one thread while the others wait for it.
+  // Loads the kernel if needed; a device loads a kernel on one thread while the others wait for it.
   Result<std::shared_ptr<LoadedKernel>> load(const Kernel& kernel, Device& device);
-  // Loads all of them, or says why one cannot be.
+  // Loads all of them, or returns why one cannot be loaded.
   Result<void> load_all(std::span<const Kernel> kernels, Device& device);
-  // Leaves the devices that can run all of them: those whose back end has a form of each, and
-  // that did not fail to load one. Absent: there may be some.
+  // Limits the requirements to devices that can run all of them: the back end has a form of each,
+  // and none failed to load. Returns an error if no device remains.
   std::optional<Error> limit(Requirements& requirements, std::span<const Kernel> kernels) const;
   // Of those that failed.
   std::vector<Error> errors() const;
 
  private:
   struct Entry {
-    // The kernel and the device it was loaded for; an entry whose kernel or device is gone is of no use.
+    // The kernel and the device it was loaded for; an entry is useless once its kernel or device is gone.
     std::weak_ptr<const KernelSource> source;
     std::weak_ptr<Device> device;
     const Device* address = nullptr;  // while the device lives
@@ -42,7 +42,7 @@ class KernelCache {
   std::shared_ptr<Entry> entry(const Kernel& kernel, Device& device);
 
   const Pool pool_;
-  mutable std::mutex mutex_;  // guards the list, not what is in its entries
+  mutable std::mutex mutex_;  // guards the list, not the content of its entries
   std::vector<std::shared_ptr<Entry>> entries_;
   std::atomic<bool> has_failed_{false};  // some entry has
 };

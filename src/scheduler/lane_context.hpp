@@ -1,6 +1,6 @@
-// LaneContext: what one closure works with while it runs, on a lane or inline.
-// It knows whether the closure has used the stream, waits for what it enqueued,
-// and measures that on the device's own clock where the device has one.
+// LaneContext: the context of one closure while it runs, on a lane or inline. It knows whether the
+// closure has used the stream, waits for the work that it enqueued, and measures that on the
+// device's own clock if the device has one.
 #pragma once
 
 #include <atomic>
@@ -36,10 +36,10 @@ class LaneContext final : public TaskContext {
   Result<std::shared_ptr<LoadedKernel>> load(const Kernel& kernel) override;
 
   bool used_stream() const noexcept { return stream_.stream != nullptr; }
-  // Work on a stream is measured now and then, other work always.
+  // Work on a stream is measured occasionally, other work always.
   bool is_measured() const noexcept { return measured_; }
-  // Waits until everything on the stream is done or the deadline passed. Gives
-  // the time on the device; absent when it cannot tell.
+  // Waits until everything on the stream is done or the deadline passed. Returns the time on the
+  // device; absent if it is not known.
   Result<std::optional<Duration>> drain();
 
  private:

@@ -10,8 +10,8 @@ namespace {
 
 thread_local const SchedulerState* thread_of = nullptr;
 
-// Lanes of the whole process that are awake without work. More than half of the
-// processors would take time from those that have some.
+// Lanes of the whole process that are awake without work. If they were more than half of the
+// processors, they would slow down lanes with work.
 std::atomic<std::uint32_t> awake_in_process{0};
 const std::uint32_t awake_in_process_max = std::max(1U, std::thread::hardware_concurrency() / 2);
 
@@ -81,8 +81,8 @@ void DeviceLanes::push(Job& job) noexcept {
   Job* head = inbox_.load(std::memory_order_relaxed);
   do job.next = head;
   while (!inbox_.compare_exchange_weak(head, &job, std::memory_order_seq_cst, std::memory_order_relaxed));
-  // A lane that is awake looks at the inbox after it has counted itself out, so
-  // it finds the job, and wakes another one if it leaves any.
+  // An awake lane checks the inbox after it has decremented the count, so it finds the job, and
+  // wakes another one if it leaves any.
   if (awake_.load(std::memory_order_seq_cst) == 0 && parked_.load(std::memory_order_seq_cst) > 0) {
     {
       const std::lock_guard lock(mutex_);
@@ -114,7 +114,7 @@ Job* DeviceLanes::take(std::unique_lock<std::mutex>& lock) {
       if (parked_.load(std::memory_order_relaxed) > 0 && !queue_.empty()) pushed_.notify_one();
       return job;
     }
-    // Withdrawn a moment ago; the thread that did it ends it. What it holds may call back when it goes.
+    // The job was just withdrawn, and the thread that did so ends it. Destroying what it owns may call back.
     lock.unlock();
     job->drop();
     lock.lock();
@@ -205,7 +205,7 @@ bool DeviceLanes::measures_next(TimePoint now) noexcept {
 Result<KeptStream> DeviceLanes::borrow_stream(Device& device, Priority priority) {
   {
     const std::lock_guard lock(streams_mutex_);
-    // Streams of a device whose place another one has taken are of no use.
+    // Streams of a device that has been replaced are useless.
     std::erase_if(streams_, [&](const KeptStream& idle) { return idle.device.get() != &device; });
     const auto found = std::find_if(streams_.begin(), streams_.end(),
                                     [&](const KeptStream& idle) { return idle.stream->priority() == priority; });

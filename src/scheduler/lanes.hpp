@@ -1,11 +1,10 @@
-// DeviceLanes: the threads that run work on one device, the queue they take it
-// from, and the streams they use. Producers push onto a lock-free list, so that
-// handing work over costs one exchange; the lanes sort it into the waiting
-// queue under their lock. A lane that finds nothing stays awake for a moment
-// before it sleeps, because waking a thread costs more than most work.
+// DeviceLanes: the threads that run work on one device, the queue they take it from, and the
+// streams they use. Producers push onto a lock-free list, so that submitting work costs one
+// exchange; the lanes sort it into the waiting queue under their lock. A lane that finds nothing
+// stays awake for a moment before it sleeps, because waking a thread costs more than most work.
 //
-// A lane is not bound to one Device object: a job brings its lease, so work of a
-// device that left is finished while the same slot serves its successor.
+// A lane is not bound to one Device object: a job brings its lease, so the work of a device that
+// has left is finished while the same slot serves its successor.
 #pragma once
 
 #include <array>
@@ -25,7 +24,7 @@ namespace berth::scheduler {
 
 // A stream, and the device it must not outlive.
 struct KeptStream {
-  std::shared_ptr<Device> device;  // null: it left the pool, so its lease keeps it
+  std::shared_ptr<Device> device;  // null: the device has left the pool, and its lease keeps it alive
   std::unique_ptr<Stream> stream;
 };
 
@@ -35,31 +34,31 @@ class DeviceLanes {
   ~DeviceLanes();
 
   SchedulerState& scheduler() noexcept { return scheduler_; }
-  // How many run; fewer than asked for when the system gave no more threads.
+  // How many are running; fewer than requested if the system could not start more threads.
   std::size_t lanes() const noexcept { return threads_.size(); }
 
-  // Takes a place in the queue; false when it is full. A place keeps the lanes alive until leave().
+  // Takes a place in the queue; false if it is full. A place keeps the lanes alive until leave().
   bool enter(const Job& job) noexcept;
-  // Waits for a place; false when the job's deadline or a request to stop came first.
+  // Waits for a place; false if the job's deadline or a request to stop came first.
   bool enter_when_possible(const Job& job, const std::stop_token& stop, Clock& clock);
   void leave(TenantId tenant) noexcept;
 
   void push(Job& job) noexcept;
-  // Takes a job out of the queue; false when it is not in it.
+  // Removes a job from the queue; false if it is not in the queue.
   bool unlink(Job& job) noexcept;
-  // Lets no lane begin another job.
+  // Keeps all lanes from starting another job.
   void stop() noexcept;
   void cancel_waiting() noexcept;
   void join() noexcept;
   bool idle() const noexcept;
 
-  // Streams are opened when first wanted and kept for the next piece of work.
+  // Streams are opened when first needed and kept for the next piece of work.
   Result<KeptStream> borrow_stream(Device& device, Priority priority);
   void return_stream(KeptStream stream);
 
   // Whether work that uses a stream now is measured: the first sixteen pieces, then one every ten
-  // milliseconds. An event at its beginning keeps copies and kernels of other lanes from
-  // overlapping with it: with one for every frame, a GPU does a fifth fewer frames.
+  // milliseconds. An event at its start keeps copies and kernels of other lanes from overlapping
+  // with it: with one per frame, a GPU processes a fifth fewer frames.
   bool measures_next(TimePoint now) noexcept;
 
   // Pieces of work that share the device at this moment, inline ones included.

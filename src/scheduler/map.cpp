@@ -1,6 +1,6 @@
-// map binds late (placement/late_binding.hpp): an item gets its device when a device has room
-// for it. A device has room for as many items as it has lanes and one more, so that a lane
-// finds its next item waiting. Items of high cost start first.
+// map binds late (placement/late_binding.hpp): an item is assigned when a device has room for it. A
+// device has room for one item more than it has lanes, so that a lane finds its next item waiting.
+// Items of high cost start first.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -37,11 +37,11 @@ class Mapping {
   std::condition_variable all_ended_;
   std::size_t next_ = 0;  // in order_
   std::size_t ended_ = 0;
-  std::uint64_t size_left_ = 0;    // of what has no device yet
+  std::uint64_t size_left_ = 0;    // total size of the items without a device
   std::vector<std::uint32_t> at_;  // items by slot, waiting or running there
-  Lease held_;                     // of the next item, whose turn has come but whose device is full
-  const Policy& given_;            // the scheduler's at the beginning
-  Policy policy_;                  // the same, among the devices that should get an item now
+  Lease held_;                     // lease of the next item, whose turn it is but whose device is full
+  const Policy& given_;            // the scheduler's policy at the start
+  Policy policy_;                  // the same, restricted to the devices that should get an item now
 };
 
 class Mapping::Item final : public Job {
@@ -136,10 +136,10 @@ bool Mapping::assign(std::size_t index) {
     return refuse(index, policy::size_of(1), *std::move(error));
   const std::uint64_t size = policy::size_of(options->requirements.cost);
   if (options->stop.stop_requested()) return refuse(index, size, withdrawn_error({}));
-  // With no item of this map under way none would end and assign this one: then it is now or
-  // never, on any device.
+  // If no item of this map is running, none would end and assign this one, so it must be assigned
+  // now, to any device.
   const bool may_wait = next_ != ended_;
-  // A policy that takes turns is not asked twice: the device whose turn it is, is waited for.
+  // A policy that takes turns is called only once: the item waits for the device whose turn it is.
   const bool in_turn = given_.takes_turns;
   if (!held_ && may_wait && !in_turn) {
     held_ = acquire(options->requirements);
@@ -154,17 +154,17 @@ bool Mapping::assign(std::size_t index) {
   if (may_wait && in_turn && !has_room(slot)) return false;
 
   auto item = std::make_unique<Item>(*this, index, slot);
-  item->exempt = true;  // how many wait is bounded here
+  item->exempt = true;  // the number of waiting items is limited here
   if (Result<void> queued = scheduler_.enqueue(*item, *options, std::move(held_)); !queued)
     return refuse(index, size, std::move(queued).error());
-  static_cast<void>(item.release());  // the queue's, until it has ended
+  static_cast<void>(item.release());  // the queue owns it until it has ended
   size_left_ -= std::min(size_left_, size);
   ++at_[slot];
   return true;
 }
 
 bool Mapping::refuse(std::size_t index, std::uint64_t size, Error error) {
-  held_.release();  // it was for this item
+  held_.release();  // the held lease was for this item
   batch_.end(index, std::move(error), {});
   ++ended_;
   size_left_ -= std::min(size_left_, size);

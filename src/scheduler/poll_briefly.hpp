@@ -1,5 +1,5 @@
-// Waiting awake: longer than a launch on a GPU with its completion, or than a producer's pause
-// between two pieces of work it waits for; shorter than a noticeable load.
+// How long to wait awake: longer than a GPU launch with its completion, or than a producer's pause
+// between two pieces of work; too short to be a noticeable load.
 #pragma once
 
 #include "berth/clock.hpp"

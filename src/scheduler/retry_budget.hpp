@@ -1,6 +1,6 @@
-// RetryBudget: how much work may be run once more on another device. When many devices fail at once,
-// repeating everything would double the load on those that are left: in any second, ten pieces of work
-// and a fifth of those that the pool handed out in that time may be repeated.
+// RetryBudget: limits how much work may be repeated on another device. If many devices fail at once,
+// repeating everything would double the load on the rest: in any second, ten pieces of work and a
+// fifth of those that the pool dispatched in that time may be repeated.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class RetryBudget {
   static constexpr Duration window = std::chrono::seconds(1);
   static constexpr std::uint64_t always = 10;
 
-  // `dispatched` gives the pieces of work handed out so far.
+  // `dispatched` returns the number of pieces dispatched so far.
   template <class Dispatched>
   bool take(TimePoint now, Dispatched dispatched) {
     const std::lock_guard lock(mutex_);

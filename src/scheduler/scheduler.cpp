@@ -24,7 +24,7 @@ Result<Scheduler> Scheduler::start(const Pool& pool, SchedulerOptions options) {
     // In a forked child there are no lanes to wait for.
     if (getpid() != process) return;
     if (!state->is_on_own_thread()) return delete state;
-    // The last handle went inside of its own work, which its end waits for.
+    // The last handle was dropped inside the scheduler's own work, for which its end waits.
     std::thread([state] { delete state; }).detach();
   };
   std::shared_ptr<scheduler::SchedulerState> state(new scheduler::SchedulerState(pool, std::move(options), *policy),

@@ -29,8 +29,7 @@ Error no_thread_error(const DeviceId& device) {
   return {ErrorCode::unavailable, "cannot start a thread for a lane", "raise the limit on threads", device.text()};
 }
 
-// Settles the lease whatever happens in between; work that did not get as far
-// as saying how it went has failed.
+// Settles the lease whatever happens in between; work that did not report its outcome has failed.
 class Settlement {
  public:
   explicit Settlement(Lease& lease) noexcept : lease_(lease) {}
@@ -50,7 +49,7 @@ class Settlement {
   Lease& lease_;
 };
 
-// Counts a piece of work as running on its device while it lives.
+// Counts a piece of work as running on its device while this object exists.
 class Running {
  public:
   explicit Running(std::atomic<std::uint32_t>& running) noexcept
@@ -59,10 +58,9 @@ class Running {
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 
-  // The part of `elapsed` that the device spent on this work: it was shared
-  // with those running beside it, as many as at the start and now on average.
-  // Without this a device that does four things at once would look four times
-  // as slow as it is.
+  // The part of `elapsed` that the device spent on this work: it was shared with those running
+  // beside it, taking the average of their number at the start and now. Otherwise a device that
+  // runs four pieces at once would look four times slower than it is.
   Duration share(Duration elapsed) const noexcept {
     const std::uint32_t both = at_start_ + running_.load(std::memory_order_relaxed);
     return both == 2 ? elapsed : 2 * elapsed / both;
@@ -86,7 +84,7 @@ class JobReference {
   Job& job_;
 };
 
-// Counts the caller while it lives.
+// Counts the caller while this object exists.
 class Counted {
  public:
   explicit Counted(std::atomic<std::uint32_t>& count) noexcept : count_(count) { count_.fetch_add(1); }
@@ -127,7 +125,7 @@ bool SchedulerState::is_of_another_process() const noexcept { return forks.load(
 SchedulerState::~SchedulerState() {
   stopping_.store(true);
   timer_.stop();
-  // Again when a lane that was just failing has handed its work to a device without lanes.
+  // Repeat if a lane that was just failing has passed its work to a device without lanes.
   std::vector<DeviceLanes*> all;
   do {
     all = made_lanes();
@@ -136,7 +134,7 @@ SchedulerState::~SchedulerState() {
     for (DeviceLanes* lanes : all) lanes->join();
     for (DeviceLanes* lanes : all) lanes->cancel_waiting();
   } while (made_lanes().size() != all.size());
-  // A thread that is withdrawing its work at this moment is about to leave.
+  // A thread that is just withdrawing its work will leave soon.
   for (DeviceLanes* lanes : all)
     while (!lanes->idle()) std::this_thread::yield();
   while (withdrawing_.load() != 0) std::this_thread::yield();
@@ -206,13 +204,13 @@ Result<std::optional<Duration>> LaneContext::drain() {
   if (begun_)
     if (const Result<Duration> measured = (*end)->since(*begun_)) busy = *measured;
   begun_.reset();
-  // A stream that failed or still has work on it is not used again.
+  // A stream that failed or still has work on it is not reused.
   lanes_.return_stream(std::move(stream_));
   return busy;
 }
 
-// Work that has not begun may go elsewhere, unless it is late or cancelled; work that has, when it
-// may run twice and its device failed.
+// Work that has not started may go elsewhere, unless it is late or cancelled. Started work may do
+// so if it may run twice and its device failed.
 bool SchedulerState::Attempt::may_repeat(const Error& error, bool may_run_twice) const {
   if (!begun) return error.code != ErrorCode::timeout && error.code != ErrorCode::cancelled;
   return may_run_twice && blames_device(error.code);
@@ -226,7 +224,7 @@ std::optional<Error> SchedulerState::Attempt::end_before_begin(const DeviceId& d
 }
 
 Result<void> SchedulerState::run_on(Lease& lease, DeviceLanes& lanes, Attempt& attempt, detail::ClosureRef closure) {
-  const Running running(lanes.running);  // until it is settled: another sees it beside itself, or its measurement
+  const Running running(lanes.running);  // kept until settled, so that other work sees this one running or measured
   Settlement settlement(lease);
   settlement.cancelled = true;  // until it has begun
   TimePoint start = clock_.now();
@@ -237,7 +235,7 @@ Result<void> SchedulerState::run_on(Lease& lease, DeviceLanes& lanes, Attempt& a
       if (error.where.empty()) error.where = lease.id().text();
       return error;
     }
-    start = clock_.now();  // compiling may have taken long
+    start = clock_.now();  // compiling may have taken a long time
     if (std::optional<Error> ended = attempt.end_before_begin(lease.id(), start)) return *std::move(ended);
   }
   settlement.cancelled = false;
@@ -247,8 +245,8 @@ Result<void> SchedulerState::run_on(Lease& lease, DeviceLanes& lanes, Attempt& a
   Result<void> result = closure(execution);
   std::optional<Duration> busy;
   if (execution.used_stream()) {
-    // Also after a failure: what was enqueued may still use what the caller
-    // frees when it hears of it.
+    // Also after a failure: enqueued work may still use memory that the caller frees as soon as it
+    // learns of the failure.
     Result<std::optional<Duration>> drained = execution.drain();
     if (drained)
       busy = *drained;
@@ -355,7 +353,7 @@ Result<void> SchedulerState::enqueue(Job& job, const TaskOptions& options, Lease
   if (lanes.lanes() == 0) return no_thread_error(lease.id());
   if (options.stop.stop_requested()) return withdrawn_error(lease.id());
   if (!tenants_.has(job.tenant))
-    return Error{ErrorCode::invalid_argument, "the tenant is not one of this scheduler", "use Scheduler::tenant"};
+    return Error{ErrorCode::invalid_argument, "the tenant does not belong to this scheduler", "use Scheduler::tenant"};
   if (!lanes.enter(job)) {
     if (options.when_full == WhenFull::reject) return full_error(lease.id());
     if (options.when_full == WhenFull::run_here || is_on_own_thread()) {
@@ -369,7 +367,7 @@ Result<void> SchedulerState::enqueue(Job& job, const TaskOptions& options, Lease
       return options.stop.stop_requested() ? withdrawn_error(lease.id()) : late_error(lease.id());
   }
   if (options.stop.stop_possible()) {
-    // Not withdrawn here and now, under a lock of the caller: cancelled when its turn comes.
+    // Not withdrawn right here, under a lock of the caller, but cancelled when its turn comes.
     job.stage.store(Job::Stage::running, std::memory_order_relaxed);
     job.stop = std::make_unique<std::stop_callback<CancelJob>>(options.stop, CancelJob{&job});
   }
@@ -377,7 +375,7 @@ Result<void> SchedulerState::enqueue(Job& job, const TaskOptions& options, Lease
   return {};
 }
 
-// A job that its user sees already has its owner.
+// A job that is visible to its user already has its owner.
 void SchedulerState::set_owner(Job& job) noexcept {
   if (job.scheduler) return;
   job.scheduler = this;
@@ -413,7 +411,7 @@ void SchedulerState::run_job(Job& job) {
       if (attempt.begun) job.may_run_twice = false;
       std::optional<Lease> other = acquire_another(job.again->requirements, job.deadline, job.device, attempt.begun);
       if (other && lanes_of(*other).lanes() > 0 && lanes_of(*other).enter(job)) {
-        const TenantId tenant = job.tenant;  // the job may have ended when it is placed
+        const TenantId tenant = job.tenant;  // the job may have ended once it is placed
         DeviceLanes& others = lanes_of(*other);
         place(job, others, *std::move(other));
         return lanes.leave(tenant);

@@ -1,5 +1,5 @@
-// SchedulerState: the lanes of every device, and the path of a piece of work through them:
-// acquire a device, take a place in its queue, run on a lane or inline, settle, end.
+// SchedulerState: the lanes of every device, and the path of a piece of work through it: acquire a
+// device, take a place in its queue, run on a lane or inline, settle, end.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ namespace berth::scheduler {
 class SchedulerState {
  public:
   SchedulerState(const Pool& pool, SchedulerOptions options, const Policy& policy);
-  // Cancels what waits, finishes what runs.
+  // Cancels waiting work and finishes running work.
   ~SchedulerState();
   SchedulerState(const SchedulerState&) = delete;
   SchedulerState& operator=(const SchedulerState&) = delete;
@@ -29,27 +29,27 @@ class SchedulerState {
   Result<void> start_lanes();
 
   Result<void> run_inline(const TaskOptions& options, detail::ClosureRef closure, DeviceId& device);
-  // Of a new job; one that cannot be queued ends with the reason.
+  // Queues a new job; one that cannot be queued ends with the reason.
   void enqueue(Job& job, const TaskOptions& options);
-  // On a lease that the caller has acquired; the job is still the caller's after an error.
-  // `kept`: the same options, for the job to keep; null: it copies what it needs.
+  // The same with a lease that the caller has acquired; after an error, the caller still owns the
+  // job. `kept`: the same options, for the job to keep; null: it copies what it needs.
   Result<void> enqueue(Job& job, const TaskOptions& options, Lease lease, std::unique_ptr<TaskOptions> kept = nullptr);
   void run_batch(const detail::Batch& batch);
   // Runs a job that the calling lane has claimed, to its end or into another queue.
   void run_job(Job& job);
-  // Ends the job at its deadline if it still waits then; until it has ended.
+  // Ends the job at its deadline if it is still waiting then; the watch lasts until the job has ended.
   void watch_deadline(Job& job);
   // Ends a job that the caller claimed while it waited.
   static void withdraw(Job& job, Error error) noexcept;
-  // Ends a job that is the caller's.
+  // Ends a job that the caller owns.
   void end(Job& job, std::optional<Error> error) noexcept;
 
-  // Adds to the requirements of a piece of work what its kernels demand of a device; an error: none
-  // can have it.
+  // Adds to the requirements of a piece of work what its kernels need from a device; returns an
+  // error if no device qualifies.
   std::optional<Error> limit(TaskOptions& options) const {
     return kernels_.limit(options.requirements, options.kernels);
   }
-  // This process was forked from the one that made the scheduler: it has no lanes.
+  // Whether this process was forked from the one that created the scheduler, and so has no lanes.
   bool is_of_another_process() const noexcept;
   Result<Lease> acquire(const Requirements& requirements) const { return pool_.acquire(requirements, policy()); }
   KernelCache& kernels() noexcept { return kernels_; }
@@ -75,11 +75,11 @@ class SchedulerState {
   DeviceLanes& make_lanes(std::size_t slot, const DeviceInfo& info);
   DeviceLanes& lanes_of(const Lease& lease);
   Result<void> run_inline(Lease lease, const TaskOptions& options, detail::ClosureRef closure, DeviceId& device);
-  // The first device for a piece of work. `limited` gets its options with what its kernels demand,
-  // and stays empty for work that names none.
+  // The first device for a piece of work. `limited` receives its options including what its kernels
+  // need, and stays empty for work without kernels.
   Result<Lease> acquire_for(const TaskOptions& given, std::unique_ptr<TaskOptions>& limited);
-  // A device for work that failed on another, which it avoids from now on; none when there is none, or
-  // when work that has begun is not to be repeated now.
+  // A device for work that failed on another, which it avoids from now on; empty if there is none, or
+  // if started work must not be repeated now.
   std::optional<Lease> acquire_another(Requirements& requirements, Deadline deadline, const DeviceId& failed,
                                        bool begun);
   // A piece of work on one device.
@@ -94,19 +94,19 @@ class SchedulerState {
     bool may_repeat(const Error& error, bool may_run_twice) const;
     std::optional<Error> end_before_begin(const DeviceId& device, TimePoint now) const;
   };
-  // Loads the kernels, runs the closure on the lease, waits for what it enqueued, and settles.
+  // Loads the kernels, runs the closure on the lease, waits for the work that it enqueued, and settles.
   Result<void> run_on(Lease& lease, DeviceLanes& lanes, Attempt& attempt, detail::ClosureRef closure);
-  // Puts a job into the queue of its lease's device, where it has a place.
+  // Puts a job into the queue of its lease's device, in which it already has a place.
   void place(Job& job, DeviceLanes& lanes, Lease lease);
 
   const Pool pool_;
   const SchedulerOptions options_;
   std::atomic<const Policy*> policy_;
   Clock& clock_;
-  std::mutex mutex_;                                    // guards the making of lanes
+  std::mutex mutex_;                                    // guards the creation of lanes
   std::unique_ptr<std::atomic<DeviceLanes*>[]> lanes_;  // by slot of the board
   std::atomic<bool> stopping_{false};
-  std::uint32_t forks_ = 0;  // of this process when the scheduler was made
+  std::uint32_t forks_ = 0;  // fork count of this process when the scheduler was created
   Tenants tenants_;
   Timer timer_;
   KernelCache kernels_;
@@ -115,7 +115,7 @@ class SchedulerState {
   std::atomic<std::uint32_t> withdrawing_{0};  // threads in withdraw
 };
 
-// Why work has ended without having begun.
+// The error of work that ended before it started.
 Error late_error(const DeviceId& device);
 Error withdrawn_error(const DeviceId& device);
 

@@ -39,7 +39,7 @@ bool TaskState::wait(Deadline deadline) {
   while (!sleeper.ended) {
     if (deadline.passed(clock->now())) {
       if (forget(sleeper)) return false;
-      deadline = {};  // it is about to be told
+      deadline = {};  // it is about to be notified
     }
     clock->wait_until(sleeper.changed, lock, deadline.at);
   }
@@ -49,7 +49,7 @@ bool TaskState::wait(Deadline deadline) {
 void TaskState::end() noexcept {
   Continuation* const continuation = continuation_.exchange(&after_the_end, std::memory_order_acq_rel);
   if (!continuation) return;
-  // Ends that follow from this one are told after it, not inside of it: a chain may be long.
+  // Ends that follow from this one are notified afterwards, not recursively, because a chain may be long.
   thread_local std::vector<Continuation*>* to_tell = nullptr;
   if (to_tell) return to_tell->push_back(continuation);
   std::vector<Continuation*> following;

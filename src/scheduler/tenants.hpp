@@ -1,4 +1,4 @@
-// Tenants: the names and weights of those who share a scheduler. Thread-safe.
+// Tenants: the names and weights of the tenants that share a scheduler. Thread-safe.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ class Tenants {
   static constexpr std::size_t count_max = 256;
 
   Tenants() { weights_[0] = 1; }
-  // A new tenant, or another weight for one that is there.
+  // Adds a tenant, or changes the weight of an existing one.
   Result<TenantId> set(std::string_view name, double weight);
   double weight(TenantId tenant) const noexcept {
     return weights_[static_cast<std::size_t>(tenant)].load(std::memory_order_relaxed);
@@ -26,7 +26,7 @@ class Tenants {
 
  private:
   std::mutex mutex_;                       // guards the names
-  std::vector<std::string> names_ = {""};  // by id; the first is that of work without a tenant
+  std::vector<std::string> names_ = {""};  // by id; the first is for work without a tenant
   std::array<std::atomic<double>, count_max> weights_{};
 };
 

@@ -11,13 +11,13 @@ void Timer::call_at(TimePoint when, const void* key, std::function<void()> funct
   try {
     if (!thread_.joinable() && !stopping_) thread_ = std::thread([this] { serve(); });
   } catch (const std::system_error&) {
-    // Without a thread a deadline is judged when the turn of the work comes.
+    // Without a thread, the deadline is checked when it is the work's turn.
   }
   if (place == functions_.begin()) changed_.notify_one();
 }
 
 void Timer::remove(TimePoint when, const void* key) noexcept {
-  decltype(functions_)::node_type removed;  // destroyed after the lock: it may own what calls back
+  decltype(functions_)::node_type removed;  // destroyed after the lock is released, because it may call back
   const std::lock_guard lock(mutex_);
   removed = functions_.extract({when, key});
 }

@@ -1,5 +1,5 @@
-// Timer: calls functions at their time. One thread, started with the first function; a call must
-// not wait.
+// Timer: calls functions at given times. It has one thread, started with the first function; a
+// function must not wait.
 #pragma once
 
 #include <condition_variable>
@@ -21,11 +21,11 @@ class Timer {
   Timer(const Timer&) = delete;
   Timer& operator=(const Timer&) = delete;
 
-  // `key` tells two functions of the same time apart; the first with a time and key stays.
+  // `key` distinguishes functions with the same time; the first one with a time and key stays.
   void call_at(TimePoint when, const void* key, std::function<void()> function);
-  // It will not be called, unless it is being called now.
+  // Removes the function: it will not be called, unless the call is already in progress.
   void remove(TimePoint when, const void* key) noexcept;
-  // Calls nothing any more.
+  // Stops calling functions.
   void stop() noexcept;
 
  private:

@@ -1,8 +1,7 @@
-// WaitingQueue: which of the jobs that wait for one device is next. Higher
-// priority first, then the earlier deadline (work without one after work with
-// one), then the earlier arrival. Strict order starves: a steady stream of high
-// work would keep low work waiting for ever. So the job that has waited longest
-// is overtaken at most seven times in a row, then it is its turn.
+// WaitingQueue: which of the jobs that wait for one device is next. Higher priority first, then the
+// earlier deadline (work without one after work with one), then the earlier arrival. Strict order
+// starves: a steady stream of high work would keep low work waiting for ever. So the job that has
+// waited longest is overtaken at most seven times in a row, and then gets its turn.
 //
 // Not thread-safe; owns nothing. Allocates only for jobs with a deadline.
 #pragma once
@@ -17,22 +16,22 @@ namespace berth::scheduler {
 class WaitingQueue {
  public:
   void push(Job& job);
-  // The next job, taken out; nullptr when there is none.
+  // Removes and returns the next job; nullptr if there is none.
   Job* pop() noexcept;
   // Precondition: the job is in the queue.
   void erase(Job& job) noexcept;
   bool empty() const noexcept;
 
  private:
-  // One turn in eight: low work advances at an eighth of the device's pace at
-  // least, high work loses an eighth at most.
+  // One turn in eight: low-priority work gets at least an eighth of the device's pace, and
+  // high-priority work loses at most an eighth.
   static constexpr unsigned skips_max = 7;
 
   struct Earlier {
     bool operator()(const Job* a, const Job* b) const noexcept;
   };
   struct Level {
-    Job* first = nullptr;  // all of this priority, in order of arrival
+    Job* first = nullptr;  // first of all jobs of this priority, in order of arrival
     Job* last = nullptr;
     std::set<Job*, Earlier> urgent;  // those with a deadline
   };

@@ -30,7 +30,7 @@ Result<void> check_acceptable(const fleet::Desired& desired) {
       return too_much("deployment \"" + name.text() + "\" has " + kib(bytes) + " of settings; a server keeps at most " +
                           kib(fleet::spec_bytes_max),
                       "put long texts into a file that its command reads");
-    project += name.text().size() + 32;  // with the number of its version
+    project += name.text().size() + 32;  // and its version number
     replicas += wanted.spec.replicas;
     orders += wanted.spec.replicas * std::uint64_t{bytes};
   }

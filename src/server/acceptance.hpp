@@ -1,5 +1,5 @@
-// What a server accepts: only input that it can store, decide on and send to nodes, including every consequence (a
-// pause, an undo, an update, all replicas on one node). The bounds are in fleet/bounds.hpp. Pure.
+// Checks what a server accepts: only input that it can store, decide on and send to nodes, including every
+// consequence (a pause, an undo, an update, all replicas on one node). The bounds are in fleet/bounds.hpp. Pure.
 #pragma once
 
 #include "berth/result.hpp"
@@ -10,10 +10,10 @@ namespace berth::server {
 // invalid_argument names the deployment and the bound.
 Result<void> check_acceptable(const fleet::Desired& desired);
 
-// With as many of its earlier specs as fit into its record; the newest ones stay.
+// Keeps as many of its earlier specs as fit into its record, the newest ones first.
 fleet::DesiredDeployment fitted(fleet::DesiredDeployment wanted);
 
-// A reason as it is stored.
+// Shortens a reason to the stored length.
 std::string bounded_reason(std::string reason);
 
 }  // namespace berth::server

@@ -17,7 +17,7 @@ namespace {
 constexpr Duration session_time = std::chrono::hours(12);
 constexpr std::size_t sessions_max = 1000, sessions_of_credential_max = 20;
 
-// The name of a connection that knows the token of the server's own user: not the id of a credential.
+// The identity of a connection that knows the token of the server's own user; not a valid credential id.
 constexpr std::string_view local_name = "local";
 
 constexpr std::string_view name_prefix = "berth:credential:";

@@ -1,4 +1,4 @@
-// What the handlers of the API share: JSON answers, errors as answers, bodies and numbers of requests.
+// Shared by the handlers of the API: JSON answers, errors as answers, bodies and numbers of requests.
 #pragma once
 
 #include <boost/json/object.hpp>
@@ -17,7 +17,7 @@
 
 namespace berth::server {
 
-// Of a request that waits for something new.
+// The limit for a request that waits for news.
 inline constexpr std::uint64_t wait_max_s = 60;
 
 inline void send(const http::Responder& responder, const boost::json::object& answer) {
@@ -30,7 +30,7 @@ bool is_json(const http::Request& request);
 // The member "dry_run" of a body; absent is false. Throws a JsonError.
 bool dry_run_in(const boost::json::object& body, const std::string& where);
 
-// The member "reason" of a body; absent is empty. Throws a JsonError where it is longer than a sentence.
+// The member "reason" of a body; absent is empty. Throws a JsonError if it is longer than a sentence.
 std::string reason_in(const boost::json::object& body, const std::string& where);
 
 inline std::optional<std::uint64_t> read_number(std::string_view text, std::uint64_t largest) {

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::chrono::milliseconds change_every{250}, api_tick_every{1'000};
 constexpr std::uint64_t events_max = 1000;
-// For a gateway to start, before it is missed.
+// Time for a gateway to start before it counts as missing.
 constexpr Duration gateway_start_time = std::chrono::seconds(10);
 
 Intent intent_in(const json::object& body, const std::string& where) {
@@ -99,7 +99,7 @@ bool Api::answer_outside_api(const http::Request& request, const http::Responder
     else
       send(responder, json::object{{"status", "ok"}});
   } else if (request.path == "/metrics") {
-    // It names nodes and deployments: on this machine everybody may know, others need a token.
+    // It names nodes and deployments: everyone on this machine may see it, but others need a token.
     if (request.peer.is_loopback || admit(request, Role::read, responder))
       responder.send({200,
                       {{"content-type", "text/plain; version=0.0.4; charset=utf-8"}},
@@ -132,7 +132,7 @@ std::optional<Who> Api::admit(const http::Request& request, Role role, const htt
                                         "get a new one: nodes join again, people use berth login"));
     return who;
   }
-  // Checked as of time 0, so that a token that has expired is still known.
+  // Checked as of time 0, so that an expired token is still recognised.
   if (!who && access_.who(request, leader_.state().credentials, 0)) {
     responder.send(
         http::error_response(401, "not_logged_in", "this token has expired", "berth token add creates another"));
@@ -180,7 +180,7 @@ void Api::handle(const http::Request& request, const http::Responder& responder)
 }
 
 void Api::decide() {
-  // An error stays for the loop, which tells of it and tries again.
+  // Errors are left to the loop, which reports them and tries again.
   static_cast<void>(leader_.step());
   hooks_.wake();
 }
@@ -297,7 +297,7 @@ void Api::get_replicas(const Call& call) {
   if (const auto named = call.request.query.find("deployment"); named != call.request.query.end())
     only.emplace(named->second);
   json::array replicas = replicas_view(leader_, only);
-  // Of a deployment that was deleted, replicas may still end.
+  // Replicas of a deleted deployment may still be ending.
   if (only && replicas.empty() && !leader_.state().desired.deployments.contains(*only))
     return send(call.responder, leader_.no_deployment(*only));
   send(call.responder, json::object{{"revision", leader_.change_count()},
@@ -357,7 +357,7 @@ void Api::get_events(const Call& call) {
   const std::uint64_t limit = std::clamp<std::uint64_t>(query("limit", 100), 1, events_max);
   const std::uint64_t newest = leader_.state().last_event;
   const auto subject = call.request.query.find("subject");
-  // Of one subject the newest are found among many others.
+  // The newest events of one subject may be among many others.
   const std::uint64_t look = subject == call.request.query.end() ? limit : events_max;
   const std::uint64_t after = query("after", newest > look ? newest - look : 0);
   const bool by_people = call.request.query.contains("people");
@@ -368,7 +368,7 @@ void Api::get_events(const Call& call) {
     if (subject == call.request.query.end() || fleet::is_about(event.subject, subject->second))
       list.push_back(format::to_json(event));
   }
-  // Of one that is not known there may be events of the time when it was.
+  // An unknown subject may have events from when it was known.
   if (subject != call.request.query.end() && list.empty() && !call.request.query.contains("after")) {
     if (const Result<void> known = check_subject(subject->second); !known) return send(call.responder, known.error());
   }

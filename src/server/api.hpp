@@ -1,5 +1,5 @@
-// The API of a server: routes, who may use them, long polls of agents, streams of events, output of replicas. All of
-// it runs on the thread of the server. docs/reference/openapi.json describes every answer.
+// The API of a server: routes, access rights, long polls of agents, streams of events, output of replicas.
+// Everything runs on the thread of the server. docs/reference/openapi.json describes every answer.
 #pragma once
 
 #include <boost/json/array.hpp>
@@ -35,7 +35,7 @@ namespace berth::server {
 // The server's certificate authority, which may appear when its configuration is read again.
 struct Signing {
   std::optional<http::Authority> authority;
-  bool signs_server = false;  // the certificate of the server is from it, so that tokens carry its fingerprint
+  bool signs_server = false;  // it signed the server's certificate, so tokens contain its fingerprint
   std::chrono::seconds lifetime = std::chrono::hours(90 * 24);  // of certificates
 };
 
@@ -49,24 +49,25 @@ class Api {
     std::size_t connections_max = 0;
     std::function<std::optional<StoreSpace>()> store_space = nullptr;
   };
-  // `leader` and `signing` outlive it; the leader tells it of changes from now on.
+  // `leader` and `signing` outlive it; from now on, the leader notifies it of changes.
   Api(std::string version, Access access, http::StaticFiles page, Leader& leader, const Signing& signing, Hooks hooks);
   Api(const Api&) = delete;
   Api& operator=(const Api&) = delete;
 
   void handle(const http::Request& request, const http::Responder& responder);
-  // The largest body of a request, of which the head is known: what strangers send takes little memory.
+  // The largest body of a request, given its head, so that requests of strangers take little memory.
   std::size_t body_bytes(const http::Request& head) const;
-  // The gateway of this server's machine should run, under this name.
+  // Expects the gateway of this server's machine to run, under this name.
   void expect_gateway(const std::string& name) { own_gateway_ = {name, leader_.now()}; }
-  // The key of a connection that proves to know a token.
+  // The key of a connection that proves that it knows a token.
   std::optional<http::KnownKey> key_of(std::string_view identity) const {
     return access_.key_of(identity, leader_.state().credentials);
   }
 
-  // What it does every second; called once, when the server runs.
+  // Starts the work that is repeated every second; called once, when the server runs.
   void tick();
-  // The server stops: agents that wait for orders and those who read streams are not waited for.
+  // Called when the server stops, so that it does not wait for agents that wait for orders, nor for readers of
+  // streams.
   void end();
 
  private:
@@ -78,22 +79,22 @@ class Api {
     void (Api::*handler)(const Call& call);
   };
   static const std::vector<Route>& routes();
-  // One request that has a route.
+  // A request that matches a route.
   struct Call {
     const Route& route;
     const http::Request& request;
-    const Who& who;  // of an open route: of no meaning
+    const Who& who;  // meaningless for an open route
     const http::Responder& responder;
-    // Of the path, what the route has in braces.
+    // The part of the path for the route's name in braces.
     const std::string& part(std::string_view name) const { return route.path.part(request.segments, name); }
   };
 
   // From the leader.
   void changed();
   void orders_changed(const NodeId& node);
-  // After a requested change, so that its answer and the next request show the consequences.
+  // Decides after a requested change, so that its answer and the next request show the consequences.
   void decide();
-  // Who asks; absent: may not, and has been told so.
+  // The caller; absent: access was denied, and the answer has been sent.
   std::optional<Who> admit(const http::Request& request, fleet::Role role, const http::Responder& responder);
   bool answer_outside_api(const http::Request& request, const http::Responder& responder);
 
@@ -103,7 +104,7 @@ class Api {
   void get_node(const Call& call);
   void put_node_intent(const Call& call);
   void put_device_intent(const Call& call);
-  // `plan`: what a change that was not made would lead to.
+  // `plan`: the effects of a change that was not made.
   void send_node(const NodeId& node, const http::Responder& responder, const Plan* plan = nullptr);
   void preview_intent(const NodeId& node, const std::optional<DeviceId>& device, Intent intent, const http::Responder&);
   void delete_node(const Call& call);
@@ -115,7 +116,7 @@ class Api {
   void delete_deployment(const Call& call);
   void post_scale(const Call& call);
   void post_rollout(const Call& call);
-  // Answers with where the change leads, and with the deployment that it is about.
+  // Answers with the effects of the change, and with the deployment concerned.
   void make(const Call& call, Result<Leader::Proposal> proposal, bool dry_run,
             const std::optional<DeploymentId>& shown = std::nullopt);
   void get_replicas(const Call& call);
@@ -143,9 +144,9 @@ class Api {
   void post_route(const Call& call);
   void post_logs(const Call& call);
 
-  // `number` as the request has it: it may be none.
+  // `number` is as in the request, and may not be a number.
   Error no_replica(const DeploymentId& name, const std::string& number) const;
-  // not_found: nothing of the fleet has that name.
+  // not_found: nothing in the fleet has that name.
   Result<void> check_subject(const std::string& subject) const;
   bool is_wanted(const DeploymentId& name, std::optional<std::uint64_t> replica) const;
   fleet::Credential new_credential(fleet::Role role, const Who& who, const std::string& secret) const;
@@ -158,7 +159,7 @@ class Api {
     http::Responder responder;
     std::uint64_t number = 0;
   };
-  // A gateway that waits for something newer than what it was told.
+  // A gateway that waits for something newer than its view.
   struct GatewayPoll {
     std::string credential;
     std::uint64_t known = 0;
@@ -170,7 +171,7 @@ class Api {
   void tell_gateways();
   // Of nodes without a connection to a gateway, as the warnings of the status are: one for each gateway.
   boost::json::array connection_warnings() const;
-  // Events of what a gateway reports, and of gateways that do not report or routes that conflict.
+  // Create events from a gateway's report, and about silent gateways and conflicting routes.
   void note_report(const std::string& gateway, const fleet::GatewayReport& report);
   void look_at_gateways();
   // A client that reads the output of a replica through its agent.
@@ -183,12 +184,12 @@ class Api {
     http::Responder responder;
     bool is_sent = false;                     // the agent knows
     std::optional<http::Stream> stream = {};  // since the agent began to send
-    TimePoint agent_seen_at{};                // the agent, the last time
-    // To the agent's last piece, which is answered when the reader has room for the next one.
+    TimePoint agent_seen_at{};                // when the agent was last heard
+    // Answers the agent's last piece when the reader has room for the next one.
     std::optional<http::Responder> to_piece = {};
   };
   static void answer_piece(Reader& reader, bool is_open, bool has_room);
-  // Those who may read no longer, and those whose agent is silent.
+  // Ends readers that are no longer allowed to read, and those whose agent is silent.
   void end_readers(TimePoint now, const std::function<bool(const std::string& credential)>& is_valid);
   // A client that receives every change and event.
   struct Listener {
@@ -207,15 +208,15 @@ class Api {
   std::uint64_t started_ms_;
   std::uint64_t next_number_ = 1;
   std::multimap<NodeId, Poll> polls_;
-  std::map<std::string, fleet::GatewayView> gateways_shown_;  // what each was told last, by credential
+  std::map<std::string, fleet::GatewayView> gateways_shown_;  // the last view sent to each, by credential
   std::map<std::uint64_t, GatewayPoll> gateway_polls_;
-  bool gateways_are_due_ = false;  // a timer will tell them
+  bool gateways_are_due_ = false;  // a timer will notify them
   GatewayReports reports_;
   GatewayEvents gateway_events_;
   std::optional<std::pair<std::string, TimePoint>> own_gateway_;  // since then
   std::map<std::string, Reader> readers_;
   std::map<std::uint64_t, Listener> streams_;
-  bool change_is_due_ = false;  // a timer will tell the streams
+  bool change_is_due_ = false;  // a timer will notify the streams
   std::uint64_t told_event_ = 0;
 };
 

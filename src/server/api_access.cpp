@@ -1,4 +1,4 @@
-// Of the API: tokens, sessions of the page, certificates, and machines that join.
+// The part of the API for tokens, sessions of the page, certificates, and joining machines.
 #include <boost/json.hpp>
 
 #include "deployment/identifiers.hpp"
@@ -16,12 +16,13 @@ using fleet::Role;
 
 namespace {
 
-constexpr std::size_t request_bytes_max = 3 * 1024;  // several times what a request for a certificate has
+constexpr std::size_t request_bytes_max = 3 * 1024;  // several times the size of a certificate request
 
 std::string node_name_of(const json::value& value, const std::string& where) {
   std::string read = format::text_of(value, where);
   if (!deployment::is_name(read) || read.size() > 200)
-    throw format::JsonError{where + " is not a name: letters, digits, '.', '_' and '-', a letter or digit first"};
+    throw format::JsonError{where +
+                            " is not a valid name: use letters, digits, '.', '_' and '-', a letter or digit first"};
   return read;
 }
 
@@ -55,7 +56,7 @@ void Api::post_token(const Call& call) {
     Role role = Role::read;
     std::optional<std::uint64_t> seconds;
     std::optional<std::string> node, name;
-    fleet::Credential of_call;  // what the token of a caller has besides
+    fleet::Credential of_call;  // additional fields of a caller's token
     bool for_gateway = false;
   };
   const auto body = read_body(call.request, [](const json::object& object, const std::string& where) {
@@ -71,9 +72,9 @@ void Api::post_token(const Call& call) {
     read.name = format::optional_member(object, "name", where, node_name_of);
     read.for_gateway = format::optional_member(object, "gateway", where, format::bool_of).value_or(false);
     if (read.node && read.role != Role::join)
-      throw format::JsonError{where + ".node is given, and only a token of role join is for a node"};
+      throw format::JsonError{where + ".node is given, but only a token of role join can be for a node"};
     if (read.for_gateway && read.role != Role::join)
-      throw format::JsonError{where + ".gateway is given, and only a token of role join is for a gateway"};
+      throw format::JsonError{where + ".gateway is given, but only a token of role join can be for a gateway"};
     if (read.node && read.for_gateway) throw format::JsonError{where + " has both a node and a gateway; give only one"};
     const auto count_of = [](const json::value& value, const std::string& at) {
       const std::uint64_t count = format::whole_of(value, at);
@@ -82,7 +83,7 @@ void Api::post_token(const Call& call) {
     };
     for (const char* key : {"deployment", "weight", "per_second", "concurrent_max", "explain"}) {
       if (read.role != Role::call && object.contains(key))
-        throw format::JsonError{where + "." + key + " is given, and only a token of role call has it"};
+        throw format::JsonError{where + "." + key + " is given, but only a token of role call can have it"};
     }
     if (read.role == Role::call) {
       read.of_call.deployment.emplace(node_name_of(format::member(object, "deployment", where), where + ".deployment"));
@@ -98,7 +99,7 @@ void Api::post_token(const Call& call) {
   const std::optional<DeploymentId>& deployment = body->of_call.deployment;
   if (deployment && !leader_.state().desired.deployments.contains(*deployment))
     return send(call.responder, leader_.no_deployment(*deployment));
-  // A key for requests is shown to gateways, never to a server, so that it does not carry the server's fingerprint.
+  // A key for requests is presented to gateways, never to a server, so it does not contain the server's fingerprint.
   http::Token token{http::make_secret(is_call ? http::call_prefix : http::control_prefix),
                     signing_.signs_server && !is_call ? signing_.authority->fingerprint() : ""};
   fleet::Credential credential = new_credential(body->role, call.who, token.secret);
@@ -184,10 +185,10 @@ void Api::post_certificate(const Call& call) {
     return request_of(format::member(object, "certificate_request", where), where + ".certificate_request");
   });
   if (!request) return send(call.responder, request.error());
-  // A certificate may all that its token may, and outlives a session.
+  // A certificate has all rights of its token, and outlives a session.
   if (call.who.is_session)
-    return call.responder.send(http::error_response(403, "forbidden", "a session of the page gets no certificate",
-                                                    "show the token itself: berth login asks for it"));
+    return call.responder.send(http::error_response(403, "forbidden", "a session of the page cannot get a certificate",
+                                                    "use the token itself with berth login"));
   const auto found = leader_.state().credentials.find(call.who.credential);
   if (found == leader_.state().credentials.end())
     return call.responder.send(http::error_response(
@@ -231,7 +232,7 @@ void Api::post_join(const Call& call) {
   else
     credential.node = node;
   json::object out{{"node", node.text()}, {"id", credential.id}};
-  // With a certificate the node has no other secret than its key, which it has made itself.
+  // With a certificate, the node's only secret is its key, which it has created itself.
   if (body->request && signing_.authority) {
     Result<json::object> made = certify(*body->request, credential);
     if (!made) return send(call.responder, made.error());

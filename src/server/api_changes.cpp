@@ -1,4 +1,4 @@
-// The part of the API that changes what is wanted and who may do what, and the part that agents use.
+// The part of the API that changes the desired state and access rights, and the part that agents use.
 #include <boost/json.hpp>
 
 #include "fleet_format/fleet_json.hpp"
@@ -115,7 +115,7 @@ void Api::post_rollout(const Call& call) {
     read.rollout.reason = reason_in(object, where);
     read.rollout.to_revision = format::optional_member(object, "to_revision", where, format::whole_of);
     if (read.rollout.to_revision && read.rollout.action != RolloutAction::undo)
-      throw format::JsonError{where + ".to_revision is given, and only an undo has it"};
+      throw format::JsonError{where + ".to_revision is given, but only an undo can have it"};
     read.dry_run = dry_run_in(object, where);
     return read;
   });
@@ -128,7 +128,8 @@ void Api::post_rollout(const Call& call) {
 
 namespace {
 
-// Of IP; the machine itself for a Unix socket. A link-local address means another machine on another link.
+// The IP address, or the machine itself for a Unix socket. A link-local address would mean a different machine on
+// another link.
 std::string came_from(const http::Peer& peer) {
   if (peer.is_loopback) return "127.0.0.1";
   return peer.address.starts_with("fe80:") ? std::string() : peer.address;

@@ -1,4 +1,4 @@
-// Of the API: what can be called, for people and for gateways.
+// The part of the API about what can be called, for people and for gateways.
 #include <boost/json.hpp>
 
 #include "berth/shard_table.hpp"
@@ -68,7 +68,7 @@ void Api::get_endpoints(const Call& call) {
   send(call.responder, out);
 }
 
-// With whole tables: whoever has a key finds its replica without telling anybody the key.
+// Includes the whole tables, so that a client can find the replica of a key without revealing the key.
 void Api::get_shards(const Call& call) {
   json::array deployments;
   for (const fleet::ServedDeployment& deployment : served_deployments(leader_, true)) {
@@ -77,7 +77,7 @@ void Api::get_shards(const Call& call) {
     json::array owners;
     for (const ShardOwner& owner : table->owners()) {
       json::object shown{{"replica", owner.id.text()}, {"shards", table->shards_of(owner.id)}};
-      // Of several incarnations the one that serves.
+      // If there are several incarnations, the one that serves.
       for (const fleet::Endpoint& endpoint : deployment.endpoints) {
         if (!endpoint.name.starts_with(owner.id.text() + "#")) continue;
         if (endpoint.state == fleet::EndpointState::ready || !shown.contains("state"))
@@ -101,7 +101,7 @@ void Api::get_shards(const Call& call) {
   send(call.responder, json::object{{"revision", leader_.change_count()}, {"deployments", std::move(deployments)}});
 }
 
-// Where a gateway listens on all addresses of its machine, relays use the one that its connection comes from.
+// If a gateway listens on all addresses of its machine, relays use the address that its connection comes from.
 void Api::put_gateway_address(const Call& call) {
   struct Body {
     std::uint64_t port = 0;
@@ -153,7 +153,7 @@ void Api::get_gateway_endpoints(const Call& call) {
   hooks_.after(std::chrono::seconds(wait_s), [this, number] { answer_gateway(number, true); });
 }
 
-// `is_late`: also where nothing is new.
+// `is_late`: answer even without news.
 void Api::answer_gateway(std::uint64_t number, bool is_late) {
   const auto found = gateway_polls_.find(number);
   if (found == gateway_polls_.end()) return;

@@ -1,6 +1,6 @@
-// The part of the API by which the output of a replica reaches its readers: a reader asks, the agent of its node learns
-// of that with its orders and posts the output piece by piece, and each piece is answered when the reader has room for
-// the next one. So a slow reader slows its agent, and loses nothing.
+// The part of the API by which the output of a replica reaches its readers: a reader sends a request, the agent of
+// the node learns about it with its orders and posts the output piece by piece, and each piece is answered when the
+// reader has room for the next one. So a slow reader slows down its agent, but loses nothing.
 #include <boost/json.hpp>
 #include <utility>
 
@@ -14,9 +14,10 @@ namespace json = boost::json;
 namespace {
 
 constexpr std::uint64_t tail_max = 1'000'000;
-// A piece that waits longer is answered without room for the next one: the agent asks again, and is not silent.
+// A piece that waits longer is answered without room for the next one, so that the agent asks again and does not
+// appear silent.
 constexpr Duration room_wait_max = std::chrono::seconds(2);
-// An agent asks at least every few seconds whether its output is still read.
+// An agent checks at least every few seconds whether its output is still being read.
 constexpr Duration agent_silence_max = std::chrono::seconds(60);
 
 // The job is that of the node's last report.
@@ -148,7 +149,7 @@ void Api::end_readers(TimePoint now, const std::function<bool(const std::string&
       reader.responder.send(node_is_lost(leader_, reader.node, reader.key));
       readers_.erase(entry);
     } else if (reader.stream && reader.follows && now - reader.agent_seen_at > agent_silence_max) {
-      // Not so for one who does not follow: what is cut off must not look complete.
+      // Except for a reader that does not follow: truncated output must not look complete.
       reader.stream->close();
       readers_.erase(entry);
     } else if (now - reader.agent_seen_at > room_wait_max) {

@@ -1,4 +1,4 @@
-// Of the API: what gateways report about requests, single requests, and what would happen to one.
+// The part of the API about gateways' reports on requests, single requests, and what would happen to one.
 #include <algorithm>
 #include <boost/json.hpp>
 

@@ -18,9 +18,9 @@ class EventLimit {
   static constexpr std::uint32_t at_once = 1000, resumes_at = 100;
   static constexpr Duration one_more_every = std::chrono::seconds(10);
 
-  // Those that are kept, and one that says where others are left out from now on, or were until now. `places` has the
-  // node of a replica ("chat/0"); what a gateway reports of one, the gateway has caused. What says that a node is
-  // silent or back is always kept: time limits it.
+  // Returns the events to keep, plus one that says where others are left out from now on, or were until now. `places`
+  // has the node of each replica ("chat/0"); a gateway's report about a replica counts as caused by the gateway.
+  // Events about a silent or returned node are always kept, because time limits them.
   std::vector<fleet::Event> admit(std::vector<fleet::Event> events, const std::map<std::string, NodeId>& places,
                                   TimePoint now);
 

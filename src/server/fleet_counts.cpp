@@ -15,7 +15,7 @@ void FleetCounts::take(const fleet::NodeReport& report, const std::vector<fleet:
     for (const fleet::Assigned& incarnation : assigned) known.insert(incarnation.key());
     std::erase_if(failures, [&](const auto& item) { return !known.contains(item.first); });
   }
-  // What failed before this server began was counted by the one before it.
+  // Failures before this server's start were counted by its predecessor.
   if (const auto before = failures_.find(node); before != failures_.end()) {
     for (const auto& [key, count] : failures) {
       const auto seen = before->second.find(key);

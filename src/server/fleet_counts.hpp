@@ -1,5 +1,5 @@
-// What is counted from one report of a node to the next, for metrics: restarts of replicas, and how long a machine's
-// queue has not moved. In memory only: counts begin with this server, as Prometheus expects of a process.
+// Counts derived from successive reports of a node, for metrics: restarts of replicas, and how long a machine's
+// queue has not moved. In memory only: counts start with this server, as Prometheus expects of a process.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace berth::server {
 
 class FleetCounts {
  public:
-  // A report that the leader has accepted, from a node with these assignments: what it says about others is not
-  // counted.
+  // Takes a report that the leader has accepted, from a node with these assignments; replicas that are not
+  // assigned to the node are not counted.
   void take(const fleet::NodeReport& report, const std::vector<fleet::Assigned>& assigned, TimePoint now);
   // Forgets nodes and replicas that are no longer part of the fleet.
   void keep_only(const store::State& state);
@@ -35,7 +35,7 @@ class FleetCounts {
     TimePoint since{};
   };
   std::map<NodeId, std::map<fleet::ReplicaKey, std::uint32_t>>
-      failures_;  // of the last report; those without are left out
+      failures_;  // from the last report; those without failures are left out
   std::map<std::pair<DeploymentId, std::uint32_t>, std::uint64_t> restarts_;
   std::map<NodeId, Front> fronts_;
 };

@@ -29,7 +29,7 @@ std::string joined(const std::string& labels, std::string_view name, std::string
 struct Gpu {
   std::string node, labels;
   const ReportedDevice* device = nullptr;
-  Intent intent = Intent::in_service;  // the strictest of those of its node, its machine and the operator
+  Intent intent = Intent::in_service;  // the strictest of the intents for its node, on its machine and by the operator
   bool takes_work = false;
   std::optional<Duration> sample_age;
 };
@@ -106,7 +106,7 @@ class FleetMetrics {
              });
   }
 
-  // What is known without telemetry.
+  // Values that are known without telemetry.
   void write_gpus() {
     out_.metric("berth_gpus", "gauge", "GPUs of the nodes that report, by use.");
     struct Uses {
@@ -126,7 +126,7 @@ class FleetMetrics {
             [&](const Gpu& gpu) { out_.line(joined(gpu.labels, "name", gpu.device->info.name), 1U); });
     of_gpus("berth_gpu_health", "1 for each GPU, with its health.",
             [&](const Gpu& gpu) { out_.line(joined(gpu.labels, "health", to_string(gpu.device->health)), 1U); });
-    of_gpus("berth_gpu_intent", "1 for each GPU, with what operators and its owner want of it: the strictest applies.",
+    of_gpus("berth_gpu_intent", "1 for each GPU, with the intents of operators and its owner; the strictest applies.",
             [&](const Gpu& gpu) { out_.line(joined(gpu.labels, "intent", to_string(gpu.intent)), 1U); });
     of_gpus("berth_gpu_holders", "Replicas, jobs (other leases included) and foreign processes that use the GPU.",
             [&](const Gpu& gpu) {
@@ -315,7 +315,7 @@ class FleetMetrics {
       for (const auto& [id, jobs] : nodes) write(metric_label("node", id.text()), id, jobs);
     };
     of_nodes("berth_jobs",
-             "Jobs and other leases that are not of replicas, by state: with devices, or waiting for them.",
+             "Jobs and other leases that do not belong to replicas, by state: with devices, or waiting for them.",
              [&](const std::string& labels, const NodeId&, const Jobs& jobs) {
                out_.line(joined(labels, "state", "running"), jobs.running);
                out_.line(joined(labels, "state", "waiting"), jobs.waiting);

@@ -14,13 +14,13 @@
 namespace berth::server {
 
 struct StoreSpace {
-  std::uint64_t bytes = 0;       // of the files of the store
-  std::uint64_t bytes_free = 0;  // on their file system, for users who are not root
+  std::uint64_t bytes = 0;       // size of the store's files
+  std::uint64_t bytes_free = 0;  // free on their file system, for users other than root
 };
-// Absent: the store is in memory, or its files cannot be looked at.
+// Absent: the store is in memory, or its files cannot be inspected.
 std::optional<StoreSpace> store_space(const std::string& store);
 
-// What the leader does not know.
+// Facts that the leader does not know.
 struct ServerFacts {
   std::string version;
   std::uint64_t started_ms = 0;

@@ -17,7 +17,7 @@ using fleet::RequestRecord;
 
 namespace {
 
-// By the code of the error; another one causes no event.
+// By error code; other codes cause no event.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 10> rejections{{
     {"ambiguous", "their model is served by several deployments"},
     {"busy", "the gateway has no memory left for the bodies that it has to search"},
@@ -91,7 +91,7 @@ std::vector<Event> GatewayEvents::take(const std::string& name, const GatewayRep
     for (const RequestCounts& row : report.replicas)
       if (known.incarnations.contains(row.name)) take_row(name, gateway, row, now);
   }
-  // What has been quiet for long enough is as good as new.
+  // Entries that have been quiet for long enough count as new.
   std::erase_if(gateway.replicas, [&](const auto& item) {
     const Replica& replica = item.second;
     return !replica.left_out && (!replica.failed_at || now - *replica.failed_at > failures_apart);

@@ -1,6 +1,6 @@
-// Events of what gateways report: replicas that fail or are left out, requests that are rejected, and gateways that are
-// silent. One for each change, however many requests meet it. In memory alone: a server that begins to lead takes what
-// it finds for known. The time is given.
+// Events about gateways' reports: failing or skipped replicas, rejected requests, and silent gateways. One event for
+// each change, however many requests are affected. In memory only: a server that begins to lead treats its first
+// observations as known. The time is passed in.
 #pragma once
 
 #include <chrono>
@@ -21,11 +21,11 @@ namespace berth::server {
 
 class GatewayEvents {
  public:
-  // What a gateway may say something about: the rest of its report causes no event.
+  // The subjects that a gateway may report on; the rest of its report causes no event.
   struct KnownSubjects {
     std::set<std::string> deployments, incarnations;  // "chat", "chat/0#17"
   };
-  // False: nothing in the report can cause an event, so that nothing has to be known.
+  // False: nothing in the report can cause an event, so no subjects need to be collected.
   bool is_needed(const std::string& gateway, const fleet::GatewayReport& report) const;
   std::vector<fleet::Event> take(const std::string& gateway, const fleet::GatewayReport& report,
                                  const KnownSubjects& known, TimePoint now);
@@ -40,12 +40,12 @@ class GatewayEvents {
 
   // A gateway that has been silent for this long is lost.
   static constexpr Duration lost_after = std::chrono::seconds(10);
-  // Failures or rejections that begin again after a pause of this length are a new change.
+  // Failures or rejections that resume after a pause of this length are a new change.
   static constexpr Duration failures_apart = std::chrono::minutes(1), rejections_apart = std::chrono::minutes(10);
 
  private:
   struct Replica {
-    std::optional<TimePoint> failed_at, told_at;  // the last failure, and the last that an event tells of
+    std::optional<TimePoint> failed_at, told_at;  // the last failure, and the last one with an event
     std::string reason;                           // in that event
     std::optional<TimePoint> left_out;            // since then
   };
@@ -63,7 +63,7 @@ class GatewayEvents {
   std::map<std::string, Gateway> gateways_;  // by name
   std::optional<std::uint64_t> version_;
   std::set<std::string> conflicts_;
-  std::vector<fleet::Event> events_;  // of the call under way
+  std::vector<fleet::Event> events_;  // of the call in progress
 };
 
 }  // namespace berth::server

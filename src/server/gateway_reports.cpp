@@ -12,9 +12,9 @@ using fleet::RequestRecord;
 
 namespace {
 
-// A gateway that has been silent for this long is forgotten.
+// A gateway that has been silent for this long is removed.
 constexpr Duration forgotten_after = std::chrono::minutes(10);
-// Rates over a shorter time say little.
+// Rates over a shorter time are not meaningful.
 constexpr Duration rate_time_min = std::chrono::milliseconds(900);
 
 // `rows` are in the order of their names.
@@ -147,7 +147,7 @@ std::vector<RequestRecord> GatewayReports::find(std::string_view id) const {
   for (const auto* records : {&records_, &strangers_}) {
     for (auto record = records->rbegin(); record != records->rend() && found.size() < found_max; ++record) {
       if (record->id != id) continue;
-      // A report whose answer was lost is sent again.
+      // A report whose answer was lost is sent again, so skip duplicates.
       if (std::find(found.begin(), found.end(), *record) == found.end()) found.push_back(*record);
     }
   }

@@ -1,6 +1,6 @@
-// What gateways have reported about requests, in memory alone: the last report of each, two earlier ones for rates, and
-// the records of the last requests. A gateway that another has replaced reports until its last request has ended, under
-// the same name: the two are told apart by their starts, and both count. The time is given.
+// Gateways' reports about requests, in memory only: the last report of each, two earlier ones for rates, and the
+// records of the last requests. A replaced gateway reports until its last request has ended, under the same name; the
+// two are distinguished by their starts, and both count. The time is passed in.
 #pragma once
 
 #include <chrono>
@@ -22,18 +22,18 @@ namespace berth::server {
 
 class GatewayReports {
  public:
-  // Of the gateway with this name.
+  // Takes a report of the gateway with this name.
   void take(const std::string& gateway, fleet::GatewayReport report, TimePoint now);
 
-  // Those of the last report_age_max, by name, of gateways that take connections.
+  // The reports of the last report_age_max, by name, of gateways that accept connections.
   std::map<std::string, const fleet::GatewayReport*> current(TimePoint now) const;
-  // The same of gateways that only finish their requests; there may be several of one name.
+  // The same of gateways that only finish their requests; there may be several with one name.
   std::vector<std::pair<std::string, const fleet::GatewayReport*>> leaving(TimePoint now) const;
-  // Of all gateways that are current. Absent: none of them knows the deployment or replica.
+  // The traffic over all current gateways. Absent: none of them knows the deployment or replica.
   std::optional<fleet::Traffic> of_deployment(std::string_view name, TimePoint now) const;
   std::optional<fleet::Traffic> of_replica(std::string_view name, TimePoint now) const;
   std::optional<fleet::Traffic> of_caller(std::string_view id, TimePoint now) const;
-  // The ids of those with requests.
+  // The ids of callers with requests.
   std::set<std::string> callers(TimePoint now) const;
 
   // The requests with this id, the newest first: a client may use an id again.
@@ -41,10 +41,10 @@ class GatewayReports {
   std::size_t records() const { return records_.size(); }
 
   static constexpr std::size_t records_max = 10'000, strangers_max = 100, found_max = 10;
-  // Of one name: those of earlier starts are forgotten.
+  // Limit per name; reports of earlier starts are dropped.
   static constexpr std::size_t gateways_of_name_max = 8;
   static constexpr Duration report_age_max = std::chrono::seconds(5);
-  // Rates and percentiles are of at least this long and at most twice as long, once a gateway runs for this time.
+  // Rates and percentiles cover at least this time and at most twice as much, once a gateway has run this long.
   static constexpr Duration window = std::chrono::seconds(10);
 
  private:
@@ -54,8 +54,8 @@ class GatewayReports {
   };
   struct Reporter {
     Report last;
-    Report base, next_base;    // what rates are counted from, and what they will be
-    bool is_replaced = false;  // a gateway that was started later takes the connections
+    Report base, next_base;    // the base of the current rates, and of the next ones
+    bool is_replaced = false;  // a gateway that was started later accepts the connections
     bool is_known(TimePoint now) const {
       return now - last.at <= report_age_max && (!is_replaced || last.report.is_leaving);
     }

@@ -14,7 +14,7 @@ using fleet::Role;
 
 namespace {
 
-// A replica that is told where to listen.
+// Whether the replica is told where to listen.
 bool can_be_called(const DeploymentSpec& spec) {
   return deployment::uses_placeholder(spec, "port") || deployment::uses_placeholder(spec, "socket");
 }
@@ -24,7 +24,7 @@ std::optional<EndpointState> state_of(const Leader& leader, const fleet::Assigne
   const NodeId& node = assigned.place.node;
   if (leader.health(node) == controller::NodeHealth::lost) return EndpointState::gone;
   const LastReport* const last = leader.last_report(node);
-  // A server that was restarted has not heard its nodes yet. Its relay knows whether the replica serves.
+  // A restarted server has no reports from its nodes yet. The node's relay knows whether the replica serves.
   if (!last) return assigned.stopping ? EndpointState::draining : EndpointState::ready;
   for (const fleet::ReplicaReport& report : last->report.replicas) {
     if (report.key != assigned.key()) continue;
@@ -42,8 +42,8 @@ std::optional<EndpointState> state_of(const Leader& leader, const fleet::Assigne
   return std::nullopt;
 }
 
-// Absent: gateways reach it through the relay of its node. By the revision that it runs: the deployment may want
-// another way by now.
+// Absent: gateways reach it through the relay of its node. Depends on the revision that it runs, because the
+// deployment may have changed since.
 std::optional<std::string> direct_address_of(const Leader& leader, const fleet::DesiredDeployment& wanted,
                                              const fleet::Assigned& assigned) {
   const DeploymentSpec* const spec = controller::spec_of(wanted, assigned.revision);

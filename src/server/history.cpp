@@ -11,7 +11,7 @@ namespace json = boost::json;
 namespace {
 
 constexpr std::uint64_t every_ms = 10'000, kept_ms = 3'600'000;
-// Of one node: a node whose devices change their ids does not fill the memory.
+// Limit per node, so that a node whose devices keep changing their ids does not fill the memory.
 constexpr std::size_t devices_max = 1024;
 
 // An agent looks at its devices every second or two, and its driver may be slow.

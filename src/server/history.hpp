@@ -15,16 +15,17 @@
 
 namespace berth::server {
 
-// Whether its figures are current. A device that is lost, or whose driver stopped answering, keeps its last ones.
+// Whether its figures are current. A device that is lost, or whose driver has stopped answering, keeps its last
+// figures.
 bool is_measured(const fleet::ReportedDevice& device);
 
 class History {
  public:
-  // From the devices of a report; those that are not in its inventory do not count. Of samples within ten seconds the
-  // first is kept.
+  // From the devices of a report; devices that are not in its inventory are ignored. The first sample in each ten
+  // seconds is kept.
   void add(const NodeView& node, const std::vector<fleet::ReportedDevice>& devices, std::uint64_t now_ms);
   void forget(const NodeId& node);
-  // t_ms, memory_bytes_used, utilization, temperature_celsius; what was not measured is null.
+  // t_ms, memory_bytes_used, utilization, temperature_celsius; unmeasured values are null.
   boost::json::object samples(const NodeId& node, const std::string& device) const;
 
  private:

@@ -18,13 +18,13 @@ using fleet::EventKind;
 
 constexpr Duration leads_for = std::chrono::seconds(15);
 constexpr std::size_t recent_events_max = 1000;
-constexpr int steps_max = 100;  // one after the other, then the loop gets a turn
-// A device that faults again and again does not make the store write at every report.
+constexpr int steps_max = 100;  // consecutive steps before the loop gets a turn
+// Keeps a device that faults repeatedly from causing a store write at every report.
 constexpr Duration inventories_apart = std::chrono::seconds(60);
 constexpr std::size_t inventory_bytes_max = 256 * 1024;
-constexpr std::size_t event_bytes_max = 2000;  // one event that a store refuses would hold up all decisions
+constexpr std::size_t event_bytes_max = 2000;  // one event that a store refuses would block all decisions
 
-// Without what changes from one report to the next.
+// The view without values that change from one report to the next.
 NodeView lasting_view(NodeView node) {
   for (NodeDevice& device : node.devices) {
     NodeDevice lasting{.info = std::move(device.info)};
@@ -35,7 +35,7 @@ NodeView lasting_view(NodeView node) {
   return node;
 }
 
-// A node as it is kept. Empty: it is too large.
+// The stored form of a node. Empty: it is too large.
 std::string inventory_text(NodeView node) {
   std::string text = format::document(format::node_view_to_json(node));
   if (text.size() <= inventory_bytes_max) return text;
@@ -44,8 +44,8 @@ std::string inventory_text(NodeView node) {
   return text.size() <= inventory_bytes_max ? text : std::string();
 }
 
-// A step decides the same on both: of a report it reads nothing else. How old a report is matters to it from
-// controller::suspect_after on.
+// A step decides the same on both, because it reads nothing else from a report. The age of a report matters
+// only from controller::suspect_after on.
 bool are_same_to_a_step(const fleet::NodeReport& a, const fleet::NodeReport& b) {
   return a.node == b.node && a.replicas == b.replicas && a.epoch == b.epoch;
 }
@@ -68,7 +68,7 @@ Result<Leader> Leader::begin(std::shared_ptr<store::Store> store, std::string se
   leader.on_event_ = std::move(on_event);
   for (const auto& [node, record] : leader.state_.nodes) {
     leader.orders_numbers_[node] = 1;
-    // One that cannot be read is as good as none: the node reports again.
+    // An unreadable inventory counts as absent, because the node reports again.
     if (auto view = format::read_document(record.inventory, "node " + node.text(), format::node_view_of)) {
       LastReport& stored = leader.stored_[node];
       for (const NodeDevice& device : view->devices) {
@@ -176,7 +176,7 @@ Result<void> Leader::commit(store::Change change, std::vector<fleet::Event> even
   for (fleet::Event& event : events) event.text = world::shortened(std::move(event.text), event_bytes_max);
   if (!is_current_) {
     BERTH_TRY(load());
-    return Error{ErrorCode::stale_handle, "the fleet may have changed meanwhile", "try again"};
+    return Error{ErrorCode::stale_handle, "the fleet may have changed in the meantime", "try again"};
   }
   change.events = std::move(events);
   const TimePoint began = clock_->now();
@@ -193,7 +193,7 @@ Result<void> Leader::commit(store::Change change, std::vector<fleet::Event> even
   return {};
 }
 
-// Orders of the next leader are its own to give: what it has changed never counts as of this epoch.
+// The next leader gives its own orders, so its changes never count as part of this epoch.
 Result<store::State> Leader::read() const {
   store::State state = BERTH_TRY(store_->load());
   if (state.epoch != epoch_)
@@ -240,7 +240,7 @@ Result<void> Leader::load() {
   return {};
 }
 
-// What is removed and comes back before the next step may be something else under the same name.
+// Something that is removed and comes back before the next step may be different under the same name.
 void Leader::forget_removed() {
   std::erase_if(memory_.avoided, [&](const auto& entry) {
     return !state_.desired.deployments.contains(entry.first.first) || !state_.nodes.contains(entry.first.second);
@@ -250,19 +250,19 @@ void Leader::forget_removed() {
 
 Result<void> Leader::take_report(LastReport next) {
   const NodeId node = next.report.node.id;
-  // A node must not take for its newest orders what the store has replaced: it would start a single replica that also
-  // runs elsewhere.
+  // A node must not treat orders that the store has replaced as the newest: it would start a `single` replica that
+  // also runs elsewhere.
   if (!is_current_) BERTH_TRY(load());
   if (!state_.nodes.contains(node)) return no_node(node);
-  // A node that took itself for heard now would go on with what another server may be replacing.
+  // If the node assumed that it was heard now, it would continue with replicas that another server may be replacing.
   if (clock_->now() >= leads_until_)
     return Error{ErrorCode::unavailable, server_ + " is no longer the leader", "try again"};
   next.at = clock_->now();
   bool is_same = false;
   if (const LastReport* const last = last_report(node)) {
     const bool is_same_agent = last->report.agent == next.report.agent;
-    // An agent that was started again speaks at once, and what its earlier start has sent comes too late.
-    const std::uint64_t start_ms = next.report.agent_start_monotonic_ms;  // older agents do not say it
+    // A restarted agent reports at once, and late reports of its earlier start are dropped.
+    const std::uint64_t start_ms = next.report.agent_start_monotonic_ms;  // older agents do not report it
     const bool is_later_start =
         last->report.boot == next.report.boot && (start_ms == 0 || start_ms >= last->report.agent_start_monotonic_ms);
     if (!is_same_agent && !is_later_start && health(node) == controller::NodeHealth::healthy)
@@ -298,8 +298,8 @@ void Leader::tell_ignoring(const NodeId& node) {
     ignoring_.insert(node);
 }
 
-// What was decided about a device before its node gave it another id. Without this, its replicas would be moved and
-// the operator's intent would be lost, so a report is not taken until it is committed.
+// Transfers earlier decisions about a device whose node gave it another id. Without this, its replicas would be
+// moved and the operator's intent would be lost, so a report is not accepted until it is committed.
 Result<void> Leader::use_current_ids(const NodeView& node) {
   inventory::FormerIds ids;
   for (const NodeDevice& device : node.devices) ids.add(device.info);
@@ -326,7 +326,7 @@ Result<void> Leader::use_current_ids(const NodeView& node) {
   return commit(std::move(change), {});
 }
 
-// So that a server that is restarted knows the node before it reports.
+// Stores the inventory, so that a restarted server knows the node before it reports.
 void Leader::keep_inventory(const NodeView& node) {
   NodeView view = lasting_view(node);
   Kept& kept = kept_[node.id];
@@ -342,11 +342,11 @@ void Leader::keep_inventory(const NodeView& node) {
   record.inventory = std::move(text);
   store::Change change = change_of(state_);
   change.nodes[node.id] = std::move(record);
-  // A store that fails now is asked again later; the report counts without it.
+  // If the store fails now, it is tried again later; the report counts anyway.
   if (commit(std::move(change), {})) kept.view = std::move(view);
 }
 
-// What a step decided about all deployments, or about one.
+// The decisions of a step about all deployments, or about one.
 store::Change Leader::change_of_step(const controller::Step& step, const DeploymentId* only) const {
   store::Change change = change_of(state_);
   const auto list_of = [&](const NodeId& node) -> store::NodeAssignments& {
@@ -394,8 +394,8 @@ Result<void> Leader::commit_step(controller::Step& step) {
   if (!step.has_actions() && step.events.empty()) return {};
   const Result<void> whole = commit(change_of_step(step, nullptr), step.events);
   if (whole || whole.error().code != ErrorCode::invalid_argument) return whole;
-  // Some part exceeds the limits of the store. Each deployment is then written on its own, so that it blocks no other;
-  // then all that is about none of them.
+  // Some part exceeds the limits of the store. Each deployment is then written separately, so that it does not block
+  // others, and the rest after them.
   std::set<DeploymentId> names;
   for (const fleet::ReplicaKey& key : step.forget) names.insert(key.deployment);
   for (const fleet::ReplicaKey& key : step.stop) names.insert(key.deployment);
@@ -448,7 +448,7 @@ Result<std::optional<TimePoint>> Leader::take_steps() {
       ++change_count_;
       if (changed_) changed_();
     }
-    if (!blocked_.empty()) {  // the same would be decided again
+    if (!blocked_.empty()) {  // the decision would be the same
       is_settled_ = true;
       const TimePoint later = clock_->now() + std::chrono::seconds(5);
       look_again_ = look_again_ ? std::min(*look_again_, later) : later;

@@ -1,4 +1,4 @@
-// The part of the leader that changes what is wanted, which nodes there are and who may do what.
+// The part of the leader that changes the desired state, the nodes and the access rights.
 #include <algorithm>
 #include <set>
 #include <string_view>
@@ -26,7 +26,7 @@ fleet::DesiredDeployment next_revision(fleet::DesiredDeployment wanted, const De
 // The next state of one deployment; the earlier spec is kept for an undo.
 fleet::DesiredDeployment next_wanted(const fleet::DesiredDeployment* before, const DeploymentSpec& spec,
                                      std::uint64_t version) {
-  // A number that no deployment of this name has had before: of one that was removed, replicas may still run.
+  // A number that no deployment with this name has had, because replicas of a removed one may still be running.
   if (!before) return with_shards({spec, version + 1, {}, std::nullopt});
   fleet::DesiredDeployment next = *before;
   next.spec = spec;
@@ -51,7 +51,7 @@ Error not_known(const char* noun, const Id& name, const std::map<Id, Value>& kno
           nearest ? "did you mean " + std::string(*nearest) + "?" : advice};
 }
 
-// The settings that an undo goes back to.
+// The settings that an undo restores.
 Result<DeploymentSpec> earlier_settings(const fleet::DesiredDeployment& wanted, std::optional<std::uint64_t> revision) {
   const std::string name = wanted.spec.name.text();
   if (revision) {
@@ -79,7 +79,7 @@ std::string intent_words(Intent intent) {
 Result<Leader::Proposal> Leader::propose(const Project& project, std::optional<std::uint64_t> version) const {
   const fleet::Desired& before = state_.desired;
   if (version && *version != before.version) return stale(*version, before.version);
-  // Where nothing is deployed, a project of another name takes nothing away.
+  // If nothing is deployed, a project with another name does not remove anything.
   if (!before.deployments.empty() && before.cluster != project.cluster.name)
     return Error{
         ErrorCode::invalid_argument,
@@ -141,7 +141,7 @@ controller::Preview Leader::preview(const Proposal& proposal) const {
 
 Result<Leader::Applied> Leader::make(Proposal proposal, const std::string& actor) {
   Applied& applied = proposal.applied;
-  // Whether nothing changes is only known where this server leads and has read all that is committed.
+  // It is certain that nothing changes only if this server leads and has read everything that is committed.
   if (!applied.changed) {
     BERTH_TRY(commit(std::move(proposal.change), {}));
     return std::move(applied);
@@ -172,7 +172,7 @@ Result<void> Leader::remove(const DeploymentId& name, const std::string& actor) 
   return commit(std::move(change), {event(EventKind::applied, actor, name.text(), name.text() + " is removed")});
 }
 
-// One deployment that is there.
+// Proposes a change of one existing deployment.
 Leader::Proposal Leader::propose_change(fleet::DesiredDeployment wanted, EventKind kind, std::string text) const {
   const DeploymentId name = wanted.spec.name;
   Proposal out{{}, state_.desired, change_of(state_), kind, name.text(), std::move(text)};
@@ -230,7 +230,7 @@ Result<Leader::Proposal> Leader::propose_rollout(const DeploymentId& name, const
       break;
     }
     case RolloutAction::restart:
-      // What is paused would go on, and a revision that failed would be tried again.
+      // A paused rollout would continue, and a failed revision would be tried again.
       if (wanted.paused)
         return Error{ErrorCode::already_exists, "the rollout of " + name.text() + " is paused",
                      "berth rollout resume " + name.text() + " first"};
@@ -277,7 +277,7 @@ Result<void> Leader::set_device_intent(const NodeId& node, const DeviceId& name,
   if (found == state_.nodes.end()) return no_node(node);
   const std::optional<DeviceId> there = find_device(node, name);
   const DeviceId device = there.value_or(name);
-  // One that is gone can be put back in service, so that its successor in the same place is.
+  // A missing device can be put back in service, so that its successor in the same place is in service too.
   if (!there && !found->second.devices.contains(device))
     return Error{ErrorCode::not_found, "node " + node.text() + " has no device \"" + device.text() + "\"",
                  "berth nodes " + node.text() + " lists them"};
@@ -293,7 +293,7 @@ Result<void> Leader::set_device_intent(const NodeId& node, const DeviceId& name,
                                               (wanted.reason.empty() ? "" : ": " + wanted.reason))});
 }
 
-// What is forgotten is replaced at once, and a single replica may run on a node that is silent, for a while.
+// Replicas of a removed node are replaced at once, but a `single` one may keep running on a silent node for a while.
 Result<void> Leader::check_singles_ended(const NodeId& node) const {
   const auto list = state_.assignments.find(node);
   if (list == state_.assignments.end()) return {};
@@ -309,7 +309,7 @@ Result<void> Leader::check_singles_ended(const NodeId& node) const {
     return Error{ErrorCode::already_exists,
                  to_string(replica.key()) +
                      (spec ? " is single" : " belongs to a removed deployment that may have been single,") +
-                     " and may still run on " + node.text(),
+                     " and may still be running on " + node.text(),
                  "try again in " + std::to_string(left.count()) + " s"};
   }
   return {};
@@ -348,7 +348,7 @@ Result<void> Leader::add_node(const NodeId& node, const fleet::Credential& crede
     return Error{ErrorCode::invalid_argument,
                  "the name of the node has more than " + std::to_string(fleet::node_name_bytes_max) + " bytes",
                  "give it a shorter --name"};
-  // The server's own node comes without a token, again with every start.
+  // The server's own node joins without a token at every start.
   if (!used_up.empty() && state_.nodes.contains(node)) {
     if (health(node) != controller::NodeHealth::lost)
       return Error{ErrorCode::already_exists, "a node \"" + node.text() + "\" already exists and is alive",
@@ -358,7 +358,7 @@ Result<void> Leader::add_node(const NodeId& node, const fleet::Credential& crede
     if (token == state_.credentials.end() || token->second.node != node)
       return Error{ErrorCode::already_exists,
                    "a node \"" + node.text() + "\" already exists, and this token is for a new node",
-                   "if this machine is that node, join with a token of berth token add join --node " + node.text()};
+                   "if this machine is that node, join with a token from berth token add join --node " + node.text()};
   }
   store::Change change = change_of(state_);
   const auto found = state_.nodes.find(node);

@@ -1,4 +1,4 @@
-// Of the leader: gateways, and the keys by which they and the relays of nodes know each other.
+// The part of the leader about gateways, and the keys by which they and the relays of nodes recognise each other.
 #include <algorithm>
 
 #include "server/access.hpp"
@@ -63,7 +63,7 @@ Result<void> Leader::add_gateway(const Credential& credential, const std::string
   store::Change change = change_of(state_);
   for (const auto& [id, old] : state_.credentials) {
     if (old.role != Role::gateway || old.name != credential.name) continue;
-    // The server's own gateway comes without a token.
+    // The server's own gateway joins without a token.
     if (!used_up.empty())
       return Error{ErrorCode::already_exists, "a gateway \"" + *old.name + "\" already exists",
                    "give this one another --name, or remove the existing one: berth token remove " + id};
@@ -86,7 +86,7 @@ Result<void> Leader::set_gateway_address(const std::string& credential, const st
   if (found == state_.credentials.end() || found->second.role != Role::gateway)
     return Error{ErrorCode::not_found, "there is no gateway with this credential", "join again"};
   if (found->second.address == address) return {};
-  // Each change is written to the store, and all relays connect anew.
+  // Each change is written to the store, and all relays reconnect.
   const TimePoint now = clock_->now();
   std::erase_if(gateways_moved_, [&](const auto& entry) { return now - entry.second >= gateway_stays; });
   if (gateways_moved_.contains(credential))

@@ -1,4 +1,4 @@
-// The part of the leader that says what is wrong with nodes, deployments and the store.
+// The part of the leader that reports problems of nodes, deployments and the store.
 #include "server/acceptance.hpp"
 #include "server/leader.hpp"
 

@@ -1,5 +1,5 @@
-// Writes metrics in Prometheus' text form. A value that is not known has no line, because zero is a value. Names,
-// types and labels are documented in docs/operate/metrics.md, which a test compares with a live server.
+// Writes metrics in Prometheus' text form. An unknown value has no line, because zero is a value. Names, types
+// and labels are documented in docs/operate/metrics.md, which a test compares with a live server.
 #pragma once
 
 #include <concepts>
@@ -16,9 +16,9 @@ std::string metric_number(double value);
 
 class MetricsWriter {
  public:
-  // The lines that follow belong to this metric.
+  // Starts a metric; the following lines belong to it.
   void metric(std::string_view name, std::string_view type, std::string_view help);
-  // `labels`: as metric_label() writes them, separated by commas; empty: none.
+  // `labels`: from metric_label(), separated by commas; empty: none.
   template <std::unsigned_integral Value>
   void line(std::string_view labels, Value value) {
     part("", labels, std::to_string(value));

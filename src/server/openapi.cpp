@@ -1,7 +1,7 @@
 #include "server/openapi.hpp"
 
-// Global and hidden: of local symbols GCC asks the linker through its table of addresses, and on arm64 the linker takes
-// all that begin in one section for the same.
+// Global and hidden: GCC resolves local symbols through the linker's address table, and on arm64 the linker treats
+// all symbols that begin in one section as the same.
 asm(".section .rodata\n"
     ".global berth_openapi_begin, berth_openapi_end\n"
     ".hidden berth_openapi_begin, berth_openapi_end\n"

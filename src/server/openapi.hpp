@@ -1,4 +1,4 @@
-// docs/reference/openapi.json, which is part of the program.
+// docs/reference/openapi.json, embedded in the program.
 #pragma once
 
 #include <string_view>

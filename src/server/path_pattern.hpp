@@ -1,5 +1,5 @@
-// A path of the API as docs/reference/openapi.json writes it: "/api/v1/nodes/{NAME}". A segment in braces stands for any one
-// segment of a request's path, and is asked for by the name in the braces.
+// A path of the API as in docs/reference/openapi.json: "/api/v1/nodes/{NAME}". A segment in braces stands for any one
+// segment of a request's path, and is looked up by the name in the braces.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@ namespace berth::server {
 
 class PathPattern {
  public:
-  // Not explicit, for tables. `text` outlives the pattern.
+  // Not explicit, so that tables can be written as text. `text` must outlive the pattern.
   PathPattern(const char* text);
 
   bool matches(const std::vector<std::string>& path) const;
-  // Of a path that matches, the segment where the pattern has "{name}", which it must have.
+  // The segment of a matching path at the pattern's "{name}", which must exist.
   const std::string& part(const std::vector<std::string>& path, std::string_view name) const;
 
  private:

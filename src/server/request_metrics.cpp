@@ -15,8 +15,8 @@ namespace {
 
 double seconds(std::uint64_t us) { return static_cast<double>(us) / 1e6; }
 
-// Of "chat/0#17", as the metrics of replicas have them. A name of another form, which no gateway of ours sends, is kept
-// whole.
+// The labels for "chat/0#17", as in the metrics of replicas. A name in another form, which our gateways never send,
+// is kept whole.
 std::string replica_labels(const std::string& name) {
   const std::size_t hash = name.rfind('#'), slash = name.rfind('/', hash);
   if (hash == std::string::npos || slash == std::string::npos) return metric_label("replica", name);
@@ -24,13 +24,13 @@ std::string replica_labels(const std::string& name) {
          metric_label("incarnation", name.substr(hash + 1));
 }
 
-// Its lines are for each row of each gateway.
+// Writes one line per row of each gateway.
 class Writer {
  public:
   Writer(const GatewayReports& reports, TimePoint now) {
     for (const auto& [gateway, report] : reports.current(now))
       reports_.emplace_back(metric_label("gateway", gateway), report);
-    // Lines of their own: the counts of two gateways in one line would fall where one of them ends.
+    // Separate lines, because the sum of two gateways' counts would fall when one of them ends.
     for (const auto& [gateway, report] : reports.leaving(now))
       reports_.emplace_back(
           metric_label("gateway", gateway) + "," + metric_label("leaving", std::to_string(report->started_ms)), report);
@@ -47,13 +47,13 @@ class Writer {
       replicas{&GatewayReport::replicas, replica_labels},
       callers{&GatewayReport::callers, [](const std::string& name) { return metric_label("caller", name); }};
 
-  // One line or several for each row of each gateway; `write(labels, row)`.
+  // Writes one or more lines for each row of each gateway, with `write(labels, row)`.
   void metric(const char* name, const char* type, const char* help, const Rows& rows,
               const std::function<void(const std::string& labels, const RequestCounts& row)>& write) {
     out_.metric(name, type, help);
     for (const auto& [gateway, report] : reports_) {
       for (const RequestCounts& row : report->*rows.list) {
-        // A label without a value is as good as none.
+        // A label without a value is the same as no label.
         write(gateway + (row.name.empty() ? "" : "," + rows.labels(row.name)), row);
       }
     }
@@ -68,7 +68,7 @@ class Writer {
       for (const auto& [reason, count] : row.rejected) out_.line(labels + "," + metric_label("reason", reason), count);
     });
   }
-  // By outcome: the class of the answer's status, or why there was none.
+  // By outcome: the class of the answer's status, or the reason why there was none.
   void outcomes(const char* name, const char* help, const Rows& rows) {
     metric(name, "counter", help, rows, [&](const std::string& labels, const RequestCounts& row) {
       const auto ended = [&](const std::string& outcome, std::uint64_t count) {
@@ -96,7 +96,7 @@ class Writer {
       out_.part("_count", labels, std::to_string(counted.count()));
     });
   }
-  // Of the gateway itself, while it reports and takes connections or finishes its requests.
+  // About the gateway itself, while it reports and accepts connections or finishes its requests.
   template <class Value>
   void of_gateways(const char* name, const char* help, Value value) {
     out_.metric(name, "gauge", help);
@@ -108,7 +108,7 @@ class Writer {
   MetricsWriter out_;
 };
 
-// Of the last requests at all gateways: there are many callers, and a histogram of each would be long.
+// Over the last requests at all gateways, because there are many callers and a histogram for each would be long.
 std::string caller_times(const GatewayReports& reports, TimePoint now) {
   using Seconds = std::optional<double> fleet::Traffic::*;
   struct Times {
@@ -157,9 +157,8 @@ std::string request_metrics_text(const GatewayReports& reports, TimePoint now) {
                   "Attempts at a replica that have ended, by outcome; a request may have several.", Writer::replicas);
   writer.number("berth_replica_requests_in_flight", "gauge", "Requests that the replica is working on.",
                 Writer::replicas, [](const RequestCounts& row) { return row.in_flight; });
-  writer.number("berth_replica_ejected", "gauge",
-                "1 while the gateway leaves the replica out because it failed repeatedly.", Writer::replicas,
-                [](const RequestCounts& row) { return row.is_ejected ? 1 : 0; });
+  writer.number("berth_replica_ejected", "gauge", "1 while the gateway skips the replica because it failed repeatedly.",
+                Writer::replicas, [](const RequestCounts& row) { return row.is_ejected ? 1 : 0; });
   writer.outcomes("berth_caller_requests_total", "Requests of a caller that have ended, by outcome.", Writer::callers);
   writer.rejections("berth_caller_requests_rejected_total",
                     "Requests of a caller that were rejected before a replica began to work on them, by reason.",

@@ -1,5 +1,5 @@
-// Counts of requests for Prometheus, with the gateway as a label: a sum over gateways would fall where one of them
-// ends, and a counter that falls is read as one that began again.
+// Counts of requests for Prometheus, with the gateway as a label: a sum over gateways would fall when one of them
+// ends, and Prometheus reads a falling counter as a restart.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace berth::server {
 
-// Of the gateways that are current; empty where there is none.
+// For the current gateways; empty if there are none.
 std::string request_metrics_text(const GatewayReports& reports, TimePoint now);
 
 }  // namespace berth::server

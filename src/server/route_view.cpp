@@ -16,7 +16,7 @@ using fleet::ServedDeployment;
 
 namespace {
 
-// The first of the rules that finds a deployment.
+// Applies the first rule that finds a deployment.
 void match(const gateway::FleetView& view, const RouteQuestion& question, RouteAnswer& answer) {
   const gateway::Routes routes(view.deployments);
   if (question.deployment) {
@@ -50,7 +50,7 @@ std::string when_full(const ServedDeployment& deployment) {
   return "it would wait";
 }
 
-// In flight at all gateways; a replica counts as ejected where all of them leave it out.
+// Uses the requests in flight at all gateways; a replica counts as ejected if all of them skip it.
 void assume_reported(gateway::Balance& balance, const ServedDeployment& deployment, const GatewayReports& reports,
                      TimePoint now) {
   const std::size_t gateways = reports.current(now).size();

@@ -1,5 +1,5 @@
-// What would happen to a request now: made from what gateways are told and what they have reported, by the rules by
-// which they decide (gateway/routes.hpp, gateway/balance.hpp).
+// What would happen to a request now, from the views and reports of gateways and by their own rules
+// (gateway/routes.hpp, gateway/balance.hpp).
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@ struct RouteQuestion {
   std::optional<DeploymentId> deployment;  // as in the header x-berth-deployment
   std::string host;                        // lower case, without a port
   std::string path;
-  std::string model;  // that the body names; empty: none
+  std::string model;  // the model that the body names; empty: none
 };
 fleet::RouteAnswer route_view(const Leader& leader, const GatewayReports& reports, const RouteQuestion& question);
 

@@ -90,7 +90,7 @@ class Loop {
   std::map<std::string, std::string> warnings_;
 };
 
-// Every change is an event, with the one who made it.
+// Every change is an event that names its author.
 format::LogRecord log_record(const fleet::Event& event) {
   const auto has = [&](std::string_view words) { return event.text.find(words) != std::string::npos; };
   const bool is_bad = event.kind == EventKind::failed || event.kind == EventKind::refused ||
@@ -111,7 +111,7 @@ class Listening {
   Listening(http::Server& server, Signing& signing, std::string folder)
       : server_(server), signing_(signing), folder_(std::move(folder)) {}
 
-  // All of it, or nothing where a part fails. Returns the URLs.
+  // Applies all of it, or nothing if a part fails. Returns the URLs.
   Result<std::vector<std::string>> take_up(Endpoints endpoints) {
     signing_.lifetime = endpoints.certificate_lifetime;
     const std::size_t given = endpoints.names.size();
@@ -142,7 +142,7 @@ class Listening {
     return urls;
   }
 
-  // Of listeners that other machines can reach. Absent: there is none.
+  // The TLS files of listeners that other machines can reach. Absent: there are none.
   const std::optional<http::TlsFiles>& tls() const { return tls_; }
 
   // Renews the certificate of the server long before it expires; open connections are not affected.
@@ -160,7 +160,7 @@ class Listening {
   }
 
  private:
-  // By which clients may reach this server; an address for all interfaces stands for those of the machine.
+  // The names by which clients may reach this server; an address for all interfaces stands for those of the machine.
   static std::vector<std::string> all_names(const Endpoints& endpoints) {
     std::set<std::string> names{"localhost", "127.0.0.1", "::1"};
     names.insert(endpoints.names.begin(), endpoints.names.end());
@@ -199,8 +199,8 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
   std::shared_ptr<store::Engine> engine = BERTH_TRY(store::open_engine(options.store));
   std::shared_ptr<store::Store> store = BERTH_TRY(store::Store::open(std::move(engine)));
 
-  // Requests come when run() runs: by then the API, which needs the leader, is there. It listens before it leads, since
-  // a server whose port is in use has not begun.
+  // Requests arrive only during run(), when the API, which needs the leader, exists. The server listens before it
+  // leads, because it must not lead if its port is in use.
   std::optional<Api> api;
   http::ServerOptions server_options;
   server_options.body_bytes = [&](const http::Request& head) { return api->body_bytes(head); };
@@ -213,7 +213,7 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
                       [&](http::Request request, http::Responder responder) { api->handle(request, responder); });
   ServerReady serving;
   serving.token_file = token_file;
-  // First of all: who has it is the only server of this folder, and of the authority in it.
+  // First of all, because the owner of this socket is the only server with this folder and its authority.
   serving.socket = BERTH_TRY(server.listen("unix:" + folder + "/socket"));
   Signing signing;
   Listening listening(server, signing, folder + "/authority");
@@ -247,7 +247,7 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
       return options.log({LogLevel::error,
                           "the server cannot use its new configuration and keeps the old one",
                           {{"reason", again.error().to_text()}}});
-    options.log({LogLevel::info, "the server has read its configuration again"});
+    options.log({LogLevel::info, "the server has reloaded its configuration"});
     for (const std::string& url : *again) options.log({LogLevel::info, "the server serves " + url});
   }));
   serving.shutdown = [&] { server.shutdown(shutdown_time); };
@@ -290,7 +290,7 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
     BERTH_TRY(leader.add_gateway(credential, "", "server:" + options.name));
     return world::write_private_text(file, own + "\n");
   };
-  // Its caller may outlive the server.
+  // The caller of this function may outlive the server.
   struct Notes {
     std::mutex mutex;
     bool has_ended = false;
@@ -318,7 +318,7 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
     const std::lock_guard lock(notes->mutex);
     notes->has_ended = true;
   }
-  api.reset();  // before the server: it has answers that are open
+  api.reset();  // before the server, because it holds open answers
   leader.end();
   ::unlink(token_file.c_str());
   return {};

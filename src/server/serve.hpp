@@ -20,47 +20,48 @@ inline constexpr const char* default_address = "127.0.0.1:8080";
 
 // Where it is reached.
 struct Endpoints {
-  // An address that other machines can reach and that has no certificate gets one of the server's own authority.
+  // An address that other machines can reach gets a certificate from the server's own authority if it has none.
   std::vector<http::ListenOn> listeners;
-  std::vector<std::string> names;  // that requests may call this server by, besides the name of the machine
-  std::chrono::seconds certificate_lifetime = std::chrono::hours(90 * 24);  // of those that the authority signs
-  std::map<NodeId, std::string> nodes = {};  // addresses of nodes, where those of their connections are not right
+  std::vector<std::string> names;  // names for this server in requests, in addition to the name of the machine
+  std::chrono::seconds certificate_lifetime = std::chrono::hours(90 * 24);  // of certificates that the authority signs
+  std::map<NodeId, std::string> nodes = {};  // addresses of nodes, if those of their connections are wrong
 };
 
 struct ServeOptions {
   std::string name;              // of this server
   std::string store = "memory";  // "sqlite:PATH"
-  std::string folder;            // private: the socket, the token for its own user, and the authority
+  std::string folder;            // private; contains the socket, the token for its own user, and the authority
   Endpoints endpoints;
-  std::function<Result<Endpoints>()> read_again;  // on SIGHUP; an error keeps what is
+  std::function<Result<Endpoints>()> read_again;  // called on SIGHUP; after an error, nothing changes
   std::vector<http::StaticFile> page;             // empty: none
   std::string version;
   format::Log log;
-  std::function<void()> stopping;  // on its thread, before it stops: for what uses it in this process
+  std::function<void()> stopping;  // called on its thread before it stops, for its users in this process
 };
 
-// What is known once it serves.
+// Values that are known once it serves.
 struct ServerReady {
   std::vector<std::string> urls;  // with the ports that were chosen
   std::string socket;             // "unix:/..."
   std::string token_file;
-  // A token for the agent of this machine, which joins under that name. It is kept in that file, so that a server that
-  // is restarted disturbs no connection of the node's relay.
+  // A token for the agent of this machine, which joins under that name. It is kept in that file, so that a restarted
+  // server does not interrupt connections of the node's relay.
   std::function<Result<std::string>(const NodeId&, const std::string& file)> add_own_node;
-  // Makes sure that the folder of the gateway of this machine has a credential of that name. One that is there and
-  // valid stays, since a gateway outlives its server.
+  // Makes sure that the folder of the gateway of this machine has a credential with that name. An existing valid
+  // one is kept, because a gateway outlives its server.
   std::function<Result<void>(const std::string& name, const std::string& folder)> add_own_gateway;
-  // From any thread: an event about the gateway of this machine.
+  // Records an event about the gateway of this machine; may be called on any thread.
   std::function<void(const std::string& text)> note_gateway;
-  std::optional<http::TlsFiles> tls;  // of the listeners that other machines can reach
+  std::optional<http::TlsFiles> tls;  // for the listeners that other machines can reach
   std::function<void()> shutdown;     // from any thread
 };
 
-// What keeps it from serving whatever else is free. unavailable names the server that uses the store.
+// Checks for obstacles that would keep the server from starting on any address. unavailable names the server that
+// uses the store.
 Result<void> check_start(const ServeOptions& options);
 
-// Serves until a signal (SIGINT, SIGTERM) or shutdown(). SIGHUP reads the endpoints and their certificates again, and
-// connections go on. `started` is called on the server's thread.
+// Serves until a signal (SIGINT, SIGTERM) or shutdown(). SIGHUP reads the endpoints and their certificates again,
+// without closing connections. `started` is called on the server's thread.
 Result<void> serve(const ServeOptions& options, const std::function<void(const ServerReady&)>& started);
 
 }  // namespace berth::server

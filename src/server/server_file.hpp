@@ -1,4 +1,4 @@
-// The file of a server (`berth serve --config`): where it listens, by which names it is called, and its store.
+// The file of a server (`berth serve --config`): where it listens, the names it is called by, and its store.
 #pragma once
 
 #include <optional>
@@ -20,7 +20,7 @@ struct ServerFile {
   std::vector<std::string> gateway_limits = {};
 };
 
-// TOML. invalid_argument: what is wrong, with the line.
+// Reads TOML. invalid_argument names the mistake and its line.
 Result<ServerFile> read_server_file(std::string_view text, std::string_view filename);
 
 }  // namespace berth::server

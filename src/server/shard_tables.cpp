@@ -14,7 +14,7 @@ fleet::DesiredDeployment with_shards(fleet::DesiredDeployment wanted) {
   }
   ShardTable table{ShardSpace(deployment::key_shards)};
   if (wanted.shards) {
-    // A table that cannot be read is made anew.
+    // An unreadable table is created again.
     if (auto kept = ShardTable::parse(*wanted.shards)) table = *std::move(kept);
   }
   std::vector<ShardOwner> owners;

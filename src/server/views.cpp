@@ -57,7 +57,7 @@ fleet::ReplicaState state_of(const fleet::ReplicaReport* report, const fleet::As
   return assigned.stopping ? fleet::ReplicaState::stopping : fleet::ReplicaState::waiting;
 }
 
-// Why it is in its state; empty: it is well.
+// Why it is in its state; empty: nothing is wrong.
 std::string reason_of(const Leader& leader, const fleet::ReplicaReport* report, const fleet::Assigned& assigned) {
   const std::string reason = report ? report->reason : "";
   if (leader.health(assigned.place.node) == controller::NodeHealth::lost)
@@ -108,7 +108,7 @@ json::object incarnation_view(const Leader& leader, const fleet::Assigned& assig
   return out;
 }
 
-// By deployment and index, the newest incarnation first.
+// Sorted by deployment and index, the newest incarnation first.
 std::vector<const fleet::Assigned*> sorted_assigned(const Leader& leader) {
   std::vector<const fleet::Assigned*> out;
   for (const auto& [node, list] : leader.state().assignments) {
@@ -287,7 +287,7 @@ json::array replicas_view(const Leader& leader, const std::optional<DeploymentId
 }
 
 json::array pending_view(const Leader& leader, const std::optional<DeploymentId>& only) {
-  // In a large fleet with much that is pending, the next request goes on.
+  // In a large fleet with many pending replicas, the next request continues.
   const TimePoint until = leader.now() + std::chrono::milliseconds(50);
   json::array out;
   for (const Pending& pending : leader.pending()) {

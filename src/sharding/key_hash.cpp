@@ -8,7 +8,7 @@
 
 namespace berth {
 
-// XXH3 gives the values of its final version from 0.8.0 on.
+// XXH3 has its final values from 0.8.0 on.
 static_assert(XXH_VERSION_NUMBER >= 800);
 
 namespace {

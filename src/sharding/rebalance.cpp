@@ -49,7 +49,7 @@ class Rebalance {
   std::size_t moves_left_ = 0;
 };
 
-// The new owners, and the old ones that still hold shards with weight 0.
+// Takes the new owners, and the old ones that still hold shards with weight 0.
 void Rebalance::take_owners(std::vector<ShardOwner> owners) {
   std::sort(owners.begin(), owners.end(), by_id);
   std::vector<ShardOwner> merged = owners;
@@ -67,8 +67,8 @@ void Rebalance::take_owners(std::vector<ShardOwner> owners) {
   table_.owners_ = std::move(merged);
 }
 
-// How many shards each owner shall hold: the whole part of its proportion, and
-// one more for as many owners as it takes to give out every shard.
+// How many shards each owner should hold: the whole part of its proportion, plus one more for as
+// many owners as needed to assign every shard.
 std::vector<std::uint32_t> Rebalance::targets() const {
   std::uint64_t weights = 0;
   for (const ShardOwner& owner : table_.owners_) weights += owner.weight_milli;
@@ -82,7 +82,7 @@ std::vector<std::uint32_t> Rebalance::targets() const {
     const std::uint64_t exact = shards * table_.owners_[i].weight_milli;
     target.push_back(static_cast<std::uint32_t>(exact / weights));
     left -= target.back();
-    // An owner that holds one more already keeps it, which saves a move.
+    // An owner that already holds one more keeps it, which saves a move.
     if (exact % weights != 0) next.emplace_back(held_[i] <= target.back(), weights - exact % weights, i);
   }
   std::sort(next.begin(), next.end());
@@ -149,7 +149,7 @@ Result<Rebalanced> Rebalance::run(const ShardTable& before, std::span<const Shar
     if (i > 0 && owners[i - 1].id == owners[i].id)
       return wrong("The owner " + id + " is given twice.", "Give every owner once, with its weight.");
   }
-  // Owners that left count too while they hold shards.
+  // Owners that have left also count while they hold shards.
   if (owners.size() + before.owners_.size() > unowned)
     return wrong("A shard table cannot have " + std::to_string(owners.size()) + " owners.",
                  "Keep old and new owners together below " + std::to_string(unowned) + ".");
@@ -189,7 +189,7 @@ Rebalanced Rebalance::run_by_load(const ShardTable& before, std::span<const std:
     const u128 cold_weight = owners[cold].weight_milli, hot_weight = owners[hot].weight_milli;
     if (u128{carried[hot]} * weights * 4 <= total * hot_weight * 5) break;
 
-    // What `hot` should hand over for both to carry the same per weight.
+    // How much load `hot` should hand over so that both carry the same per weight.
     const auto excess = static_cast<std::uint64_t>((carried[hot] * cold_weight - carried[cold] * hot_weight) /
                                                    (hot_weight + cold_weight));
     std::vector<std::pair<std::uint64_t, std::uint32_t>> give, take;  // load, shard
@@ -212,7 +212,7 @@ Rebalanced Rebalance::run_by_load(const ShardTable& before, std::span<const std:
         --near;
       }
     }
-    // Nothing nearer to even than the present state.
+    // No swap is better balanced than the present state.
     const auto [distance, a, b] = best;
     if (distance >= excess) break;
     const std::uint64_t handed = load[a] - load[b];

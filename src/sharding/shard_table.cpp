@@ -116,8 +116,8 @@ bool ShardTable::rename(const DeviceId& from, const DeviceId& to) {
   return true;
 }
 
-// A line per fact, then the shards in order as runs "position*length" ("-" for
-// no owner), then the checksum of all lines before it.
+// One line per fact, then the shards in order as runs "position*length" ("-" for no owner), then
+// the checksum of all lines before it.
 std::string ShardTable::to_text() const {
   std::string text(first_line);
   text += "\nhash " + std::string(to_string(space_.hash()));
@@ -180,7 +180,7 @@ Result<ShardTable> ShardTable::parse(std::string_view text) {
     const auto length = number<std::uint32_t>(run);
     if (!slot || !length || *length > table.slots_.size() - filled ||
         (*slot >= table.owners_.size() && slot_text != "-"))
-      return damaged(lines.number(), "holds a run of shards that is not possible");
+      return damaged(lines.number(), "contains an impossible run of shards");
     std::fill_n(table.slots_.begin() + static_cast<std::ptrdiff_t>(filled), *length, *slot);
     filled += *length;
   }

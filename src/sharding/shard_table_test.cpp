@@ -128,9 +128,9 @@ TEST(Sharding, TextThatIsWholeButWrongIsRefusedWithItsLine) {
   EXPECT_EQ(message(head + "owner 1000 a\nmap 0*3\n"),
             "The shard table is damaged: line 6 does not cover every shard.");
   EXPECT_EQ(message(head + "owner 1000 a\nmap 0*5\n"),
-            "The shard table is damaged: line 6 holds a run of shards that is not possible.");
+            "The shard table is damaged: line 6 contains an impossible run of shards.");
   EXPECT_EQ(message(head + "owner 1000 a\nmap 1*4\n"),
-            "The shard table is damaged: line 6 holds a run of shards that is not possible.");
+            "The shard table is damaged: line 6 contains an impossible run of shards.");
   EXPECT_EQ(message(head + "owner 1000 b\nowner 1000 a\nmap 0*4\n"),
             "The shard table is damaged: line 6 is not in the order of the owners' ids.");
   EXPECT_EQ(message(head + "owner x a\nmap 0*4\n"),

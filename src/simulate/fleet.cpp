@@ -21,7 +21,7 @@ constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 constexpr Duration set_up = 15s;
 constexpr Duration look_every = 500ms;
 constexpr std::uint32_t applied_together = 5;
-constexpr std::size_t full_part = store::operations_max - 2;  // the writes of a part that others may follow
+constexpr std::size_t full_part = store::operations_max - 2;  // writes in a part that may not be the last
 
 class Simulation {
  public:
@@ -56,7 +56,7 @@ class Simulation {
 
     timeline_.after(1s, [this] { watch(); });
 
-    // Successors, back-off and grace take their time.
+    // Successors, back-off and grace periods take time.
     timeline_.run_until(faults_end_ + 240s);
     std::set<fleet::ReplicaKey> ready;
     for (const Node& node : nodes_) {
@@ -84,14 +84,14 @@ class Simulation {
     std::optional<SimulatedAgent> agent;
     bool is_cut_off = false;
     TimePoint reported{};
-    std::uint64_t life = 0;  // of the agent: answers to an earlier one are dropped
+    std::uint64_t life = 0;  // of the agent: answers to an earlier life are dropped
   };
 
   struct Change {
     const SimulatedServer* server = nullptr;
     TimePoint call_began{};
-    bool concerns = false;  // something that the laws are about
-    store::State state;     // after the last part of it
+    bool concerns = false;  // whether the change concerns the laws
+    store::State state;     // state after the last part of it
   };
 
   void watch() {
@@ -104,7 +104,7 @@ class Simulation {
   bool chance(std::uint64_t percent) { return random_.below(100) < percent; }
   bool is_troubled() const { return timeline_.now >= faults_begin_ && timeline_.now < faults_end_; }
 
-  // What the shared store holds now.
+  // The current content of the shared store.
   store::State state() { return observer_->load().value(); }
   void committed(const SimulatedServer& server, const store::Transaction& transaction) {
     const auto concerns = [](const store::Write& write) {
@@ -122,7 +122,7 @@ class Simulation {
     }
     if (transaction.writes.size() < full_part) end_change(&server, false);
   }
-  // A change of more writes than one transaction takes is judged as a whole, if the rest of it comes.
+  // A change with more writes than fit into one transaction is checked as a whole, if the rest of it arrives.
   void end_change(const SimulatedServer* server, bool is_cut_off) {
     if (!change_ || change_->server != server) return;
     Change change = *std::exchange(change_, std::nullopt);
@@ -164,7 +164,7 @@ class Simulation {
     });
   }
 
-  // Loses, delays and repeats. What is in flight when a node is cut off is lost.
+  // Loses, delays and repeats messages. Messages in flight when a node is cut off are lost.
   void send(Node& node, std::function<void()> deliver) {
     const int copies = is_troubled() && chance(3) ? 2 : 1;
     for (int i = 0; i < copies; ++i) {
@@ -214,7 +214,7 @@ class Simulation {
 
   void send_report(Node& node, std::shared_ptr<const fleet::NodeReport> report) {
     send(node, [this, &node, report, life = node.life, sent = timeline_.now] {
-      const TimePoint came = timeline_.now;  // the server may stand still before it answers
+      const TimePoint came = timeline_.now;  // the server may stall before it answers
       const auto newest = some_server().report(node.machine.view.id, *report);
       if (!newest) return;
       checker_.note_report(came, newest->first, *report);
@@ -224,7 +224,7 @@ class Simulation {
     });
   }
 
-  // What its owner says about it: labels, a taint, egress.
+  // Changes the owner's settings: labels, a taint, egress.
   void change_some_node(NodeView& view) {
     switch (random_.below(3)) {
       case 0: view.labels["zone"] = operators_.some_zone(); break;
@@ -235,7 +235,7 @@ class Simulation {
     }
   }
 
-  // As operators do with a machine that they take for gone. It may run on, and join again.
+  // Removes a node, as operators do with a machine that they think is gone. It may keep running and join again.
   void remove_lost_node() {
     for (Node& node : nodes_) {
       const NodeId& id = node.machine.view.id;
@@ -300,7 +300,7 @@ class Simulation {
         }
         break;
       case 12:
-        // As if the servers were cut off from all of them.
+        // Cut off all of them, as if the servers had lost the network.
         if (chance(30)) {
           for (Node& peer : nodes_) {
             peer.is_cut_off = true;
@@ -337,7 +337,7 @@ class Simulation {
     repair();
   }
 
-  // What the operators do in the end; again, until all of it is accepted.
+  // The operators' final repairs, repeated until all of them are accepted.
   void repair() {
     std::vector<NodeId> machines;
     for (const Node& node : nodes_) machines.push_back(node.machine.view.id);
@@ -347,7 +347,8 @@ class Simulation {
   const FleetOptions options_;
   Timeline timeline_;
   SeededRandom random_;
-  // Only a server that leads for a while replaces what a lost node ran: in half of the fleets servers do not fail.
+  // Only a server that has led for a while replaces a lost node's replicas: in half of the fleets servers do not
+  // fail.
   const bool servers_fail_ = chance(50);
   FleetChecker checker_{servers_fail_};
   std::shared_ptr<store::Engine> engine_ = store::make_memory_engine(timeline_.clock);
@@ -358,7 +359,7 @@ class Simulation {
   FleetOperators operators_{options_, random_, checker_, [this]() -> SimulatedServer& { return some_server(); },
                             [this] { return state(); }};
   TimePoint faults_begin_{}, faults_end_{};
-  // Where faults are fewer, more of them meet replicas that run.
+  // With fewer faults, more of them hit running replicas.
   const int pace_ = chance(50) ? 1 : 2;
   FleetRun out_;
 };

@@ -1,9 +1,9 @@
 // A whole fleet in one thread on virtual time: the real store (in memory), the real leader with its controller on
 // servers that lead in turn, the real step of the agents, machines with ledgers and jobs, and a network that loses,
-// delays and repeats messages. For a while everything fails: servers crash or stand still at every commit, the store
-// does not answer, agents and machines crash at every step, nodes are cut off, one or all of them, devices are lost,
-// replicas answer no probe, labels change, operators apply, drain, undo and remove nodes that are lost. Then the faults
-// end, and what is wanted and fits must serve. FleetChecker watches all of it. Pure: one seed gives one run.
+// delays and repeats messages. For a while everything fails: servers crash or stall at every commit, the store does
+// not answer, agents and machines crash at every step, one or all nodes are cut off, devices are lost, replicas do
+// not answer probes, labels change, and operators apply, drain, undo and remove lost nodes. Then the faults end, and
+// everything that is wanted and fits must serve. FleetChecker watches all of it. Pure: one seed gives one run.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct FleetOptions {
   std::uint64_t seed = 0;
 };
 
-// Where a law could not be held against something: this often, of so many times. One fleet may need many of them; of
-// all fleets of a test together no more than `percent_max` are right.
+// How often a law could not be checked, and out of how many times. One fleet may need many exemptions, but over all
+// fleets of a test at most `percent_max` are acceptable.
 struct Exemption {
   std::string name;
   std::uint64_t percent_max = 0;

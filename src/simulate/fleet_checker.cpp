@@ -1,4 +1,5 @@
-// What holds with every commit, report and process. What must happen in time is in fleet_liveness.cpp.
+// The laws that hold at every commit, report and process. Those about what must happen in time are in
+// fleet_liveness.cpp.
 #include "simulate/fleet_checker.hpp"
 
 #include <algorithm>
@@ -14,11 +15,11 @@ std::string at(TimePoint now) {
          " ms: ";
 }
 
-// A node that is silent for longer gets nothing new, and what it said about its replicas no longer counts.
+// A node that is silent for longer gets no new replicas, and its last report no longer counts.
 constexpr Duration fresh_for = 6s;
 // A replica without a readiness probe is ready when it has run for this long.
 constexpr Duration settled_after = 2s;
-// Agents ask every 2 s and look twice a second; a process that was killed is gone soon.
+// Agents probe every 2 s and check twice a second; a killed process is gone soon.
 constexpr Duration asked_apart = 4s;
 // A report is sent every 2 s and takes at most 8 s.
 constexpr Duration oldest_report = 12s;
@@ -45,9 +46,9 @@ void FleetChecker::add_device(const NodeId& node, const DeviceId& device, std::u
 
 void FleetChecker::decided(TimePoint now, const std::string& call, std::optional<std::uint64_t> known,
                            std::uint64_t made) {
-  // A call may commit several times: what it has done itself it knows.
+  // A call may commit several times; it knows its own commits.
   expect(now, !known || call == last_call_ || *known >= last_change_,
-         call + " committed what it decided on a state that is gone");
+         call + " committed a decision based on an outdated state");
   last_call_ = call;
   last_change_ = made;
 }
@@ -86,7 +87,7 @@ bool FleetChecker::is_known_ready(const fleet::Assigned& replica, TimePoint when
   return report && report->state == ReplicaState::ready && is_heard(replica.place.node, when);
 }
 
-// Also where nothing is known: a server that has just begun, or a node that is silent.
+// Also true if nothing is known: the server has just started, or the node is silent.
 bool FleetChecker::may_serve(const fleet::Assigned& replica, TimePoint when) const {
   const auto known = known_.find(replica.place.node);
   if (known == known_.end()) return true;
@@ -127,7 +128,7 @@ void FleetChecker::committed(TimePoint now, TimePoint call_began, store::State s
   if (!started.empty()) highest_ = std::max(highest_, *started.rbegin());
   check_intents(now);
   check_stops(now, call_began, started);
-  exempt("new replicas may start apart, since their server failed amid a change of several transactions", 1,
+  exempt("new replicas may start apart, because their server failed during a change with several transactions", 1,
          is_cut_off);
   if (!is_cut_off) check_together(now, replicas_before, started);
   if (!started.empty()) returning_.clear();
@@ -135,17 +136,18 @@ void FleetChecker::committed(TimePoint now, TimePoint call_began, store::State s
   check_surge(now, replicas_before);
 }
 
-// An incarnation is what its spec asks for, in a place that takes it, as far as its server knows.
+// An incarnation matches its spec, in a place that accepts it, as far as its server knows.
 void FleetChecker::check_start(TimePoint now, TimePoint call_began, const fleet::Assigned& assigned) {
   const std::string name = to_string(assigned.key());
   const ReplicaName replica{assigned.place.deployment, assigned.place.replica};
   expect(now, assigned.generation > highest_, name + " has a generation that was used before");
   const auto wanted = state_.desired.deployments.find(assigned.place.deployment);
   expect(now, wanted != state_.desired.deployments.end() && assigned.place.replica < wanted->second.spec.replicas,
-         name + " was started by a decision on a state that is gone: it is not wanted");
+         name + " was started by a decision based on an outdated state: it is not wanted");
   const auto node = state_.nodes.find(assigned.place.node);
   const bool is_in_service = node != state_.nodes.end() && node->second.intent == Intent::in_service;
-  expect(now, is_in_service, name + " was started by a decision on a state that is gone: its node is not in service");
+  expect(now, is_in_service,
+         name + " was started by a decision based on an outdated state: its node is not in service");
   taken_away_.erase(replica);
   due_.erase(replica);
   // A place may be chosen while its rollout waits for the store, so a cause may come a moment later.
@@ -162,14 +164,14 @@ void FleetChecker::check_start(TimePoint now, TimePoint call_began, const fleet:
   const std::string place = name + " on " + assigned.place.node.text() + " ";
   const bool is_remote = std::holds_alternative<Remote>(spec->transport());
   expect(now, assigned.place.devices.size() == spec->gpus_per_replica(),
-         place + "has another number of devices than asked");
+         place + "has a different number of devices than requested");
   expect(now,
          std::set(assigned.place.devices.begin(), assigned.place.devices.end()).size() == assigned.place.devices.size(),
          place + "has a device twice");
   expect(now, assigned.place.memory_bytes == (is_remote ? 0 : spec->memory_bytes),
-         place + "has other bytes than asked");
+         place + "has a different amount of memory than requested");
   expect(now, assigned.place.exclusive == (spec->gpus_per_replica() > 0 && spec->exclusive),
-         place + "shares its devices in another way than asked");
+         place + "shares its devices differently than requested");
   expect(now, is_heard(assigned.place.node, call_began), place + "was placed on a node that is silent");
   const auto known = known_.find(assigned.place.node);
   if (known == known_.end()) return;
@@ -191,8 +193,8 @@ void FleetChecker::check_start(TimePoint now, TimePoint call_began, const fleet:
     });
   };
   expect(now, spec->spread != Spread::one_per_node || std::none_of(by_replica_.begin(), by_replica_.end(), on_its_node),
-         place + "shares its node with another one, and there is to be one per node");
-  // What a server has to remember for it is lost with the server, and with a commit that it takes for failed.
+         place + "shares its node with another one, although one per node is required");
+  // A server's memory of this is lost when the server ends, or with a commit that seems to have failed.
   const auto avoided = avoided_.find({assigned.place.deployment, assigned.place.node});
   expect(now, servers_fail_ || avoided == avoided_.end() || now >= avoided->second.until,
          place + "was placed too soon on a node that has refused it " +
@@ -223,13 +225,13 @@ void FleetChecker::check_intents(TimePoint now) {
     intents.emplace(id, node.intent);
     const auto before = intents_.find(id);
     expect(now, before == intents_.end() || before->second == node.intent || asked_intents_.contains({id, node.intent}),
-           "node " + id.text() + " is " + std::string(to_string(node.intent)) + ", which no operator has asked for");
+           "node " + id.text() + " is " + std::string(to_string(node.intent)) + ", which no operator has requested");
   }
   intents_ = std::move(intents);
 }
 
-// What is wanted and may serve is stopped when a successor serves; when its node is lost and another one has it; or as
-// far as the rollout allows fewer replicas.
+// A wanted replica that may serve is stopped only when a successor serves, when its node is lost and another node
+// runs it, or as far as the rollout allows fewer replicas.
 void FleetChecker::check_stops(TimePoint now, TimePoint call_began, const std::set<std::uint64_t>& started) {
   std::map<DeploymentId, std::uint32_t> taken_away;
   for (const auto& [name, all] : by_replica_) {
@@ -277,7 +279,7 @@ void FleetChecker::check_together(TimePoint now, const ByReplica& before, const 
     for (std::uint32_t replica = 0; replica < wanted.spec.replicas; ++replica) {
       const auto& all = all_of({id, replica});
       const auto earlier = before.find({id, replica});
-      // What is replaced, or was stopped to make room, does not wait for others; what was refused is new again.
+      // Replaced replicas, and those stopped to make room, do not wait for others; refused ones count as new again.
       if (returning_.contains({id, replica})) continue;
       const auto is_replaced = [&](const fleet::Assigned* old) {
         return old->stopping || std::any_of(all.begin(), all.end(), [&](const fleet::Assigned* assigned) {
@@ -324,7 +326,7 @@ void FleetChecker::check_surge(TimePoint now, const ByReplica& before) {
   for (const auto& [name, all] : by_replica_) {
     const auto wanted = state_.desired.deployments.find(name.first);
     if (wanted == state_.desired.deployments.end() || name.second >= wanted->second.spec.replicas) continue;
-    // What is on a lost node counts as ended.
+    // Incarnations on a lost node count as ended.
     const auto counts = [&](const fleet::Assigned* replica) {
       return is_live(replica) && !is_silent(now, *replica, epoch_began_);
     };
@@ -342,7 +344,7 @@ void FleetChecker::check_surge(TimePoint now, const ByReplica& before) {
 
 void FleetChecker::began(TimePoint now, const NodeId& node, const fleet::ReplicaKey& key) {
   std::vector<Process>& running = processes_[{key.deployment, key.replica}];
-  expect(now, facts_.contains(key.generation), to_string(key) + " was started on " + node.text() + " by no order");
+  expect(now, facts_.contains(key.generation), to_string(key) + " was started on " + node.text() + " without an order");
   for (const Process& other : running) {
     expect(now, other.key != key, to_string(key) + " was started twice on " + node.text());
     expect(now, !(facts_[key.generation].is_single && facts_[other.key.generation].is_single),

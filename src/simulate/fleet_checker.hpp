@@ -1,7 +1,7 @@
-// FleetChecker: the laws of a fleet, held against what a simulated one does. It shares no code with the controller,
-// the agents or the planner and keeps its own books: from what is committed, from the reports that servers take, and
-// from what starts and ends on the machines. A violation is a sentence with its time; the first few are kept. Where a
-// law cannot be held against something, that is counted as an exemption, and each exemption has a largest share.
+// FleetChecker: checks a simulated fleet against the laws of a fleet. It shares no code with the controller, the
+// agents or the planner, and keeps its own records of commits, of reports that servers accept, and of starts and ends
+// on the machines. A violation is a sentence with its time; the first few are kept. If a law cannot be checked, that
+// counts as an exemption, and each exemption has a maximum share.
 #pragma once
 
 #include <algorithm>
@@ -25,43 +25,43 @@ class FleetChecker {
  public:
   explicit FleetChecker(bool servers_fail) : servers_fail_(servers_fail) {}
 
-  // What the machines of the fleet really have.
+  // Records what the machines of the fleet really have.
   void add_device(const NodeId& node, const DeviceId& device, std::uint64_t memory_bytes);
 
-  // A call of a server that knew the store as of change `known` committed something: the change `made`. Absent: it
-  // begins to lead, and decides nothing yet.
+  // A server call that knew the store up to change `known` committed the change `made`. Absent: the server begins
+  // to lead, and does not decide anything yet.
   void decided(TimePoint now, const std::string& call, std::optional<std::uint64_t> known, std::uint64_t made);
   // The state after a change by a call that began at `call_began`. Cut off: its server failed between two of its
   // transactions.
   void committed(TimePoint now, TimePoint call_began, store::State state, bool is_cut_off = false);
-  // A process of a replica began, or its last one is gone.
+  // A process of a replica started, or its last one is gone.
   void began(TimePoint now, const NodeId& node, const fleet::ReplicaKey& key);
   void ended(TimePoint now, const NodeId& node, const fleet::ReplicaKey& key);
-  // It answered a probe, or not. `agent`: which start of its node's agent asked; `is_ordered`: that agent knows that it
-  // is to run, and how.
+  // The result of a probe. `agent`: which start of its node's agent probed; `is_ordered`: that agent has the order to
+  // run it.
   void probed(TimePoint now, const fleet::ReplicaKey& key, std::uint64_t agent, bool is_good, bool is_ordered);
   void refused(TimePoint now, const NodeId& node, const fleet::ReplicaKey& key);
-  // A server that leads in this epoch took a report.
+  // The leader of this epoch accepted a report.
   void note_report(TimePoint now, std::uint64_t epoch, const fleet::NodeReport& report);
-  // An operator asks for a change, absent: to remove the deployment; later it is told that the change is accepted, or
-  // learns nothing. Returns the number of the request.
+  // An operator requests a change (absent: to remove the deployment); later the checker learns that it was accepted,
+  // or nothing. Returns the number of the request.
   std::uint64_t asked(const DeploymentId& deployment, const std::optional<DeploymentSpec>& spec);
   void answered(const DeploymentId& deployment, std::uint64_t request, bool is_accepted);
 
-  // The same for what they say about a node.
+  // The same for intents about a node.
   void asked(const NodeId& node, Intent intent) { asked_intents_.emplace(node, intent); }
   void answered(const NodeId& node, Intent intent);
 
-  // Every second or so: the epoch of the server that leads and reaches the store; absent: none does. What is wanted and
-  // fits must have a place soon, faults or not.
+  // Called about every second with the epoch of the leader that reaches the store; absent: there is none. Everything
+  // that is wanted and fits must get a place soon, with or without faults.
   void watch(TimePoint now, std::optional<std::uint64_t> epoch);
-  // After the faults: what is wanted and fits serves, nothing else runs, nothing accepted is lost.
+  // After the faults: everything that is wanted and fits serves, nothing else runs, and no accepted change is lost.
   void check_rest(TimePoint now, const std::set<fleet::ReplicaKey>& ready);
   void expect(TimePoint now, bool holds, const std::string& law);
 
   const std::vector<std::string>& violations() const { return violations_; }
   std::uint64_t starts() const { return starts_; }  // incarnations
-  // Something keeps failing, and there is no room to replace it.
+  // Whether something keeps failing and there is no room to replace it.
   bool is_stuck() const { return is_stuck_; }
   const std::vector<Exemption>& exemptions() const { return exemptions_; }
 
@@ -80,10 +80,10 @@ class FleetChecker {
     TimePoint until{};
     std::uint32_t refusals = 0;
   };
-  // Of one incarnation, for ever.
+  // Permanent facts about one incarnation.
   struct Facts {
     bool is_single = false, has_readiness = false;
-    std::optional<Duration> unready_max = {};  // once it was ready, and until its process is gone
+    std::optional<Duration> unready_max = {};  // after it was ready, until its process is gone
   };
   using ByReplica = std::map<ReplicaName, std::vector<const fleet::Assigned*>>;
 
@@ -99,17 +99,17 @@ class FleetChecker {
   // fleet_liveness.cpp
   void note_causes(const store::State& before);
   void add_cause(const NodeId& node);
-  // Without what this generation holds.
+  // The room, excluding what this generation holds.
   Room room_of(TimePoint now, Duration age_max, std::uint64_t without = 0) const;
-  // Its node was silent for longer than replicas wait to be replaced, to a server that has led since then.
+  // Whether its node has been silent for longer than the replacement time, to a server that has led since then.
   bool is_silent(TimePoint now, const fleet::Assigned& replica, TimePoint led_since) const;
   bool is_in_need(TimePoint now, const ReplicaName& name, bool is_single) const;
-  // Which of those in need would find a place: of an all-or-nothing deployment all of them or none.
+  // Which of the missing replicas would find a place; for an all-or-nothing deployment, all of them or none.
   std::vector<std::uint32_t> placeable(TimePoint now, const fleet::DesiredDeployment& wanted,
                                        const std::vector<std::uint32_t>& in_need, Room room, bool counts_refusals);
   void exempt(const char* name, std::uint64_t percent_max, bool is_used);
 
-  // What servers know of it.
+  // The servers' knowledge about it.
   const fleet::ReplicaReport* report_of(const fleet::Assigned& replica) const;
   bool is_heard(const NodeId& node, TimePoint when) const;
   bool is_known_ready(const fleet::Assigned& replica, TimePoint when) const;
@@ -125,18 +125,18 @@ class FleetChecker {
   std::map<NodeId, LastReport> known_;  // in the epoch of state_
   std::optional<std::uint64_t> watched_epoch_;
   TimePoint epoch_began_{}, led_since_{};  // it reaches the store a while after it began
-  std::map<ReplicaName, TimePoint> due_;   // in need since then, and fits
-  std::set<ReplicaName> taken_away_;       // stopped while wanted and serving: its successor awaits its end
-  // Of those, whose end is committed; until the next commit that starts something, which had the choice.
+  std::map<ReplicaName, TimePoint> due_;   // since when it has been missing although it fits
+  std::set<ReplicaName> taken_away_;       // stopped while wanted and serving; its successor waits for its end
+  // Those of them whose end is committed, until the next commit that starts something and could have chosen them.
   std::set<ReplicaName> returning_;
   std::map<std::pair<DeploymentId, NodeId>, Avoided> avoided_;
   std::map<std::uint64_t, Facts> facts_;  // by generation
-  // No more incarnations than causes.
+  // There must not be more incarnations than causes.
   std::map<ReplicaName, std::uint32_t> causes_, starts_of_;
   std::set<NodeId> silent_;
 
   std::set<fleet::ReplicaKey> answered_;
-  // What one start of an agent saw of a process.
+  // Results of one agent start's probes of a process.
   struct Probes {
     std::uint64_t agent = 0;
     bool was_good = false;
@@ -146,7 +146,7 @@ class FleetChecker {
   std::map<fleet::ReplicaKey, TimePoint> began_, ended_;
   std::map<ReplicaName, std::vector<Process>> processes_;
   std::map<std::pair<NodeId, ReplicaName>, std::vector<TimePoint>> refusals_;
-  // What may be wanted: a request that was over before an accepted one began no longer counts.
+  // A state that may be wanted; a request that ended before an accepted one began no longer counts.
   struct Request {
     std::uint64_t began = 0, ended = UINT64_MAX;
     std::optional<DeploymentSpec> spec;
@@ -156,7 +156,7 @@ class FleetChecker {
   std::string last_call_;
   std::uint64_t last_change_ = 0;
   std::map<NodeId, Intent> intents_;                        // in the last state
-  std::multiset<std::pair<NodeId, Intent>> asked_intents_;  // that are not answered yet
+  std::multiset<std::pair<NodeId, Intent>> asked_intents_;  // requests that have not been answered yet
   std::uint64_t starts_ = 0;
   std::uint64_t highest_ = 0;         // generation
   std::set<std::uint64_t> stopping_;  // generations

@@ -17,7 +17,7 @@ Error failed() { return {ErrorCode::timeout, "the store does not answer", "try a
 bool FleetEngine::pass() {
   if (chance(faults_.crash_percent)) is_crashed_ = true;
   if (!is_crashed_ && chance(faults_.stall_percent)) {
-    // Sometimes longer than a leadership lasts.
+    // Sometimes longer than a leadership.
     const Duration length = 1ms * random_.below(chance(30) ? 40'000 : 3'000);
     timeline_.run_until(std::max(timeline_.now, std::min(timeline_.now + length, faults_.stalls_end)));
   }
@@ -42,7 +42,7 @@ Result<std::optional<std::uint64_t>> FleetEngine::commit(const store::Transactio
   if (!pass() || is_out()) return failed();
   auto change_number = shared_->commit(transaction);
   if (change_number && *change_number) observer_.committed(transaction);
-  // What was committed stays, whether its server learns of it or not.
+  // Committed changes persist, whether their server learns of it or not.
   if (!pass() || is_out()) return failed();
   return change_number;
 }

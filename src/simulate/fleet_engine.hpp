@@ -1,6 +1,6 @@
-// How one simulated server reaches the store that all servers share. A call may fail, and others after it for a while;
-// the server may crash before or after a transaction, or stop there until another server leads. A
-// transaction is done as a whole or not at all.
+// How one simulated server reaches the store that all servers share. A call may fail, and others after it for a
+// while; the server may crash before or after a transaction, or stall there until another server leads. A transaction
+// is done as a whole or not at all.
 #pragma once
 
 #include <cstdint>
@@ -19,20 +19,20 @@ namespace berth::simulate {
 // In percent of the calls.
 struct StoreFaults {
   std::uint64_t crash_percent = 0, stall_percent = 0, error_percent = 0;
-  TimePoint stalls_end{};  // no process stands still after it
+  TimePoint stalls_end{};  // no process stalls after it
 };
 
 class FleetEngine final : public store::Engine {
  public:
   struct Observer {
     std::function<void(const store::Transaction&)> committed;  // a transaction
-    std::function<void()> reads;  // the server looks at the store: all parts of a change are committed, or no more come
+    std::function<void()> reads;  // the server reads the store: no more parts of a change will come
   };
   FleetEngine(Timeline& timeline, Random& random, std::shared_ptr<store::Engine> shared, const StoreFaults& faults,
               const Observer& observer)
       : timeline_(timeline), random_(random), shared_(std::move(shared)), faults_(faults), observer_(observer) {}
 
-  // From now on every call fails: the process that made them is gone.
+  // From now on every call fails: the calling process is gone.
   void crash() { is_crashed_ = true; }
   bool is_crashed() const { return is_crashed_; }
   bool is_out_now() const { return timeline_.now < out_until_; }
@@ -46,9 +46,9 @@ class FleetEngine final : public store::Engine {
 
  private:
   bool chance(std::uint64_t percent) { return random_.below(100) < percent; }
-  // Whether the process lives on.
+  // Whether the process survives.
   bool pass();
-  // Whether the store does not answer it now.
+  // Whether the store is not answering it now.
   bool is_out();
 
   Timeline& timeline_;

@@ -1,5 +1,5 @@
-// The laws of FleetChecker about what must happen: what is wanted and fits gets a place soon, a replica of a lost node
-// gets another one, all of it serves in the end, and no replica moves more often than something happened to it.
+// The laws of FleetChecker about what must happen: everything that is wanted and fits gets a place soon, a lost
+// node's replicas get new places, everything serves in the end, and no replica moves more often than it has a cause.
 #include <algorithm>
 
 #include "simulate/fleet_checker.hpp"
@@ -10,13 +10,13 @@ namespace {
 using namespace std::chrono_literals;
 using fleet::ReplicaState;
 
-// Within this time what fits has a place. A server looks about every 600 ms.
+// A replica that fits has a place within this time. A server checks about every 600 ms.
 constexpr Duration placed_within = 5s;
-// A node that reports every 2 s was heard within this time, but for messages that were lost.
+// A node that reports every 2 s is heard within this time, except for lost messages.
 constexpr Duration reports_apart = 4s;
-// A replica may have lost its place to a node that was silent for this long, and a moment later is not.
+// A replica may have lost its place to a node that was silent for this long and is back a moment later.
 constexpr Duration silent_after = 5s;
-// Servers may know this much later of a refusal than the checker.
+// Servers may learn about a refusal this much later than the checker.
 constexpr Duration refusal_known_after = 3s;
 constexpr Duration avoided_max = 60s;
 
@@ -55,7 +55,7 @@ void FleetChecker::note_causes(const store::State& before) {
   }
 }
 
-// As docs/guide/deployment.md says. A single replica must have ended by itself before.
+// As docs/guide/deployment.md says. A `single` replica must have ended by itself by then.
 Duration FleetChecker::replace_time(const fleet::Assigned& replica) const {
   const DeploymentSpec* spec = spec_of(replica);
   if (!spec) return std::chrono::seconds(replica.replace_s);
@@ -94,7 +94,7 @@ Room FleetChecker::room_of(TimePoint now, Duration age_max, std::uint64_t withou
 std::vector<std::uint32_t> FleetChecker::placeable(TimePoint now, const fleet::DesiredDeployment& wanted,
                                                    const std::vector<std::uint32_t>& in_need, Room room,
                                                    bool counts_refusals) {
-  // Where a rollout is paused, the others may run what was wanted before.
+  // If a rollout is paused, the others may run the previous revision.
   std::vector<const DeploymentSpec*> specs{&wanted.spec};
   for (const DeploymentSpec& spec : wanted.earlier) {
     if (wanted.paused) specs.push_back(&spec);
@@ -150,7 +150,7 @@ void FleetChecker::watch(TimePoint now, std::optional<std::uint64_t> epoch) {
       const auto since = before.find({id, replica});
       due_[{id, replica}] = since == before.end() ? now : since->second;
       expect(now, now - due_[{id, replica}] <= placed_within,
-             id.text() + "/" + std::to_string(replica) + " fits and has no place");
+             id.text() + "/" + std::to_string(replica) + " fits but has no place");
     }
   }
 }
@@ -167,13 +167,13 @@ void FleetChecker::check_rest(TimePoint now, const std::set<fleet::ReplicaKey>& 
       expect(now, wanted != state_.desired.deployments.end() && name.second < wanted->second.spec.replicas,
              text + " is not wanted");
       if (wanted == state_.desired.deployments.end() || !known_.contains(replica->place.node)) continue;
-      // What runs an earlier revision, which may be a bad one, stays where its successor fits nowhere.
+      // A replica with an earlier, possibly bad, revision stays if its successor fits nowhere.
       const bool is_stuck =
           replica->revision != wanted->second.revision &&
           !room_of(now, reports_apart, replica->generation).find(wanted->second.spec, [](const NodeId&) {
             return true;
           });
-      exempt("an earlier revision runs on in the end, since its successor fits nowhere", 2, is_stuck);
+      exempt("an earlier revision still runs in the end, because its successor fits nowhere", 2, is_stuck);
       is_stuck_ = is_stuck_ || is_stuck;
       expect(now, is_stuck || ready.contains(replica->key()),
              text + " does not serve on " + replica->place.node.text());
@@ -181,11 +181,12 @@ void FleetChecker::check_rest(TimePoint now, const std::set<fleet::ReplicaKey>& 
       const bool is_allowed = is_allowed_on(spec, known_.at(replica->place.node).report.node);
       const auto serving =
           std::count_if(ready.begin(), ready.end(), [&](const auto& key) { return key.deployment == name.first; });
-      // Replicas that fit nowhere have used up what may be missing, and no successor may run beside the old one.
+      // Replicas that fit nowhere have used up the allowed number of missing ones, and no successor may run beside
+      // the old one.
       const bool is_held =
           !is_allowed && spec.rollout.surge == 0 &&
           static_cast<std::uint64_t>(serving) + std::max(1u, spec.rollout.unavailable) <= spec.replicas;
-      exempt("a replica stays where it is forbidden, since its deployment can lose no other", 2, is_held);
+      exempt("a replica stays where it is forbidden, because its deployment cannot lose another", 2, is_held);
       expect(now, is_allowed || is_held || !room.find(spec, [](const NodeId&) { return true; }),
              text + " stays on " + replica->place.node.text() + ", where its labels, taints or egress forbid it");
     }
@@ -196,11 +197,11 @@ void FleetChecker::check_rest(TimePoint now, const std::set<fleet::ReplicaKey>& 
       const auto& all = all_of({id, replica});
       const bool serves = std::any_of(all.begin(), all.end(),
                                       [&](const auto* incarnation) { return ready.contains(incarnation->key()); });
-      exempt("a replica has no place in the end, since nothing fits", 30, !serves);
+      exempt("a replica has no place in the end, because nothing fits", 30, !serves);
       if (!serves && all.empty()) in_need.push_back(replica);
     }
     for (const std::uint32_t replica : placeable(now, wanted, in_need, room, false))
-      expect(now, false, id.text() + "/" + std::to_string(replica) + " fits and does not serve in the end");
+      expect(now, false, id.text() + "/" + std::to_string(replica) + " fits but does not serve in the end");
   }
   for (const auto& [name, running] : processes_) {
     for (const Process& process : running)

@@ -14,7 +14,7 @@ std::string Machine::start(const agent::Start& start) {
   job.found.key = start.order.assigned.key();
   job.found.id = id;
   job.found.since = timeline_.now;
-  // Mostly at once, sometimes only after a while.
+  // Usually at once, sometimes only after a while.
   job.lease_from = timeline_.now + 1ms * random_.below(random_.below(10) == 0 ? 10'000 : 500);
   job.found.single = start.single;
   job.place = start.order.assigned.place;
@@ -30,7 +30,7 @@ void Machine::stop(const std::string& id) {
   if (found == jobs_.end() || !found->second.found.is_live() || found->second.found.is_stopping) return;
   Job& job = found->second;
   job.found.is_stopping = true;
-  // Mostly quickly, sometimes only when it is killed after its grace.
+  // Usually quickly, sometimes only when it is killed after its grace period.
   job.ends = timeline_.now + (random_.below(10) == 0 ? job.stop_grace + 100ms : 200ms + 1ms * random_.below(800));
 }
 
@@ -111,7 +111,7 @@ void Machine::crash_some_job() {
   if (!running.empty()) end(*running[random_.below(running.size())], "signal 11");
 }
 
-// Where neither a liveness probe nor `unready_within` ends it, only time makes it well again.
+// If neither a liveness probe nor `unready_within` ends it, it recovers only with time.
 void Machine::make_some_job_sick(TimePoint until) {
   std::vector<Job*> running;
   for (auto& [id, job] : jobs_) {
@@ -152,7 +152,7 @@ bool SimulatedAgent::has_orders_for(const fleet::ReplicaKey& key) const {
          });
 }
 
-// Every 2 s; the step asks only for the probes that the spec has.
+// Every 2 s; the step uses only the probes in the spec.
 void SimulatedAgent::probe(const std::vector<agent::FoundJob>& jobs) {
   std::map<std::string, agent::Probed> probed;
   for (const agent::FoundJob& job : jobs) {

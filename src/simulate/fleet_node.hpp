@@ -18,7 +18,7 @@
 
 namespace berth::simulate {
 
-// What a command of a simulated replica does.
+// What the command of a simulated replica does.
 inline constexpr const char* good_command = "serve";
 inline constexpr const char* bad_command = "crash";       // ends a second after it started
 inline constexpr const char* forbidden_user = "mallory";  // no agent runs it
@@ -32,25 +32,25 @@ class Machine {
   NodeView view;  // as it really is
   bool is_on = true;
   std::uint64_t boots = 1;
-  // Devices that people use with commands of their own; exclusive.
+  // Devices that people use exclusively with their own commands.
   std::set<DeviceId> taken_by_people;
-  // Written down, so that it outlives the agent.
+  // Stored, so that it outlives the agent.
   std::uint64_t epoch_heard = 0;
 
   std::string start(const agent::Start& start);
   void stop(const std::string& id);
   void renew(const std::string& id, TimePoint report_sent_at);
-  // What lives is not removed.
+  // A live job is not removed.
   void remove(const std::string& id);
   std::vector<agent::FoundJob> find_jobs() const;
 
-  // Leases are given, single jobs end by themselves, what was told to end ends.
+  // Grants leases, and ends `single` jobs and stopped ones when their time has come.
   void tick();
   void crash_some_job();
-  // One of them answers no probe, until then or until it is restarted.
+  // Makes one of them fail its probes, until then or until it is restarted.
   void make_some_job_sick(TimePoint until);
   bool answers_probe(const std::string& id) const;
-  // If no job holds it.
+  // Does nothing if a job holds it.
   void take_for_people(const DeviceId& id);
   void power_off();
 
@@ -60,7 +60,7 @@ class Machine {
     Assignment place;
     TimePoint lease_from{};
     Duration stop_grace{};
-    TimePoint serves_from{};  // a probe is answered from then on
+    TimePoint serves_from{};  // probes succeed from then on
     bool is_bad = false;
     bool is_ended_when_sick = false;
     std::optional<std::string> user;
@@ -76,7 +76,7 @@ class Machine {
   std::uint64_t next_job_ = 1;
 };
 
-// One start of an agent. What it sends goes through `send_report`; answers come back through `take_answer` and
+// One start of an agent. It sends through `send_report`, and receives answers through `take_answer` and
 // `ordered`.
 class SimulatedAgent {
  public:
@@ -85,9 +85,10 @@ class SimulatedAgent {
     rules_.users = {allowed_user};
   }
 
-  // Looks, acts and makes its report. In `crash_chance_percent` of the actions it crashes before the next one: absent.
+  // Observes, acts and returns its report. After `crash_chance_percent` of the actions it crashes and returns
+  // nothing.
   std::optional<fleet::NodeReport> tick(std::uint64_t crash_chance_percent);
-  // The answer to a report that was sent then: epoch and number of the newest orders.
+  // The answer to a report sent at that time: epoch and number of the newest orders.
   void take_answer(TimePoint sent, std::pair<std::uint64_t, std::uint64_t> newest);
   void ordered(const fleet::NodeOrders& orders);
 
@@ -96,7 +97,7 @@ class SimulatedAgent {
   const std::vector<fleet::ReplicaReport>& reports() const { return reports_; }
 
  private:
-  const std::uint64_t start_;  // of this start of the agent
+  const std::uint64_t start_;  // number of this start of the agent
   std::uint64_t number_ = 0;   // of its last report
   Machine& machine_;
   Timeline& timeline_;
@@ -109,9 +110,9 @@ class SimulatedAgent {
   agent::Rules rules_;
   std::vector<fleet::ReplicaReport> reports_;
   std::set<fleet::ReplicaKey> refused_;
-  // What the probes of each job said since this agent started, and when it was asked last.
+  // Probes each job; keeps the results since this agent started, and the time of the last probe.
   void probe(const std::vector<agent::FoundJob>& jobs);
-  // With what it is to run, and not to stop it.
+  // Whether there are orders to run it, and not to stop it.
   bool has_orders_for(const fleet::ReplicaKey& key) const;
   std::map<std::string, agent::Probed> probed_;
   std::map<std::string, TimePoint> asked_;

@@ -1,5 +1,5 @@
-// The operators of a simulated fleet: they ask a server for changes of deployments and nodes, and FleetChecker is told
-// what they asked for and what was accepted. What they ask for comes from the seed.
+// The operators of a simulated fleet: they request changes of deployments and nodes from a server, and tell
+// FleetChecker what they requested and what was accepted. Their requests come from the seed.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ inline constexpr const char* taint = "slow";
 
 class FleetOperators {
  public:
-  // `some_server` is the one that is asked next; `state` is what the shared store holds.
+  // `some_server` returns the server for the next request; `state` is the content of the shared store.
   FleetOperators(const FleetOptions& options, Random& random, FleetChecker& checker,
                  std::function<SimulatedServer&()> some_server, std::function<store::State()> state)
       : options_(options),
@@ -32,21 +32,21 @@ class FleetOperators {
   DeploymentSpec some_spec(std::uint32_t number);
   std::string some_zone();
 
-  // Each returns whether the change was accepted.
-  // The project as it is, with these in it.
+  // Each returns whether the change was accepted. Applies the current project with these specs in
+  // it.
   bool apply(const std::vector<DeploymentSpec>& specs);
   bool join(const NodeId& node);
   bool set_intent(const NodeId& node, Intent intent);
   bool set_device_intent(const NodeId& node, const DeviceId& device, Intent intent);
   bool forget_if_lost(const NodeId& node);
-  // All machines are nodes in service, and all deployments run good commands. Accepted as a whole or in part.
+  // Makes all machines nodes in service, and all deployments run good commands. May be accepted in part.
   bool repair(const std::vector<NodeId>& machines);
 
   void change_some_deployment();
 
  private:
   bool chance(std::uint64_t percent) { return random_.below(100) < percent; }
-  // Asks for changes of deployments; absent: to be removed.
+  // Requests changes of deployments; absent: removal.
   bool change(const std::vector<std::pair<DeploymentId, std::optional<DeploymentSpec>>>& changes,
               const std::function<Result<void>(server::Leader&)>& ask);
   bool remove(const DeploymentId& id);

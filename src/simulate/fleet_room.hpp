@@ -1,5 +1,5 @@
-// Room: which replicas would find a place in a fleet, as the checker counts it from what is committed and what the
-// nodes have reported. It shares no code with the planner.
+// Room: which replicas would find a place in a fleet, as computed by the checker from commits and the nodes'
+// reports. It shares no code with the planner.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ bool is_allowed_on(const DeploymentSpec& spec, const NodeView& view);
 
 class Room {
  public:
-  // A node that takes replicas. `record` has what the operators say about its devices.
+  // Adds a node that accepts replicas. `record` has the operators' intents for its devices.
   void add_node(const NodeView& view, const fleet::NodeRecord& record);
-  // What is assigned holds its place until it is forgotten.
+  // An assigned incarnation holds its place until it is forgotten.
   void charge(const Assignment& place);
-  // A place for one more replica on a node that `may_use` allows.
+  // Finds a place for one more replica on a node that `may_use` allows.
   std::optional<Assignment> find(const DeploymentSpec& spec, const std::function<bool(const NodeId&)>& may_use) const;
 
  private:

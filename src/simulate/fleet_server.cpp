@@ -2,7 +2,7 @@
 
 namespace berth::simulate {
 
-// The process ends. With SQLite the kernel frees the leadership of one that is gone, with others it runs out.
+// Ends the process. With SQLite, the kernel frees the leadership of an ended process; with other engines it expires.
 void SimulatedServer::end() {
   is_on_ = false;
   leader_.reset();
@@ -12,7 +12,7 @@ void SimulatedServer::end() {
 
 void SimulatedServer::crash() {
   if (engine_) engine_->crash();
-  if (!is_busy_) end();  // else at the end of its call
+  if (!is_busy_) end();  // otherwise at the end of its call
 }
 
 void SimulatedServer::begin() {

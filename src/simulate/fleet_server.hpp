@@ -1,5 +1,5 @@
-// A simulated server: a process with the real store and the real leader, which leads if it can. All that is not in the
-// store is lost when it crashes.
+// A simulated server: a process with the real store and the real leader, which leads if it can. Everything that is
+// not in the store is lost when it crashes.
 #pragma once
 
 #include <cstdint>
@@ -27,17 +27,17 @@ class SimulatedServer {
         name_(std::move(name)),
         observer_(std::move(observer)) {}
 
-  TimePoint paused_until{};  // a process that does not run, and does not know it
+  TimePoint paused_until{};  // a paused process, which does not notice it
   StoreFaults faults;
 
   bool is_on() const { return is_on_; }
-  // And runs, as far as it knows.
+  // Whether it leads and runs, as far as it knows.
   bool leads() const { return answers(); }
   void tick();
   void crash();
   void restart() { is_on_ = true; }
 
-  // What the leader says; absent: this server does not lead, does not run or crashed on the way, and says nothing.
+  // The leader's result; absent: this server does not lead, is not running or crashed during the call.
   template <class Function>
   auto ask(Function&& function) -> std::optional<std::invoke_result_t<Function, server::Leader&>> {
     if (!answers()) return std::nullopt;
@@ -51,21 +51,21 @@ class SimulatedServer {
     return std::nullopt;
   }
 
-  // The call that it is in or was in last.
+  // The current or last call.
   std::string call() const { return name_ + " " + std::to_string(calls_); }
   TimePoint call_began() const { return call_began_; }
-  // Of its leadership, where it leads, runs and reaches the store.
+  // The epoch of its leadership, if it leads, runs and reaches the store.
   std::optional<std::uint64_t> leads_in() const {
     return answers() && !engine_->is_out_now() ? std::optional(leader_->epoch()) : std::nullopt;
   }
-  // Of the store, as its leader knows it; absent: it has none.
+  // The last change of the store that its leader knows; absent: it has no leader.
   std::optional<std::uint64_t> known_change() const {
     return leader_ ? std::optional(leader_->state().change_number) : std::nullopt;
   }
 
   // Epoch and number of the node's newest orders.
   std::optional<std::pair<std::uint64_t, std::uint64_t>> report(const NodeId& node, const fleet::NodeReport& report);
-  // Orders other than these; absent: none.
+  // Orders that differ from these; absent: none.
   std::optional<fleet::NodeOrders> orders_for(const NodeId& node, std::uint64_t epoch, std::uint64_t number);
 
  private:
@@ -80,7 +80,7 @@ class SimulatedServer {
   const FleetEngine::Observer observer_;
 
   bool is_on_ = true;
-  bool is_busy_ = false;  // in a call, which may stand still while time goes on
+  bool is_busy_ = false;  // in a call, which may stall while time continues
   std::uint64_t calls_ = 0;
   TimePoint call_began_{};
   std::shared_ptr<FleetEngine> engine_;

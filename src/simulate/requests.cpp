@@ -43,7 +43,7 @@ Error unusable(std::string message, std::string advice) {
   return {ErrorCode::invalid_argument, std::move(message), std::move(advice)};
 }
 
-// The replicas as the policy sees them: the views that a pool would provide.
+// The replicas as the policy sees them, in the views that a pool would provide.
 class Replicas {
  public:
   Replicas(std::span<const std::uint32_t> speeds_milli, bool learn_speeds)
@@ -190,7 +190,7 @@ Figures figures_of(const Replay& run, std::span<const std::uint32_t> speeds_mill
                                     run.latency_ns.end());
   BERTH_ASSERT(!counted.empty());
   std::sort(counted.begin(), counted.end());
-  // The smallest value that at least `percent` of all do not exceed.
+  // The smallest value that at least `percent` of all values do not exceed.
   const auto percentile_s = [&](std::size_t percent) {
     return static_cast<double>(counted[(counted.size() * percent + 99) / 100 - 1]) / ns_per_s;
   };

@@ -1,8 +1,8 @@
-// Simulates requests on replicas in virtual time. A recorded trace is replayed against
-// replicas of given speeds, each of which serves one request at a time in order of
-// arrival. Every request is placed by the real policy code on the views that a pool
-// would provide. The reference is one central queue. Pure: time is in whole nanoseconds,
-// tickets come from a seed, and the same input gives the same result.
+// Simulates requests on replicas in virtual time. A recorded trace is replayed against replicas of
+// given speeds, each of which serves one request at a time in order of arrival. Every request is
+// placed by the real policy code on the views that a pool would provide. The reference is one
+// central queue. Pure: time is in whole nanoseconds, tickets come from a seed, and the same input
+// always gives the same result.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ namespace berth::simulate {
 // Work of a request in seconds at speed 1.
 enum class WorkModel : std::uint8_t {
   tokens,  // 0.005 + in / 5000 + out / 40: prefill and decode of a language model
-  ms,      // in / 1000: the trace says how long it took
+  ms,      // in / 1000: the trace contains the duration
 };
 
 struct Request {
@@ -43,8 +43,8 @@ Result<std::vector<Request>> make_jobs(std::span<const TraceRequest> trace, cons
 struct ReplayOptions {
   // True: no weights are configured, and speeds are learnt from completed work.
   bool learn_speeds = false;
-  // Interval of the load reports: completions since the last report are not visible yet,
-  // own dispatches are counted at once. 0: everything is visible at once.
+  // Interval of the load reports: completions since the last report are not visible yet, while own
+  // dispatches are counted at once. 0: everything is visible at once.
   Duration stale{0};
 };
 
@@ -53,13 +53,13 @@ struct Replay {
   std::vector<std::int64_t> busy_ns;     // of each replica
 };
 
-// Every job placed by `policy`; the seed varies its tickets and nothing else.
-// At least one replica; speeds are positive.
+// Places every job with `policy`; the seed changes only its tickets. At least one replica; speeds
+// are positive.
 Replay replay(std::span<const Request> jobs, std::span<const std::uint32_t> speeds_milli, const Policy& policy,
               const ReplayOptions& options, std::uint64_t seed);
 
-// One first-come first-served queue: each job goes to the replica that is free first,
-// on a tie to the faster one.
+// One first-come first-served queue: each job goes to the replica that is free first, or, on a tie,
+// to the faster one.
 Replay replay_central(std::span<const Request> jobs, std::span<const std::uint32_t> speeds_milli);
 
 struct Figures {

@@ -1,6 +1,6 @@
-// Timeline: virtual time and what is to happen when. One thread; what falls on one moment happens in the order in
-// which it was planned, so that a seed always gives the same run. What happens may itself run the timeline on: that is
-// how one process stands still while the others go on.
+// Timeline: virtual time and scheduled events. Single-threaded; events at the same time run in the order in which
+// they were scheduled, so that a seed always gives the same run. An event may itself advance the timeline: this is
+// how one process stalls while the others continue.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace berth::simulate {
 class Timeline {
  public:
   TimePoint now{};
-  FakeClock clock;  // of `now`, for code that takes a Clock
+  FakeClock clock;  // shows `now`, for code that needs a Clock
 
   void at(TimePoint when, std::function<void()> what) {
     events_.emplace(std::pair(when < now ? now : when, next_++), std::move(what));

@@ -25,7 +25,7 @@ namespace json = boost::json;
 
 constexpr std::uint64_t backup_format = 1;
 
-// Lets go of the store in the end.
+// Releases the store at the end.
 class HeldStore {
  public:
   static Result<HeldStore> take(Engine& engine, const std::string& owner) {
@@ -62,7 +62,7 @@ Result<SchemaMark> mark_of(const std::vector<Entry>& entries, const std::string&
   for (const Entry& entry : entries) {
     if (entry.key == keys::schema) found = &entry;
     if (entry.key == keys::restoring)
-      return Error{ErrorCode::io, "a restore into " + where + " did not end", "restore the backup again"};
+      return Error{ErrorCode::io, "a restore into " + where + " was not completed", "restore the backup again"};
   }
   if (!found) return Error{ErrorCode::io, where + " is not a Berth store, or is empty", "give another one"};
   SchemaMark mark = BERTH_TRY(schema_mark_of(*found));
@@ -120,7 +120,7 @@ Result<std::vector<Entry>> read_backup(const std::string& file) {
   }
 }
 
-// Numbers that agents and clients may have seen higher than the backup has them.
+// Raises numbers of which agents and clients may have seen higher values than those in the backup.
 Result<void> leap(std::vector<Entry>& entries) {
   for (Entry& entry : entries) {
     if (entry.key == keys::project) {
@@ -140,10 +140,11 @@ Result<void> leap(std::vector<Entry>& entries) {
   return {};
 }
 
-// Replaces what is in `to`. A mark says that it is under way, until all is there.
+// Replaces the content of `to`. A mark shows that this is in progress until everything is written.
 Result<void> fill(Engine& to, const std::vector<Entry>& entries, IfNotEmpty if_not_empty) {
   const Listing present = BERTH_TRY(to.list(""));
-  // A store that was opened and never used has its schema alone; one that a restore has left may be filled again.
+  // A store that was opened but never used contains only its schema; one from an interrupted restore may be filled
+  // again.
   bool is_free = true;
   for (const Entry& entry : present.entries) is_free = is_free && entry.key == keys::schema;
   for (const Entry& entry : present.entries) is_free = is_free || entry.key == keys::restoring;

@@ -1,10 +1,10 @@
-// Copies of a whole store: into a file and back, and from one engine to another (SQLite to etcd, for example). A backup
-// shows one moment and may be made while a server runs. It is a text file: a line about it, a line per entry, and a
-// line with a checksum, which finds a truncated or edited file and proves nothing else. No secret is in it.
+// Copies of a whole store: into a file and back, and from one engine to another (SQLite to etcd, for example). A
+// backup is consistent and may be made while a server runs. It is a text file: a header line, one line per entry, and
+// a line with a checksum, which only detects a truncated or edited file. It contains no secrets.
 //
-// A restored store is older than what the agents have seen. An agent ignores lower epochs, and a generation must never
-// be given out twice; so epoch, generations and the version of the project leap ahead in a restore, as the revision
-// does when etcd is restored (etcdutl snapshot restore --bump-revision).
+// A restored store is older than what the agents have seen. An agent ignores lower epochs, and a generation must
+// never be given out twice; so a restore raises the epoch, the generations and the project version by a large step,
+// as the revision does when etcd is restored (etcdutl snapshot restore --bump-revision).
 #pragma once
 
 #include <cstdint>
@@ -27,12 +27,13 @@ Result<void> backup(Engine& engine, const std::string& file);
 Result<void> check_backup(const std::string& file);
 
 // The file is checked before the store is touched. Errors as above, and already_exists: the store is not empty;
-// unavailable: a server leads in it. Interrupted, it leaves a store that is refused until the restore is run again.
+// unavailable: a server leads in it. If interrupted, it leaves a store that is refused until the restore is run
+// again.
 Result<void> restore(Engine& engine, const std::string& file, IfNotEmpty if_not_empty = IfNotEmpty::refuse);
 // Whether a restore into it was interrupted.
 Result<bool> is_half_restored(Engine& engine);
 
-// All entries as they are. Must hold both stores: stop the server first. Errors as above.
+// Copies all entries unchanged. Must hold both stores, so stop the server first. Errors as above.
 Result<void> copy(Engine& from, Engine& to, IfNotEmpty if_not_empty = IfNotEmpty::refuse);
 
 }  // namespace berth::store

@@ -148,7 +148,7 @@ TEST_P(Backup, AnInterruptedRestoreIsNoticedAndCompleted) {
     if (failures == 0) continue;  // nothing was touched
     const auto store = Store::open(to_);
     ASSERT_FALSE(store) << failures;
-    EXPECT_NE(store.error().message.find("did not end"), std::string::npos) << store.error().message;
+    EXPECT_NE(store.error().message.find("was not completed"), std::string::npos) << store.error().message;
     EXPECT_EQ(outcome(restore(*to_, file())), "done") << "again, without force";
   }
   EXPECT_GT(failures, 3);

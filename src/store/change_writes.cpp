@@ -38,7 +38,7 @@ Result<void> check(const Change& change, const Counters& counters) {
 Result<std::vector<Write>> writes_of(const Change& change, ProjectRoot& root, Counters& counters,
                                      std::deque<std::uint64_t>& actions, const std::map<NodeId, Incarnations>& before) {
   BERTH_TRY(check(change, counters));
-  std::vector<Write> writes, last;  // `last`: what nothing refers to any more
+  std::vector<Write> writes, last;  // `last`: entries that nothing refers to any longer
   const auto put = [&](std::string key, std::string value) { writes.push_back({std::move(key), std::move(value)}); };
 
   for (const auto& [id, credential] : change.credentials) {
@@ -72,8 +72,8 @@ Result<std::vector<Write>> writes_of(const Change& change, ProjectRoot& root, Co
     counters.next_generation = change.generations->second;
     put(std::string(keys::counters), text_of(counters));
   }
-  // Removals and changes come before additions, over all nodes. Where the change is split, the first part that
-  // touches a node changes its version, so that another change that was decided on the same list is refused as a whole.
+  // Removals and changes come before additions, over all nodes. If the change is split, the first part that touches a
+  // node changes its version, so that another change that was decided on the same list is refused as a whole.
   std::vector<Write> begun;
   for (const auto& [node, list] : change.assignments) {
     writes.push_back({keys::assignments_of(node), list.assigned.empty() ? std::nullopt : std::optional(head_text())});
@@ -92,7 +92,8 @@ Result<std::vector<Write>> writes_of(const Change& change, ProjectRoot& root, Co
 
   for (Write& write : last) writes.push_back(std::move(write));
   for (fleet::Event event : change.events) {
-    // The number first: an event never takes the place of another one, though one may be missing after a failure.
+    // The number is taken first, so that an event never replaces another one, though one may be missing after a
+    // failure.
     event.id = counters.next_event++;
     put(std::string(keys::counters), text_of(counters));
     if (event.id > events_kept) writes.push_back({keys::event(event.id - events_kept), std::nullopt});

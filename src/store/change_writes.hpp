@@ -1,5 +1,5 @@
-// The writes that make a change, in an order in which any first part of them is safe alone (Store::commit says why).
-// Pure.
+// The writes that make a change, in an order in which any leading part of them is safe by itself (see
+// Store::commit). Pure.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace berth::store {
 // Older events are removed when newer ones come, and so are older actions.
 inline constexpr std::uint64_t events_kept = 10'000, actions_kept = 10'000;
 
-// The incarnations of a node as they are in the store: values by key.
+// The stored incarnations of a node: values by key.
 using Incarnations = std::map<std::string, std::string>;
 
 // `root`, `counters` and `actions` (ids of the actions that are kept, the oldest first) become what they are after the

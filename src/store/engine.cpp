@@ -56,7 +56,7 @@ Result<std::shared_ptr<Engine>> open_engine(std::string_view kind) {
   if (kind == "memory") return std::shared_ptr<Engine>(make_memory_engine());
   if (kind.starts_with("sqlite:")) return open_sqlite_engine(std::string(kind.substr(7)));
   return Error{ErrorCode::invalid_argument, "\"" + std::string(kind) + "\" is not a store",
-               "known are memory and sqlite:PATH"};
+               "use memory or sqlite:PATH"};
 }
 
 }  // namespace berth::store

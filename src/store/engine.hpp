@@ -1,10 +1,10 @@
-// Engine: keys with text values, in order, changed by transactions that hold conditions. The little that every
-// database can do, so that memory, SQLite and (later) etcd serve the same Store and pass the same contract suite
-// (engine_contract_test.cpp). It knows nothing of fleets.
+// Engine: keys with text values, in order, changed by transactions with conditions. This is the little that
+// every database can do, so that memory, SQLite and (later) etcd serve the same Store and pass the same contract
+// suite (engine_contract_test.cpp). It knows nothing about fleets.
 //
 // The store counts its changes: every transaction that changes something has the next change number. The version of a
-// key is the change number of the transaction that wrote it last, so that a key that was removed and made again never
-// has a version it had before.
+// key is the change number of the transaction that wrote it last, so that a key that was removed and created again
+// never has an earlier version.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@
 
 namespace berth::store {
 
-// What etcd takes with its defaults (128 operations, 1.5 MiB), with room for what a transaction is wrapped in.
+// Within etcd's default limits (128 operations, 1.5 MiB), with room for the overhead of a transaction.
 inline constexpr std::size_t operations_max = 100;                // conditions, and writes, of a transaction
 inline constexpr std::size_t transaction_bytes_max = 1280 << 10;  // keys and values
 inline constexpr std::size_t value_bytes_max = 1 << 20;
@@ -34,7 +34,7 @@ struct Entry {
 
 struct Listing {
   std::vector<Entry> entries;       // in the order of their keys, byte by byte
-  std::uint64_t change_number = 0;  // of the last change that they show
+  std::uint64_t change_number = 0;  // number of the last change that they include
 };
 
 struct Condition {
@@ -49,14 +49,14 @@ struct Write {
 
 struct Transaction {
   std::vector<Condition> conditions;
-  std::vector<Write> writes;  // each key at most once
+  std::vector<Write> writes;  // each key at most once in a transaction
 };
 
-// How long a migration, a restore or a copy of a large store may take; on SQLite the kernel knows when it ended.
+// How long a migration, a restore or a copy of a large store may take; on SQLite, the kernel knows when it has ended.
 inline constexpr Duration hold_duration = std::chrono::minutes(5);
 
-// Thread-safe. Errors: io says that the medium failed (full, damaged, not readable) and that nothing was changed;
-// timeout that another process kept it busy.
+// Thread-safe. Errors: io means that the medium failed (full, damaged, not readable) and that nothing was
+// changed; timeout means that another process kept it busy.
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -64,31 +64,32 @@ class Engine {
   // "memory", "sqlite:/var/lib/berth/store.db"; for messages.
   virtual std::string name() const = 0;
 
-  // The entries whose keys begin with `prefix` and come after `after`, all of one moment; the first `limit` of them.
+  // The entries whose keys begin with `prefix` and come after `after`, as a consistent snapshot; the first `limit` of
+  // them.
   virtual Result<Listing> list(std::string_view prefix, std::string_view after = {}, std::size_t limit = SIZE_MAX) = 0;
 
-  // All of it or nothing. Its change number, once it cannot be lost any more; absent: a condition does not hold. A
-  // transaction that changes nothing gives the last change number. invalid_argument: it is larger than the bounds
-  // above, or writes a key twice.
+  // Commits all of it or nothing. Returns its change number once it can no longer be lost; absent: a condition
+  // does not hold. A transaction that changes nothing returns the last change number. invalid_argument: it is
+  // larger than the bounds above, or writes a key twice.
   virtual Result<std::optional<std::uint64_t>> commit(const Transaction& transaction) = 0;
 
-  // Sleeps until the store may have changed since `change_number`, at most for `timeout`. A hint: it can miss a change,
-  // of another process for example, and can return without one. The caller lists again in either case. It is for
-  // servers that follow one that leads; a server that leads alone knows its own changes.
+  // Sleeps until the store may have changed since `change_number`, at most for `timeout`. A hint: it can miss a
+  // change, of another process for example, and can return without one. The caller lists again in either case. It is
+  // for servers that follow a leader; a server that leads alone knows its own changes.
   virtual void wait_for_change(std::uint64_t change_number, Duration timeout) = 0;
 
-  // Makes `owner` the one who may change this store, or confirms it. It lasts for `duration`, unless the engine can
-  // tell by itself whether the owner lives. unavailable names the other owner. This keeps two servers from getting in
-  // each other's way; what makes a change by a former owner impossible are the conditions of its transactions.
+  // Makes `owner` the only one who may change this store, or confirms it. It lasts for `duration`, unless the engine
+  // can tell by itself whether the owner is alive. unavailable names the other owner. This keeps two servers from
+  // interfering with each other; the conditions of its transactions make changes by a former owner impossible.
   virtual Result<void> hold(const std::string& owner, Duration duration) = 0;
-  // Nothing happens where `owner` is not the owner.
+  // Does nothing if `owner` is not the owner.
   virtual void release(const std::string& owner) = 0;
 };
 
-// invalid_argument where a transaction breaks the bounds above; every engine asks before it does anything.
+// invalid_argument if a transaction exceeds the bounds above; every engine checks this first.
 Result<void> check_bounds(const Transaction& transaction);
 
-// "memory" or "sqlite:PATH". not_supported: this build has no SQLite. io: the file cannot be used, and why.
+// "memory" or "sqlite:PATH". not_supported: this build has no SQLite. io: the file cannot be used, with the reason.
 Result<std::shared_ptr<Engine>> open_engine(std::string_view kind);
 
 }  // namespace berth::store

@@ -1,5 +1,5 @@
 // The engine that forgets: for tests, simulations, machines without SQLite and servers that need not survive a
-// restart. Several servers of one process can share it; `hold` then expires by `clock`.
+// restart. Several servers in one process can share it; `hold` then expires by `clock`.
 #pragma once
 
 #include <memory>

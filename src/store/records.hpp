@@ -4,8 +4,8 @@
 //   state/project                      version, names, and which record of each deployment counts
 //   state/deployment/<name>/<version>  a deployment as that version of the project wants it
 //   state/node/<name>                  a node, and what the operator intends with it
-//   state/assignments/<node>           changes with each change of what the node is to run
-//   state/assigned/<node>/<deployment>/<replica>/<generation>  one incarnation that it is to run, or to stop
+//   state/assignments/<node>           changes with each change of the node's assignments
+//   state/assigned/<node>/<deployment>/<replica>/<generation>  one incarnation that it must run or stop
 //   state/counters                     generations and events: the next numbers
 //   state/leader                       who leads, and the epoch
 //   state/credential/<id>              a token's sum
@@ -32,7 +32,7 @@ namespace berth::store {
 
 namespace keys {
 inline constexpr std::string_view schema = "meta/schema";
-inline constexpr std::string_view restoring = "meta/restoring";  // there while a restore is under way
+inline constexpr std::string_view restoring = "meta/restoring";  // present while a restore is in progress
 inline constexpr std::string_view state = "state/";
 inline constexpr std::string_view project = "state/project";
 inline constexpr std::string_view counters = "state/counters";
@@ -47,9 +47,9 @@ inline constexpr std::string_view actions = "action/";
 std::string deployment(const DeploymentId& name, std::uint64_t version);
 std::string node(const NodeId& name);
 std::string assignments_of(const NodeId& node);
-std::string assigned_to(const NodeId& node);  // what its incarnations begin with
+std::string assigned_to(const NodeId& node);  // prefix of the keys of its incarnations
 std::string incarnation(const fleet::Assigned& assigned);
-// What the key of an incarnation says; absent: it is not such a key.
+// Parses the key of an incarnation; absent: it is not such a key.
 std::optional<fleet::Assigned> incarnation_at(std::string_view key);
 std::string credential(std::string_view id);
 std::string event(std::uint64_t id);
@@ -57,8 +57,8 @@ std::string action(std::uint64_t id);
 std::optional<std::uint64_t> action_at(std::string_view key);
 }  // namespace keys
 
-// The root of the desired state. Records of deployments that it does not name do not count: they are left by a change
-// that was not completed, and are removed when a server begins to lead.
+// The root of the desired state. Records of deployments that it does not name are ignored: they are left over from an
+// incomplete change, and are removed when a server begins to lead.
 struct ProjectRoot {
   std::uint64_t version = 0;
   std::string cluster;
@@ -89,7 +89,7 @@ std::string text_of(const fleet::NodeRecord& record);
 std::string text_of(const fleet::Credential& credential);
 std::string text_of(const fleet::Event& event);
 
-// io: the entry is not what a Store has written; not_supported: a newer version wrote it.
+// io: the entry was not written by a Store; not_supported: a newer version wrote it.
 Result<ProjectRoot> project_root_of(const Entry& entry);
 Result<Counters> counters_of(const Entry& entry);
 Result<Leader> leader_of(const Entry& entry);

@@ -20,7 +20,7 @@ Result<void> migrate(Engine& engine, std::span<const Migration> migrations, Entr
     if (step == migrations.end()) {
       return Error{ErrorCode::not_supported,
                    engine.name() + " has the layout " + std::to_string(mark.number) + " of berth " + mark.berth +
-                       ", which this version cannot bring up to date",
+                       ", which this version cannot migrate",
                    "open it with a version in between first"};
     }
     std::vector<Write> writes = BERTH_TRY(step->writes(BERTH_TRY(engine.list("")).entries));
@@ -51,7 +51,7 @@ Result<std::vector<Write>> split_assignments(const std::vector<Entry>& entries) 
             return all ? format::entries_of(*all, where + ".assigned", format::assigned_of)
                        : std::vector<fleet::Assigned>();
           }));
-      if (list.empty()) continue;  // done by a migration that was interrupted
+      if (list.empty()) continue;  // already done by an interrupted migration
       for (const fleet::Assigned& replica : list) writes.push_back({keys::incarnation(replica), text_of(replica)});
       writes.push_back({entry.key, head_text()});
     } else if (entry.key.starts_with(keys::events)) {
@@ -100,14 +100,14 @@ Result<void> bring_up_to_date(Engine& engine, std::span<const Migration> migrati
   for (const Entry& entry : meta.entries) {
     if (entry.key == keys::schema) mark_entry = &entry;
     if (entry.key == keys::restoring)
-      return Error{ErrorCode::io, "a restore into " + engine.name() + " did not end", "restore the backup again"};
+      return Error{ErrorCode::io, "a restore into " + engine.name() + " was not completed", "restore the backup again"};
   }
   if (!mark_entry) {
     const Listing first = BERTH_TRY(engine.list("", "", 1));
     if (!first.entries.empty())
-      return Error{ErrorCode::io, engine.name() + " is not a Berth store: it has entries and no layout",
+      return Error{ErrorCode::io, engine.name() + " is not a Berth store: it has entries but no layout",
                    "give another store"};
-    // Another process may do the same at this moment, which then is as good.
+    // Another process may do the same at this moment, which has the same effect.
     const std::string key(keys::schema);
     BERTH_TRY(engine.commit({{{key, 0}}, {{key, text_of(SchemaMark{to, this_version()})}}}));
     return {};

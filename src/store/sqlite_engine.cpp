@@ -40,7 +40,7 @@ constexpr int layout = 1;                // of the tables below
 // Another process holds the file for the time of a commit or of a backup.
 constexpr int busy_timeout_ms = 5000;
 
-// Tables of the file. The single row of `revision` has the change number, which so is part of each transaction.
+// Tables of the file. The single row of `revision` has the change number, which is thus part of each transaction.
 constexpr const char* tables = R"(
   CREATE TABLE entries(key TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL, version INTEGER NOT NULL);
   CREATE TABLE revision(one INTEGER PRIMARY KEY CHECK (one = 1), number INTEGER NOT NULL);
@@ -68,7 +68,7 @@ class Statement {
       return *this;
     }
     int next() {
-      errno = 0;  // SQLite forgets why a write of a commit failed, errno does not
+      errno = 0;  // SQLite does not keep the reason for a failed write in a commit, but errno does
       return sqlite3_step(statement_);
     }
     std::string text(int column) const {
@@ -122,7 +122,7 @@ class SqliteEngine final : public Engine {
       return Error{ErrorCode::io, "the file system of the store " + path_ + " does not allow a write-ahead log",
                    "put the store on a local disk"};
     }
-    // Of a few megabytes; a damaged store is better found before a server begins to act on it.
+    // The store has only a few megabytes, and damage should be found before a server begins to act on it.
     const std::string found = BERTH_TRY(answer("PRAGMA quick_check(1)"));
     if (found != "ok") return damaged(found.substr(found.rfind('\n') + 1));  // its first line is a heading
     for (const auto& [statement, sql] :
@@ -200,7 +200,7 @@ class SqliteEngine final : public Engine {
             "move the file away and restore the last backup into a new one"};
   }
 
-  // What SQLite said last, as an error that says what to do.
+  // SQLite's last error, as an Error with advice.
   Error failed(int code) const {
     const std::string text = database_ != nullptr ? sqlite3_errmsg(database_) : sqlite3_errstr(code);
     const int kind = code & 0xff;
@@ -219,7 +219,7 @@ class SqliteEngine final : public Engine {
     if (kind == SQLITE_BUSY || kind == SQLITE_LOCKED) {
       return {ErrorCode::timeout,
               "another process kept the store " + path_ + " busy for " + std::to_string(busy_timeout_ms / 1000) + " s",
-              "end what else has it open, and try again"};
+              "end the other process that has it open, and try again"};
     }
     return {ErrorCode::io,
             "cannot use the store " + path_ + ": " + text +
@@ -280,13 +280,12 @@ class SqliteEngine final : public Engine {
     if (size != sizeof header || std::memcmp(header, "SQLite format 3", 16) != 0) return failed(SQLITE_NOTADB);
     const std::uint32_t program = std::uint32_t{header[68]} << 24 | std::uint32_t{header[69]} << 16 |
                                   std::uint32_t{header[70]} << 8 | std::uint32_t{header[71]};
-    if (program != application)
-      return Error{ErrorCode::io, path_ + " is a database of another program", "give another path"};
+    if (program != application) return Error{ErrorCode::io, path_ + " belongs to another program", "give another path"};
     return {};
   }
 
-  // Written completely under another name first, so that the file is always a valid store. If another process does
-  // the same at this moment, either file is valid.
+  // Writes the file completely under another name first, so that the file is always a valid store. If another
+  // process does the same at this moment, both files are valid.
   Result<void> create_database(const std::string& folder) const {
     if (::access(changes_path().c_str(), F_OK) == 0) {
       return Error{ErrorCode::io,
@@ -325,9 +324,9 @@ class SqliteEngine final : public Engine {
                  "use that version, or restore a backup that this one has made"};
   }
 
-  // The number of the last change is also in a file of its own, written after each commit. Where that number is higher,
-  // the store has lost changes that were acknowledged: SQLite takes a log that is missing, or damaged in the middle,
-  // for one that ends there.
+  // The number of the last change is also in a separate file, written after each commit. If that number is higher,
+  // the store has lost changes that were acknowledged: SQLite treats a missing log, or one damaged in the middle, as
+  // ending there.
   std::string changes_path() const { return path_ + ".changes"; }
   Result<void> check_nothing_lost() {
     const Result<std::string> text =
@@ -405,7 +404,7 @@ class SqliteEngine final : public Engine {
     return row.number(0);
   }
 
-  // Whatever became of it: none stays open behind an error.
+  // Ends the transaction in any state, so that none stays open after an error.
   void leave_transaction() {
     if (sqlite3_get_autocommit(database_) == 0) sqlite3_exec(database_, "ROLLBACK", nullptr, nullptr, nullptr);
   }

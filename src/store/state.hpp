@@ -1,4 +1,4 @@
-// What a Store holds, and a change of it. Plain data.
+// The content of a Store, and a change of it. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@
 
 namespace berth::store {
 
-// What one node is to run.
+// What one node must run.
 struct NodeAssignments {
   std::uint64_t version = 0;  // given by the store; 0: there is no such list
   std::vector<fleet::Assigned> assigned;
   friend bool operator==(const NodeAssignments&, const NodeAssignments&) = default;
 };
 
-// Everything but the events, of one moment. The operator's intent is in the record of the node.
+// Everything except the events, as one consistent snapshot. The operator's intent is in the record of the node.
 struct State {
   fleet::Desired desired;
   std::map<NodeId, fleet::NodeRecord> nodes;
@@ -30,28 +30,28 @@ struct State {
   std::map<std::string, fleet::Credential> credentials;
   std::uint64_t next_generation = 1;
   std::uint64_t last_event = 0;     // its id
-  std::string leader;               // the server that leads, or did last; empty: none ever has
+  std::string leader;               // the current or last leader; empty: there has never been one
   std::uint64_t epoch = 0;          // of its leadership
-  std::uint64_t change_number = 0;  // of the last change that it shows (engine.hpp)
-  // Entries that cannot be read, one sentence each. What they are about is left out, or as safe as can be: an
-  // incarnation is to be stopped, a node is cordoned.
+  std::uint64_t change_number = 0;  // of the last change that it includes (engine.hpp)
+  // Entries that cannot be read, one sentence each. Their subjects are left out, or treated as safely as
+  // possible: an incarnation is stopped, a node is cordoned.
   std::vector<std::string> damaged;
   std::set<DeploymentId> unreadable;  // desired, with a damaged record: its replicas stay as they are
   friend bool operator==(const State&, const State&) = default;
 };
 
-// A change of the state, and what it was decided on. Begin with change_of(state).
+// A change of the state, and the state it was based on. Start with change_of(state).
 struct Change {
   std::uint64_t epoch = 0;
   std::optional<std::uint64_t> project_version;  // absent: it does not depend on the desired state
 
-  // Desired state; any of these makes the next version of the project. No record: the deployment is removed.
+  // Desired state; any of these creates the next version of the project. No record: the deployment is removed.
   std::map<DeploymentId, std::optional<fleet::DesiredDeployment>> deployments;
   std::optional<std::string> cluster;
   std::optional<EgressPreference> egress_preference;
   bool changes_desired() const { return !deployments.empty() || cluster || egress_preference; }
 
-  // Each replaced as a whole, with the version of the one that it was decided on. An empty list is removed.
+  // Each list is replaced as a whole, and carries the version of the one it was based on. An empty list is removed.
   std::map<NodeId, NodeAssignments> assignments;
   // The numbers that this change gives to new incarnations: [State::next_generation, the next one after it).
   std::optional<std::pair<std::uint64_t, std::uint64_t>> generations;
@@ -80,7 +80,7 @@ enum class Moved : std::uint8_t { leader, project, assignments };
 
 struct [[nodiscard]] Committed {
   std::optional<Moved> moved;       // absent: all of it is committed
-  std::string reason;               // where it moved: one sentence
+  std::string reason;               // if it moved: the reason, in one sentence
   std::uint64_t change_number = 0;  // of its last transaction (engine.hpp)
   explicit operator bool() const noexcept { return !moved; }
 };

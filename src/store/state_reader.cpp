@@ -8,7 +8,7 @@
 namespace berth::store {
 namespace {
 
-// The value of the entry, from `before` where that has it; kept in `after`.
+// The value of the entry, taken from `before` if present, and kept in `after`.
 template <class Parsed, class Read>
 auto parsed(const Entry& entry, Parsed& before, Parsed& after, Read&& read) -> decltype(read(entry)) {
   auto node = before.extract(entry.key);
@@ -28,8 +28,8 @@ Result<std::optional<Value>> unless_damaged(State& state, Result<Value> read) {
   return std::optional<Value>();
 }
 
-// An incarnation of which only the key is known. It may be single: where its node is silent, it counts as running for
-// an hour.
+// An incarnation of which only the key is known. It may be `single`, so if its node is silent it counts as running
+// for an hour.
 std::optional<fleet::Assigned> to_be_stopped(std::string_view key) {
   std::optional<fleet::Assigned> replica = keys::incarnation_at(key);
   if (replica) {
@@ -88,7 +88,7 @@ Result<State> StateReader::read(const Listing& listing) {
     std::sort(list.assigned.begin(), list.assigned.end(),
               [](const fleet::Assigned& a, const fleet::Assigned& b) { return a.generation < b.generation; });
   }
-  // Keys of deployments come before the project, which says which of them count.
+  // Keys of deployments come before the project, which determines which of them count.
   std::map<std::string_view, const Entry*> records;
   for (const Entry& entry : listing.entries) {
     if (entry.key.starts_with(keys::deployments)) records.emplace(entry.key, &entry);

@@ -1,5 +1,5 @@
-// Makes a State of the entries below "state/". What was read before and has not changed since is not parsed again:
-// a server loads its state after every commit, and few entries change with one. Not thread-safe.
+// Makes a State of the entries below "state/". Unchanged entries are not parsed again, because a server loads its
+// state after every commit, and a commit changes few entries. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace berth::store {
 
 class StateReader {
  public:
-  // io: one of the entries that all else depends on is not what a Store has written; others are named in
+  // io: one of the entries that everything depends on was not written by a Store; others are listed in
   // State::damaged.
   Result<State> read(const Listing& listing);
 

@@ -104,8 +104,8 @@ Result<std::uint64_t> Store::begin_epoch(const std::string& server) {
   return leader.epoch;
 }
 
-// What changes that failed have left: records of deployments that do not count, and events that are too old (each new
-// event removes an old one, except where a number was taken and not used).
+// Removes leftovers of failed changes: records of deployments that do not count, and events that are too old (each
+// new event removes an old one, except where a number was taken and not used).
 Result<void> Store::remove_leftovers(const Listing& listing) {
   std::set<std::string> counted;
   for (const auto& [name, version] : known_.root.deployments) counted.insert(keys::deployment(name, version));
@@ -174,7 +174,7 @@ Result<Committed> Store::commit(const Change& change) {
   if (!is_known_) BERTH_TRY(still_leads());
   if (epoch_ == 0) return moved(Moved::leader, BERTH_TRY(who_leads()));
   if (change.epoch != epoch_) {
-    return moved(Moved::leader, "this was decided in epoch " + std::to_string(change.epoch) + ", and it is epoch " +
+    return moved(Moved::leader, "this was decided in epoch " + std::to_string(change.epoch) + ", but it is epoch " +
                                     std::to_string(epoch_) + " now");
   }
   if (change.project_version && *change.project_version != known_.root.version) {
@@ -183,7 +183,7 @@ Result<Committed> Store::commit(const Change& change) {
                                      " now");
   }
   if (change.generations && change.generations->first != known_.counters.next_generation)
-    return moved(Moved::assignments, "other replicas were assigned meanwhile");
+    return moved(Moved::assignments, "other replicas were assigned in the meantime");
 
   OwnEntries after = known_;
   std::map<NodeId, Incarnations> before;
@@ -197,9 +197,9 @@ Result<Committed> Store::commit(const Change& change) {
 
   std::map<std::string, std::uint64_t, std::less<>> versions = known_.versions;
   for (const auto& [node, list] : change.assignments) versions.emplace(keys::assignments_of(node), list.version);
-  if (parts.empty()) parts.emplace_back();  // still tells whether this server leads
+  if (parts.empty()) parts.emplace_back();  // still checks whether this server leads
   Committed committed;
-  is_known_ = false;  // until all parts are through
+  is_known_ = false;  // until all parts are committed
   for (const Part& part : parts) {
     Transaction transaction;
     transaction.conditions.push_back({std::string(keys::leader), versions.find(keys::leader)->second});
@@ -221,16 +221,16 @@ Result<Committed> Store::commit(const Change& change) {
   return committed;
 }
 
-// After a condition did not hold.
+// Called when a condition did not hold: finds out which.
 Result<Committed> Store::what_moved(const Change& change) {
   if (!BERTH_TRY(still_leads())) return moved(Moved::leader, BERTH_TRY(who_leads()));
   for (const auto& [node, list] : change.assignments) {
     const Listing listing = BERTH_TRY(engine_->list(keys::assignments_of(node), {}, 1));
     const Entry* const entry = find(listing, keys::assignments_of(node));
     if ((entry ? entry->version : 0) != list.version)
-      return moved(Moved::assignments, "the assignments of node " + node.text() + " changed meanwhile");
+      return moved(Moved::assignments, "the assignments of node " + node.text() + " changed in the meantime");
   }
-  return moved(Moved::project, "the project changed meanwhile");
+  return moved(Moved::project, "the project changed in the meantime");
 }
 
 }  // namespace berth::store

@@ -25,9 +25,9 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(Broken{Harm::segv, "segv", "SIGSEGV"}, Broken{Harm::abort, "abort", "SIGABRT"},
                                      Broken{Harm::exit, "exit", "status 3"}, Broken{Harm::kill, "kill", "SIGKILL"},
                                      Broken{Harm::write_anything, "write_anything", "wrote"},
-                                     Broken{Harm::answer_nonsense, "answer_nonsense", "no meaning"},
-                                     Broken{Harm::answer_early, "answer_early", "no meaning"},
-                                     Broken{Harm::answer_wrongly, "answer_wrongly", "no meaning"})),
+                                     Broken{Harm::answer_nonsense, "answer_nonsense", "an invalid answer"},
+                                     Broken{Harm::answer_early, "answer_early", "an invalid answer"},
+                                     Broken{Harm::answer_wrongly, "answer_wrongly", "an invalid answer"})),
     [](const auto& info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param).name; });
 
 TEST_P(BrokenTask, CostsOneWorkerAndTheNextWorkRuns) {

@@ -65,7 +65,7 @@ std::uint64_t checksum_of(const AnswerHeader& header, std::span<const std::byte>
 }
 
 Result<SealedMemory> SealedMemory::make(const char* name, std::uint64_t bytes) {
-  // Newer kernels want to hear that it holds no code, older ones refuse the flag.
+  // Newer kernels expect a flag saying that the memory contains no code; older ones refuse it.
   constexpr unsigned no_code = 8U;
   world::Descriptor descriptor(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | no_code));
   if (!descriptor) descriptor = world::Descriptor(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));

@@ -1,9 +1,9 @@
-// Channel: the memory through which a program and one of its workers talk. It has a mailbox for every
-// task that the worker can run at a time: the program puts a request in, a thread of the worker
-// answers. Both stay awake for a moment before they sleep, so that a short task costs no wake-up.
+// Channel: the memory through which a program and one of its workers communicate. It has a mailbox
+// for every task that the worker can run at a time: the program puts a request in, a thread of the
+// worker answers. Both spin for a moment before they sleep, so that a short task costs no wake-up.
 //
-// A broken task can write anything into this memory at any time, also into the mailboxes of the tasks
-// beside it: what is read is a copy, and the copy is checked.
+// A broken task can write anything into this memory at any time, including the mailboxes of other
+// tasks, so both sides read a copy and check the copy.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ namespace berth::worker {
 inline constexpr std::size_t message_bytes_max = detail::worker_message_bytes_max;
 inline constexpr std::size_t libraries_bytes_max = 4096;
 
-// A text of limited length; what does not fit is cut off.
+// A text of limited length; longer text is cut off.
 template <std::size_t size_max>
 class FixedText {
  public:
@@ -35,7 +35,7 @@ class FixedText {
     std::copy_n(text.data(), size_, bytes_.data());
     return *this;
   }
-  // To be called on a copy. Absent: the size is not one that the other side writes.
+  // Must be called on a copy. Absent: the size is not one that the other side writes.
   std::optional<std::string> text() const {
     if (size_ > size_max) return std::nullopt;
     return std::string(bytes_.data(), size_);
@@ -46,7 +46,7 @@ class FixedText {
   std::array<char, size_max> bytes_{};
 };
 
-// What the worker is for; written before it starts.
+// The worker's set-up, written before it starts.
 struct Setup {
   static constexpr std::uint64_t layout_now = 0x6265727468000003;  // changes with everything in this file
   std::uint64_t layout = layout_now;
@@ -56,15 +56,15 @@ struct Setup {
   std::uint32_t host_devices = 1;  // as in BackendOptions
   FixedText<64> backend;
   FixedText<512> device;
-  FixedText<libraries_bytes_max> libraries;  // paths, one in a line
+  FixedText<libraries_bytes_max> libraries;  // paths, one per line
 };
 
-// What is written into a mailbox carries a checksum: a broken task may have written over it. Both sides
+// The content of a mailbox has a checksum, because a broken task may have overwritten it. Both sides
 // copy it before they check it.
 struct RequestHeader {
-  std::uint64_t number = 0;      // of all requests of the program to this worker, from 1
+  std::uint64_t number = 0;      // counts all requests of the program to this worker, from 1
   std::uint64_t task = 0;        // task_number() of its name
-  std::int64_t deadline_ns = 0;  // of the machine's steady clock
+  std::int64_t deadline_ns = 0;  // on the machine's steady clock
   std::uint32_t argument_bytes = 0;
   std::uint32_t value_bytes = 0;
   std::uint64_t priority = 0;  // a Priority
@@ -78,7 +78,7 @@ struct Request {
 
 struct AnswerHeader {
   std::uint64_t request = 0;      // that it answers
-  std::uint32_t code = 0;         // 0: done, with a value; otherwise an ErrorCode and one, with an ErrorText
+  std::uint32_t code = 0;         // 0: done, with a value; otherwise an ErrorCode plus one, with an ErrorText
   std::uint32_t device_busy = 0;  // 1: the device may still work on it
   std::uint32_t declined = 0;     // 1: it cannot run on this device
   std::uint32_t reserved = 0;
@@ -93,13 +93,13 @@ struct ErrorText {
 
   ErrorText() = default;
   explicit ErrorText(const Error& error);
-  // Of a copy; absent: no worker writes this.
+  // Must be called on a copy; absent: no worker writes this.
   std::optional<Error> error(std::uint32_t code) const;
 };
 
-// What the program and its worker call a task, whose name may be long.
+// The number by which the program and its worker identify a task, because its name may be long.
 std::uint64_t task_number(std::string_view name) noexcept;
-// Over the header, less its checksum, and what goes with it.
+// The checksum of the header, excluding its own checksum, and its data.
 std::uint64_t checksum_of(const RequestHeader& header, std::span<const std::byte> arguments) noexcept;
 std::uint64_t checksum_of(const AnswerHeader& header, std::span<const std::byte> value_or_error) noexcept;
 
@@ -107,13 +107,13 @@ std::uint64_t checksum_of(const AnswerHeader& header, std::span<const std::byte>
 // state, the request, the answer.
 struct Mailbox {
   enum State : std::uint32_t { empty, asked, answered };
-  alignas(64) std::atomic<std::uint32_t> state{empty};  // what both sides wait on
+  alignas(64) std::atomic<std::uint32_t> state{empty};  // both sides wait on this
   std::atomic<std::uint32_t> worker_sleeps{0};
   std::atomic<std::uint32_t> program_sleeps{0};
   std::atomic<std::uint32_t> cancelled{0};
   alignas(64) Request request;
-  // The number of the request that a thread of the worker has begun. Until then the program has the
-  // same number here with all bits inverted, which no broken task writes by chance.
+  // The number of the request that a thread of the worker has started. Until then the program has
+  // the same number here with all bits inverted, which no broken task writes by chance.
   alignas(64) std::atomic<std::uint64_t> begun{0};
   AnswerHeader answer;
   alignas(16) std::array<std::byte, message_bytes_max> value{};
@@ -124,7 +124,7 @@ struct Mailbox {
 class SealedMemory {
  public:
   static Result<SealedMemory> make(const char* name, std::uint64_t bytes);
-  // What a process inherited as this descriptor.
+  // Opens memory that the process inherited as this descriptor.
   static Result<SealedMemory> open(world::Descriptor descriptor);
   SealedMemory(SealedMemory&& other) noexcept;
   SealedMemory& operator=(SealedMemory&&) = delete;
@@ -153,10 +153,10 @@ class Channel {
  private:
   Channel(SealedMemory memory, std::size_t mailboxes) noexcept : memory_(std::move(memory)), mailboxes_(mailboxes) {}
   SealedMemory memory_;
-  std::size_t mailboxes_;  // not as the memory says: the other side may change that
+  std::size_t mailboxes_;  // not read from the memory, where the other side may change it
 };
 
-// Sleeps while `word` is `value`, at most `longest`, also when another process holds the word.
+// Sleeps while `word` is `value`, at most `longest`; the word may be in memory shared with another process.
 void sleep_while(const std::atomic<std::uint32_t>& word, std::uint32_t value, Duration longest) noexcept;
 void wake(const std::atomic<std::uint32_t>& word) noexcept;
 

@@ -1,5 +1,5 @@
 // DeathLimit: how many workers of one device may die before it is taken out of service for a while:
-// three in any minute. Deaths that a task is guilty of do not count. Pure.
+// three in any minute. Deaths caused by a task do not count. Pure.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 namespace berth::worker {
 
 struct DeathCircumstances {
-  bool unclear = false;   // it will turn out whether a piece of work is guilty
-  std::string task = {};  // that was alone in the worker; with two deaths in a minute it is guilty of both
+  bool unclear = false;   // it is not known yet whether a piece of work caused it
+  std::string task = {};  // the task that was alone in the worker; with two deaths in a minute, it caused both
 };
 
 class DeathLimit {
@@ -21,12 +21,12 @@ class DeathLimit {
   static constexpr std::size_t deaths_max = 3;
   static constexpr Duration window = std::chrono::minutes(1);
 
-  // A number for this death.
+  // Records a death and returns its number.
   std::uint64_t add(TimePoint now, DeathCircumstances circumstances = {});
   void forgive(std::uint64_t death);
-  // No task is: it counts.
+  // No task caused it, so it counts.
   void confirm(std::uint64_t death);
-  // When there are no more than three in a minute again; absent: now.
+  // When there will be no more than three within a minute again; absent: now.
   std::optional<TimePoint> exceeded_until(TimePoint now) const;
 
  private:
@@ -36,7 +36,7 @@ class DeathLimit {
     DeathCircumstances circumstances;
     bool forgiven = false;
   };
-  std::deque<Death> deaths_;  // those of the last minute, and older ones until the next
+  std::deque<Death> deaths_;  // deaths of the last minute, and older ones until the next death
   std::uint64_t last_ = 0;
 };
 

@@ -11,10 +11,10 @@
 namespace berth::worker {
 namespace {
 
-// How often a waiter looks whether its work was cancelled, of which it is not told.
+// How often a waiter checks whether its work was cancelled, because it gets no notification.
 constexpr Duration look_period = std::chrono::milliseconds(10);
 constexpr Duration memory_period = std::chrono::milliseconds(100);
-// A device whose workers do not even start.
+// After this many failed starts, a device counts as unable to start workers.
 constexpr std::uint64_t failed_starts_max = 3;
 constexpr Duration pause_after_failed_starts = std::chrono::minutes(1);
 constexpr Duration pause_after_failed_spawn = std::chrono::seconds(1);
@@ -33,7 +33,7 @@ std::string name_of(const WorkerProcess& process) {
 
 Result<void> DeviceWorker::call(TaskContext& context, const Call& call, const Clock& clock) {
   detail::WorkerCall::Runs& runs = *call.runs;
-  std::optional<std::uint64_t> earlier_death;  // with this work in it, on this device
+  std::optional<std::uint64_t> earlier_death;  // of a worker that was running this work on this device
   for (bool is_first = true;; is_first = false) {
     Result<Place> entered = enter(context, call, earlier_death, clock);
     if (!entered) {
@@ -41,7 +41,7 @@ Result<void> DeviceWorker::call(TaskContext& context, const Call& call, const Cl
       return std::move(entered).error();
     }
     const Place place = *std::move(entered);
-    // The start of a worker, or the time with one that died, is not the cost of the work.
+    // The start of a worker, or the time in one that died, is not part of the cost of the work.
     if (place.waited || !is_first) context.restart_clock();
     std::optional<Result<void>> result = exchange(place, context, call, clock);
     leave(place, result && *result);
@@ -49,7 +49,7 @@ Result<void> DeviceWorker::call(TaskContext& context, const Call& call, const Cl
     runs.begun += begun;
     if (result && !*result && runs.begun > 1 && blames_device(result->error().code)) {
       Error error = std::move(*result).error();
-      error.code = ErrorCode::worker_lost;  // the scheduler must not run it a third time, elsewhere
+      error.code = ErrorCode::worker_lost;  // the scheduler must not run it a third time elsewhere
       error.message = "it ran twice; the second time: " + error.message;
       return error;
     }
@@ -64,7 +64,7 @@ Result<void> DeviceWorker::call(TaskContext& context, const Call& call, const Cl
     }
     if (runs.deaths > 1) {
       why.code = ErrorCode::poisonous_work;
-      why.message = "two workers have died with this work in them; of the second: " + why.message;
+      why.message = "two workers have died while running this work; the second time: " + why.message;
       why.advice = "look for the fault in the task or its arguments";
       return why;
     }
@@ -78,7 +78,7 @@ Result<void> DeviceWorker::call(TaskContext& context, const Call& call, const Cl
 }
 
 std::optional<Error> DeviceWorker::end_before_begin(TaskContext& context, const Clock& clock) const {
-  const bool cancelled = context.cancelled();  // read first: the deadline makes it true, and is named as the reason
+  const bool cancelled = context.cancelled();  // read first: the deadline also sets it, and must be named as the reason
   if (context.deadline().passed(clock.now()))
     return Error{ErrorCode::timeout, "the deadline passed before a worker was free", "allow more time or submit less",
                  device_.text()};
@@ -107,7 +107,7 @@ Result<DeviceWorker::Place> DeviceWorker::enter(TaskContext& context, const Call
     real_clock().wait_until(changed_, lock, real_clock().now() + look_period);
   --waiting_;
   waiting_alone_ -= alone;
-  if (ended && alone) limit_.confirm(*earlier_death);  // it will not turn out any more
+  if (ended && alone) limit_.confirm(*earlier_death);  // the cause can no longer become known
   if (ended) return *std::move(ended);
   Place place;
   place.in = current_;
@@ -131,7 +131,7 @@ void DeviceWorker::leave(const Place& place, bool succeeded) {
   --in.users;
   in.users_that_may_run_twice -= place.may_run_twice;
   if (succeeded) poisonous_works_ = 0;
-  // This work was not guilty of the earlier death; if no other turns out to be, the device is blamed.
+  // This work did not cause the earlier death; if no other did, the device is blamed.
   if (in.earlier_death && !in.process->was_killed() && !in.process->is_over()) {
     limit_.confirm(*in.earlier_death);
     see_to_limit(real_clock().now());
@@ -189,7 +189,7 @@ std::optional<Result<void>> DeviceWorker::exchange(const Place& place, TaskConte
     if (state == Mailbox::answered) return read_answer(place, context, call.value);
     if (is_over) return std::nullopt;
     if (state != Mailbox::asked) {
-      kill(process, "wrote over the memory through which it gets its work");
+      kill(process, "overwrote the memory through which it gets its work");
       return std::nullopt;
     }
     const TimePoint now = real_clock().now();
@@ -204,7 +204,7 @@ std::optional<Result<void>> DeviceWorker::exchange(const Place& place, TaskConte
       return std::nullopt;
     }
     if (context.cancelled() || close_by != TimePoint::max()) mailbox.cancelled.store(1, std::memory_order_relaxed);
-    if (mailbox.begun.load() == ~place.request) wake(mailbox.state);  // a broken task may have spoilt worker_sleeps
+    if (mailbox.begun.load() == ~place.request) wake(mailbox.state);  // a broken task may have spoiled worker_sleeps
     mailbox.program_sleeps.store(1);
     sleep_while(mailbox.state, Mailbox::asked, std::min<Duration>(look_period, end.at - now));
     mailbox.program_sleeps.store(0, std::memory_order_relaxed);
@@ -213,7 +213,7 @@ std::optional<Result<void>> DeviceWorker::exchange(const Place& place, TaskConte
 
 std::optional<Result<void>> DeviceWorker::read_answer(const Place& place, TaskContext& context,
                                                       std::span<std::byte> value) {
-  // The worker may still write: what is looked at is a copy.
+  // The worker may still be writing, so read a copy.
   const Mailbox& there = place.mailbox();
   AnswerHeader answer;
   std::memcpy(&answer, &there.answer, sizeof answer);
@@ -226,11 +226,11 @@ std::optional<Result<void>> DeviceWorker::read_answer(const Place& place, TaskCo
   std::optional<Error> error = text.error(answer.code);
   if (!error || answer.request != place.request ||
       checksum_of(answer, std::as_bytes(std::span(&text, 1))) != answer.checksum) {
-    kill(place.process(), "wrote an answer that has no meaning");
+    kill(place.process(), "wrote an invalid answer");
     return std::nullopt;
   }
   if (error->code == ErrorCode::device_lost) {
-    // A context that failed is lost to its process, not to the next one.
+    // A failed context is lost only for its own process, not for the next one.
     error->advice.clear();
     kill(place.process(), "can no longer use its device: " + error->to_text(), true);
     return std::nullopt;
@@ -356,7 +356,7 @@ void DeviceWorker::see_to_kill(TimePoint now) {
   if (!process.was_killed()) return;
   if (!kill_by_) kill_by_ = now + std::min<Duration>(options_.kill_deadline, std::chrono::hours(24));
   if (now < *kill_by_) return;
-  // A driver call does not return: no other process may use the device before this one is gone.
+  // A driver call does not return: no other process may use the device until this one is gone.
   take_out_of_service("a worker (process " + std::to_string(process.pid()) + ") was killed but has not ended",
                       "check the kernel log for driver messages (dmesg)", TimePoint::max());
   last_death_ = out_of_service_;
@@ -371,7 +371,7 @@ void DeviceWorker::bury(TimePoint now) {
   WorkerProcess& process = *current_->process;
   const bool ended_by_itself = !process.was_killed();
   bool spoke = false;
-  if (!ready_ && ended_by_itself)  // its last words say more than how it ended
+  if (!ready_ && ended_by_itself)  // its last message says more than its exit status
     if (const std::optional<Result<void>> message = process.read_message(); message && !*message) {
       spoke = true;
       process.kill(message->error());
@@ -381,12 +381,12 @@ void DeviceWorker::bury(TimePoint now) {
   ++deaths_;
   std::optional<std::uint64_t> number;
   if (current_->alone && current_->earlier_death) {
-    // Work that was alone in it, and with which a worker had died before, is guilty of both deaths. A
-    // device on which nothing else happens is broken itself.
+    // If work was alone in it and a worker had already died with it, the work caused both deaths. A
+    // device on which nothing else happens is itself broken.
     limit_.forgive(*current_->earlier_death);
     if (++poisonous_works_ > DeathLimit::deaths_max)
       take_out_of_service(
-          "four pieces of work in a row have each ended two workers; of the last: " + last_death_->message,
+          "four pieces of work in a row have each ended two workers; the last time: " + last_death_->message,
           "check the device; Berth tries it again after a minute", now + DeathLimit::window);
   } else if ((ended_by_itself && !spoke) || process.blames_device()) {
     DeathCircumstances circumstances;
@@ -410,7 +410,7 @@ void DeviceWorker::bury(TimePoint now) {
 
 void DeviceWorker::see_to_limit(TimePoint now) {
   if (const std::optional<TimePoint> until = limit_.exceeded_until(now))
-    take_out_of_service("four workers have died within a minute; of the last: " + last_death_->message,
+    take_out_of_service("four workers have died within a minute; the last time: " + last_death_->message,
                         "check the device; Berth tries it again after a minute", *until);
 }
 

@@ -1,5 +1,5 @@
-// DeviceWorker: the worker of one device, and the next one when it dies. Lanes call tasks in it; one
-// thread supervises it (step). Who is to blame for a death is decided here.
+// DeviceWorker: the worker of one device, and its successor when it dies. Lanes call tasks in it;
+// one thread supervises it (step). The cause of a death is decided here.
 #pragma once
 
 #include <array>
@@ -28,45 +28,45 @@ class DeviceWorker {
     Duration start_deadline{};
     Duration kill_deadline{};
   };
-  // A task may answer this long after its deadline before its worker is ended.
+  // How long after its deadline a task may still answer before its worker is killed.
   static constexpr Duration grace = std::chrono::milliseconds(50);
-  // For a task that runs when the workers are closed.
+  // The grace period of a running task when the workers are closed.
   static constexpr Duration closing_grace = std::chrono::seconds(1);
 
-  // `supervise` has the supervising thread call step() soon.
+  // `supervise` makes the supervising thread call step() soon.
   DeviceWorker(DeviceId device, Options options, std::function<void()> supervise)
       : device_(std::move(device)), options_(std::move(options)), supervise_(std::move(supervise)) {}
 
   using Call = detail::WorkerCall;
-  // Runs it in the worker and waits for its end. `clock` is that of the context's deadline.
+  // Runs the task in the worker and waits for its end. `clock` is the clock of the context's deadline.
   Result<void> call(TaskContext& context, const Call& call, const Clock& clock);
-  // Tasks that run are cancelled, and ended soon after; no other begins.
+  // Cancels running tasks, and kills them soon after; no other task starts.
   void close() noexcept;
 
-  // The first worker is ready, or why it is not.
+  // Waits until the first worker is ready, or returns why it is not.
   Result<void> wait_ready();
   WorkerStatus status() const;
 
-  // For the supervising thread. Sees to everything that has happened, starts a worker where one is
-  // due, and gives the time by which it must be called again.
+  // For the supervising thread. Handles everything that has happened, starts a worker if one is
+  // due, and returns the time by which it must be called again.
   TimePoint step(TimePoint now);
   // Descriptors to be watched.
   std::vector<int> descriptors() const;
   // Ends the worker for good.
   void stop() noexcept;
-  // There is none, or one that does not end.
+  // Whether there is no worker, or one that does not end.
   bool is_gone() const;
 
  private:
-  // A worker and who uses it. Guarded by mutex_.
+  // A worker and its users. Guarded by mutex_.
   struct Incarnation {
     std::shared_ptr<WorkerProcess> process;
     std::uint64_t free = 0;  // mailboxes, one bit each
     std::size_t users = 0;
     std::size_t users_that_may_run_twice = 0;
     std::array<std::string_view, 64> tasks;      // by mailbox
-    bool alone = false;                          // the one user wants no other beside it
-    std::optional<std::uint64_t> earlier_death;  // of a worker, with that user in it
+    bool alone = false;                          // its one user must be alone
+    std::optional<std::uint64_t> earlier_death;  // of a worker with that user
   };
   struct Place {
     std::shared_ptr<Incarnation> in;
@@ -77,13 +77,13 @@ class DeviceWorker {
     WorkerProcess& process() const noexcept { return *in->process; }
     Mailbox& mailbox() const noexcept { return process().channel().mailbox(index); }
   };
-  // A mailbox of a worker that is ready; alone for work with which a worker has died.
+  // Waits for a mailbox of a ready worker; work with which a worker has died gets the worker alone.
   Result<Place> enter(TaskContext& context, const Call& call, std::optional<std::uint64_t> earlier_death,
                       const Clock& clock);
   std::optional<Error> end_before_begin(TaskContext& context, const Clock& clock) const;
   void leave(const Place& place, bool succeeded);
   void ask(const Place& place, const Call& call, Deadline deadline);
-  // Absent: the worker is lost, and over.
+  // Absent: the worker is lost and has ended.
   std::optional<Result<void>> exchange(const Place& place, TaskContext& context, const Call& call, const Clock& clock);
   std::optional<Result<void>> read_answer(const Place& place, TaskContext& context, std::span<std::byte> value);
   // Waits until it is gone.
@@ -106,8 +106,8 @@ class DeviceWorker {
 
   mutable std::mutex mutex_;  // guards everything below
   std::condition_variable changed_;
-  std::shared_ptr<Incarnation> current_;     // null: none, or the next is about to be started
-  std::shared_ptr<WorkerProcess> given_up_;  // was killed and did not end
+  std::shared_ptr<Incarnation> current_;     // null: none, or the next one is about to be started
+  std::shared_ptr<WorkerProcess> given_up_;  // was killed but did not end
   bool ready_ = false;
   bool stopping_ = false;
   std::uint64_t requests_ = 0;

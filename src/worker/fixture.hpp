@@ -46,7 +46,7 @@ inline bool has_devices(const std::string& backend) {
   return devices && !devices->empty();
 }
 
-// Where workers are tried; CUDA last, where there is a GPU.
+// The back ends to test workers on; CUDA last, if there is a GPU.
 inline std::vector<std::string> backends_here() {
   std::vector<std::string> names{"host", "opencl"};
   if (has_devices("cuda")) names.emplace_back("cuda");

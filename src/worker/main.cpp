@@ -5,6 +5,8 @@
 
 int main(int argc, char** argv) {
   berth::worker_entry(argc, argv);
-  std::fprintf(stderr, "berth-worker: started by hand; a program that uses Berth starts it, see docs/guide/workers.md\n");
+  std::fprintf(
+      stderr,
+      "berth-worker: do not start it by hand; a program that uses Berth starts it, see docs/guide/workers.md\n");
   return 2;
 }

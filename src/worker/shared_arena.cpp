@@ -6,7 +6,7 @@
 namespace berth::worker {
 namespace {
 
-// What drivers pin is whole pages, up to 64 KiB large on some machines.
+// Drivers pin whole pages, which are up to 64 KiB on some machines.
 constexpr std::uint64_t alignment = 64 << 10;
 
 std::uint64_t rounded_up(std::uint64_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
@@ -29,7 +29,7 @@ Result<SharedMemory> SharedArena::allocate(std::uint64_t bytes) {
   const auto found = std::find_if(free_.begin(), free_.end(), [&](const auto& block) { return block.second >= whole; });
   if (found == free_.end())
     return Error{ErrorCode::out_of_memory, "no shared memory of " + bytes_text(bytes) + " is left",
-                 "raise WorkerOptions::shared_bytes, or let go of some"};
+                 "raise WorkerOptions::shared_bytes, or release some"};
   const auto [begin, size] = *found;
   free_.erase(found);
   if (size > whole) free_[begin + whole] = size - whole;

@@ -7,7 +7,7 @@
 namespace berth {
 namespace {
 
-// Ordered by name. Never destroyed: other static objects may define tasks after it is made.
+// Ordered by name. Never destroyed: other static objects may define tasks after it is created.
 std::vector<detail::TaskDefinition>& tasks() {
   static auto& all = *new std::vector<detail::TaskDefinition>;
   return all;

@@ -14,8 +14,8 @@ bool add_task(detail::TaskDefinition definition);
 const detail::TaskDefinition* task_named(std::string_view name);
 const std::vector<detail::TaskDefinition>& all_tasks();
 
-// A library that a worker loads has a list of its own, which this exported function gives. The name
-// changes with TaskDefinition and with what tasks are given.
+// A library that a worker loads has its own list, which this exported function returns. The name
+// changes with TaskDefinition and with the arguments of tasks.
 inline constexpr const char* list_function = "berth_tasks_2";
 using ListFunction = const std::vector<detail::TaskDefinition>*();
 

@@ -1,4 +1,4 @@
-// What runs in a worker: opens its device, prepares the tasks, then serves the mailboxes of its
+// The program of a worker: opens its device, prepares the tasks, then serves the mailboxes of its
 // channel, one thread each, until the program that started it has ended.
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -38,10 +38,10 @@ class SharedBlocks {
     const std::span<std::byte> block = all.subspan(begin, bytes);
     const std::lock_guard lock(mutex_);
     if (const auto known = blocks_.find(begin); known != blocks_.end() && known->second.bytes == bytes) return block;
-    // The program has let go of the blocks that were there before.
+    // The program has released the blocks that were here before.
     std::erase_if(blocks_,
                   [&](const auto& old) { return old.first < begin + bytes && begin < old.first + old.second.bytes; });
-    // Where it cannot be pinned, copies are slower, no more.
+    // If it cannot be pinned, copies are just slower.
     blocks_.emplace(begin, Block{bytes, device_.pin(block).value_or(PinnedMemory())});
     return block;
   }
@@ -57,7 +57,7 @@ class SharedBlocks {
   std::map<std::uint64_t, Block> blocks_;
 };
 
-// Everything that a worker has once its device is open.
+// Everything that a worker needs once its device is open.
 struct WorkerSetup {
   Channel channel;
   SharedBlocks shared;
@@ -78,8 +78,8 @@ Error wrong_library(const std::string& path, const std::string& why) {
           "link it with berth::berth, and define its tasks with BERTH_TASK"};
 }
 
-// This process is there for its tasks alone, and goes with the program, not before it: a signal that
-// a terminal or a service manager sends to both is the program's to obey.
+// This process exists only for its tasks, and ends with the program, not before it: a signal that a
+// terminal or a service manager sends to both is for the program.
 void confine(const Setup& setup) {
   prctl(PR_SET_NAME, "berth-worker");
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -89,7 +89,7 @@ void confine(const Setup& setup) {
   prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   const rlimit none{0, 0};
   setrlimit(RLIMIT_CORE, &none);
-  // When the machine is out of memory, a worker goes before the program does.
+  // When the machine is out of memory, the kernel should kill a worker before the program.
   if (const world::Descriptor file(open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC)); file)
     static_cast<void>(!write(file.get(), "1000", 4));
 }
@@ -120,7 +120,7 @@ Result<Scheduler> schedule_on(std::shared_ptr<Device> device) {
   PoolOptions options;
   options.poll = false;          // the program does
   options.machine_wide = false;  // the program has promised the bytes
-  // Whether the device is healthy is for the program to say.
+  // The program decides whether the device is healthy.
   options.health.suspect_after = options.health.quarantine_after = ~std::uint32_t{0};
   const Pool pool = BERTH_TRY(Pool::open({std::move(device)}, std::move(options)));
   SchedulerOptions lanes;
@@ -138,7 +138,7 @@ Result<void> prepare_tasks(WorkerSetup& setup) {
       task.state = BERTH_TRY(definition.init(context));
       return {};
     });
-    // It needs another kind of device.
+    // The task needs another kind of device.
     if (!ended && ended.error().code == ErrorCode::not_supported)
       task.refused = ended.error();
     else if (!ended)
@@ -147,7 +147,7 @@ Result<void> prepare_tasks(WorkerSetup& setup) {
   return {};
 }
 
-// A copy of what the program asks; null when a broken task has written over it.
+// A copy of the program's request; null if a broken task has overwritten it.
 const Request* read_request(const Mailbox& mailbox, Request& copy) {
   std::memcpy(&copy.header, &mailbox.request.header, sizeof copy.header);
   const std::size_t bytes = copy.header.argument_bytes;
@@ -190,10 +190,10 @@ Result<void> run_task(const WorkerSetup& setup, Mailbox& mailbox, const Request&
   };
   auto ended = setup.scheduler.run(on_lane, options);
   if (ended) return {};
-  // Also after another error: what it has enqueued is waited for until the deadline.
+  // Also after another error: wait until the deadline for the work that it has enqueued.
   answer.device_busy = used_stream && options.deadline.passed(real_clock().now()) ? 1 : 0;
   Error error = std::move(ended).error();
-  // Another task has just found that the device can be used no more.
+  // Another task has just found that the device can no longer be used.
   if (!begun && error.code != ErrorCode::timeout && error.code != ErrorCode::cancelled)
     error.code = ErrorCode::device_lost;
   return error;
@@ -220,7 +220,7 @@ void answer_request(const WorkerSetup& setup, Mailbox& mailbox, const Request& r
 
 void serve(const WorkerSetup& setup, Mailbox& mailbox) {
   Request copy;
-  std::uint64_t latest = 0;  // number of the request that was begun last
+  std::uint64_t latest = 0;  // number of the last started request
   for (;;) {
     if (!scheduler::poll_briefly([&] { return mailbox.state.load(std::memory_order_acquire) == Mailbox::asked; })) {
       mailbox.worker_sleeps.store(1);
@@ -228,13 +228,13 @@ void serve(const WorkerSetup& setup, Mailbox& mailbox) {
         sleep_while(mailbox.state, seen, std::chrono::hours(1));
       mailbox.worker_sleeps.store(0, std::memory_order_relaxed);
     }
-    // Each request of a mailbox has a higher number than the one before it; one that has not is old, and a broken task
-    // has written over the state. It ran already, and its caller may be using the shared memory for other work.
+    // Each request of a mailbox has a higher number than the previous one; otherwise it is old, and a broken task has
+    // overwritten the state. It has already run, and its caller may be using the shared memory for other work.
     if (const Request* const request = read_request(mailbox, copy); request && request->header.number > latest) {
       latest = request->header.number;
       answer_request(setup, mailbox, *request);
     } else {
-      mailbox.state.store(Mailbox::empty);  // no answer: the program ends this worker
+      mailbox.state.store(Mailbox::empty);  // no answer: the program kills this worker
     }
     if (mailbox.program_sleeps.load() != 0) wake(mailbox.state);
   }
@@ -261,7 +261,7 @@ Result<void> work() {
   for (std::size_t i = 0; i < ready.channel.mailboxes(); ++i)
     std::thread(serve, std::cref(ready), std::ref(ready.channel.mailbox(i))).detach();
   tell_program("ready");
-  // The program sends nothing; it has ended when its end of the socket is closed.
+  // The program never sends anything; when its end of the socket is closed, it has ended.
   char byte = 0;
   while (recv(worker_socket, &byte, 1, 0) < 0 && errno == EINTR) {
   }

@@ -25,7 +25,7 @@ Error start_error(int code) {
           "check the limits on processes and files, and at WorkerOptions::program"};
 }
 
-// For a worker of that device: CUDA starts quicker when it sees one.
+// For a worker of that device: CUDA starts faster if it sees only one.
 std::vector<std::string> environment_for(const Setup& setup, const std::vector<std::string>& given) {
   std::vector<std::string> variables;
   const bool cuda = setup.backend.text() == "cuda";
@@ -43,7 +43,7 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return all;
 }
 
-// A copy above the numbers that a worker inherits, so that giving it those overwrites none.
+// A copy above the numbers that a worker inherits, so that dup2 to those numbers does not overwrite it.
 world::Descriptor raised(int descriptor) noexcept {
   world::Descriptor copy(fcntl(descriptor, F_DUPFD_CLOEXEC, 16));
   if (!copy && errno == EINVAL) errno = EMFILE;  // the limit on descriptors is below 16
@@ -69,7 +69,7 @@ int spawn(const std::string& program, std::vector<std::string> variables, const 
   posix_spawn_file_actions_adddup2(&files, raised_channel.get(), worker_channel);
   posix_spawn_file_actions_adddup2(&files, raised_shared.get(), worker_shared);
   posix_spawn_file_actions_addclosefrom_np(&files, worker_shared + 1);
-  // A process group of its own: Ctrl-C is the program's. No signal is blocked or ignored.
+  // In its own process group, because Ctrl-C is for the program. No signal is blocked or ignored.
   sigset_t none, all;
   sigemptyset(&none);
   sigfillset(&all);
@@ -111,7 +111,7 @@ Result<std::shared_ptr<WorkerProcess>> WorkerProcess::start(const std::string& p
   world::Descriptor process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   if (!process) {
     const int code = errno;
-    // Where the program ignores its children, it may be gone, and another have its number.
+    // If the program ignores SIGCHLD, the worker may be gone and its pid reused.
     if (code != ESRCH) {
       ::kill(pid, SIGKILL);
       waitpid(pid, nullptr, 0);
@@ -170,11 +170,11 @@ bool WorkerProcess::has_ended() const noexcept {
 
 void WorkerProcess::reap() noexcept {
   siginfo_t ended{};
-  // A program may have waited for all of its children, ours among them.
+  // The program may have waited for all of its children, including ours.
   const auto by_descriptor = static_cast<idtype_t>(P_PIDFD);
   const bool known = waitid(by_descriptor, static_cast<id_t>(process_.get()), &ended, WEXITED | WNOWAIT) == 0;
   if (known) {
-    ::kill(-pid_, SIGKILL);  // what it has started goes with it; its group has this number until it is reaped
+    ::kill(-pid_, SIGKILL);  // kill the processes it has started, too; its group keeps this number until it is reaped
     siginfo_t again{};
     waitid(by_descriptor, static_cast<id_t>(process_.get()), &again, WEXITED);
   }

@@ -1,5 +1,5 @@
 // WorkerProcess: one process that serves a channel, from its start until it is gone. The thread that
-// starts it must live as long as it does: the kernel ends a worker when that thread ends.
+// starts it must exist as long as it does: the kernel ends a worker when that thread ends.
 #pragma once
 
 #include <sys/types.h>
@@ -32,7 +32,7 @@ class WorkerProcess {
   void kill(Error why, bool blames_device = false) noexcept;
   bool was_killed() const noexcept { return killed_.load(std::memory_order_acquire); }
   bool blames_device() const noexcept { return blames_device_.load(std::memory_order_acquire); }
-  // No answer will come any more.
+  // Whether no further answer will come.
   bool is_over() const noexcept { return over_.load(std::memory_order_acquire); }
   // Why it is over, or was killed.
   Error reason() const;
@@ -40,16 +40,16 @@ class WorkerProcess {
   // For the thread that supervises it.
   int descriptor() const noexcept { return process_.get(); }  // readable when the process has ended
   int messages() const noexcept { return socket_.get(); }
-  // Says that it is ready, or why it cannot be; absent: nothing yet.
+  // Reads the worker's message that it is ready, or why it cannot be; absent: nothing yet.
   std::optional<Result<void>> read_message();
-  // It has not closed its end.
+  // Whether it has not closed its end yet.
   bool may_send() const noexcept { return may_send_; }
   bool has_ended() const noexcept;
   // Takes the status of a process that has ended.
   void reap() noexcept;
-  // It was killed and does not end.
+  // Called if it was killed but does not end.
   void give_up(Error why) noexcept;
-  // Tells those who wait for an answer. `death` is for them: its number in the DeathLimit.
+  // Wakes those that wait for an answer. `death` is the number of the death in the DeathLimit, for their use.
   void be_over(std::optional<std::uint64_t> death) noexcept;
   std::optional<std::uint64_t> death() const noexcept { return death_; }  // when it is over
   std::optional<std::uint64_t> private_memory_bytes() const;
@@ -76,7 +76,7 @@ class WorkerProcess {
 inline constexpr int worker_socket = 3;
 inline constexpr int worker_channel = 4;
 inline constexpr int worker_shared = 5;
-// The longest text that it sends there; the program cuts what is longer.
+// The longest text that it sends there; the program truncates longer ones.
 inline constexpr std::size_t worker_text_bytes_max = 4096;
 // Its first argument.
 inline constexpr const char* worker_argument = "--berth-worker";

@@ -27,7 +27,7 @@ Error forked_error() {
           "open a pool, a scheduler and workers in the child"};
 }
 
-// As it will be found after the program has changed its folder.
+// An absolute path, so that it is found after the program has changed its folder.
 Result<std::string> absolute(const std::string& path) {
   char* const resolved = realpath(path.c_str(), nullptr);
   if (!resolved)
@@ -69,7 +69,7 @@ Result<Workers> Workers::start(const Scheduler& scheduler, WorkerOptions given) 
   std::shared_ptr<worker::SharedArena> arena = BERTH_TRY(worker::SharedArena::make(options.shared_bytes));
   world::Descriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake) return Error{ErrorCode::io, std::string("cannot make an event: ") + std::strerror(errno)};
-  // In a forked child there is no thread to wait for, and the workers are not its own.
+  // In a forked child there is no thread to wait for, and the workers belong to the parent.
   const auto destroy = [process = getpid()](WorkersState* state) {
     if (getpid() == process) delete state;
   };
@@ -92,7 +92,7 @@ Workers::~Workers() {
 }
 
 TaskOptions Workers::limited(TaskOptions options) const {
-  // Where no device can run all kernels, the scheduler finds that again and says so.
+  // If no device can run all kernels, the scheduler finds and reports that as well.
   if (!options.kernels.empty() && !scheduler_.state_->limit(options)) options.kernels.clear();
   options.may_decline = true;
   return options;

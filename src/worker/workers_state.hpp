@@ -23,14 +23,14 @@ class WorkersState {
   WorkersState(const WorkersState&) = delete;
   WorkersState& operator=(const WorkersState&) = delete;
 
-  // The worker of the device, started if it has none yet.
+  // The worker of the device; starts one if there is none yet.
   Result<DeviceWorker*> worker_of(const Device& device);
   Result<void> call(TaskContext& context, const detail::WorkerCall& call);
-  // No more work begins; what runs is cancelled, and ended soon after.
+  // Starts no more work; cancels running work, and kills it soon after.
   void close() noexcept;
   SharedArena& arena() noexcept { return *arena_; }
   std::vector<WorkerStatus> status() const;
-  // This process was forked from the one that has the workers.
+  // Whether this process was forked from the one that has the workers.
   bool is_of_another_process() const noexcept;
 
  private:

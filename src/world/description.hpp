@@ -7,8 +7,8 @@
 //       Field{"surge", &Rollout::surge}.between(0, replicas_max),
 //       Field{"unavailable", &Rollout::unavailable}.between(0, replicas_max)};
 //
-// The default of a field is its value in a noun that was just made. A noun with a member `unknown` (a map of text)
-// keeps what a newer version wrote into its records.
+// The default of a field is its value in a newly constructed noun. A noun with a member `unknown` (a map of text)
+// keeps fields that a newer version wrote into its records.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +20,10 @@
 
 namespace berth::world {
 
-// What a change of a field means for a replica that runs, the mildest first.
+// What a change of a field means for a running replica, the mildest first.
 enum class Effect : std::uint8_t {
-  nothing,  // it goes on
-  place,    // it goes on where the place still fits, and moves where not
+  nothing,  // it continues
+  place,    // it keeps running if the place still fits, and moves otherwise
   restart,
 };
 
@@ -31,24 +31,24 @@ enum class Effect : std::uint8_t {
 enum class Text : std::uint8_t {
   any,
   name,      // letters, digits, '.', '_' and '-', a letter or digit first
-  sentence,  // of a node: longer text is cut
-  id,        // of a device: in a report, longer text is refused, since two ids could become equal
+  sentence,  // from a node; longer text is cut
+  id,        // of a device; in a report, longer text is refused, because two truncated ids could become equal
 };
 
-// What a table says about a field.
+// The rules of a field in its table.
 struct FieldRules {
   std::string_view name;                                                      // in JSON
   std::string_view key = name;                                                // in TOML
-  std::string_view former = {};                                               // in JSON of earlier versions
-  std::string_view former_true = {};                                          // what was a word there, if it meant true
-  std::string_view entry = "label";                                           // what messages call an entry of a map
+  std::string_view former = {};                                               // name in JSON of earlier versions
+  std::string_view former_true = {};                                          // the former word that means true
+  std::string_view entry = "label";                                           // name of a map's entry in messages
   std::uint64_t least = 0, most = std::numeric_limits<std::uint64_t>::max();  // of a number
-  std::size_t entries_max = std::numeric_limits<std::size_t>::max();          // of a list in a report
+  std::size_t entries_max = std::numeric_limits<std::size_t>::max();          // limit of a list in a report
   Effect effect = Effect::restart;
   Text text = Text::any;
   bool is_required = false;
-  bool is_always_written = false;  // even where it has its default; see is_sparse
-  bool has_sign = false;           // a fraction that may be below 0
+  bool is_always_written = false;  // written even with its default value; see is_sparse
+  bool has_sign = false;           // a fraction that may be negative
   bool may_be_never = false;       // of an optional duration: "never" in TOML, absent in JSON
   bool skips_invalid = false;      // a list whose invalid entries are left out and named in the noun's `problem`
 };
@@ -60,7 +60,7 @@ struct Field : FieldRules {
   constexpr Field(std::string_view its_name, Value Noun::* its_member) : FieldRules{its_name}, member(its_member) {}
   // Its name in TOML, where units are part of the value: "stop_grace" for "stop_grace_s".
   constexpr Field in_files(std::string_view given) const { return with(&FieldRules::key, given); }
-  // Its name in JSON of earlier versions: read where the new name is absent, never written.
+  // Its name in JSON of earlier versions: read if the new name is absent, never written.
   constexpr Field formerly(std::string_view given) const { return with(&FieldRules::former, given); }
   constexpr Field formerly(std::string_view given, std::string_view word) const {
     return formerly(given).with(&FieldRules::former_true, word);
@@ -69,7 +69,7 @@ struct Field : FieldRules {
   constexpr Field between(std::uint64_t from, std::uint64_t to) const {
     return with(&FieldRules::least, from).with(&FieldRules::most, to);
   }
-  // In a report: the entries of a list after these are left out.
+  // In a report: further entries of a list are left out.
   constexpr Field up_to(std::size_t entries) const { return with(&FieldRules::entries_max, entries); }
   constexpr Field on_change(Effect given) const { return with(&FieldRules::effect, given); }
   constexpr Field as(Text given) const { return with(&FieldRules::text, given); }
@@ -88,14 +88,14 @@ struct Field : FieldRules {
   }
 };
 
-// A part whose fields stand among those of the noun.
+// A part whose fields are inlined into the noun's.
 template <class Noun, class Part>
 struct Inline {
   Part Noun::* member;
   constexpr explicit Inline(Part Noun::* its_member) : member(its_member) {}
 };
 
-// A name that earlier versions knew. JSON that has it is read without it; in a file it is an error with this advice.
+// A name that earlier versions knew. In JSON it is ignored; in a file it is an error with this advice.
 struct Retired {
   std::string_view name;
   std::string_view advice;
@@ -108,7 +108,7 @@ inline constexpr Nothing fields;
 template <class Noun>
 concept Described = !std::is_same_v<decltype(fields<Noun>), const Nothing>;
 
-// Fields that have their default are not written.
+// Fields with their default value are not written.
 template <class Noun>
 inline constexpr bool is_sparse = false;
 
@@ -131,7 +131,7 @@ inline constexpr bool is_inline = false;
 template <class Noun, class Part>
 inline constexpr bool is_inline<Inline<Noun, Part>> = true;
 
-// Calls use(field) for every Field of a table, with those of inline parts: use(field, noun) where nouns are given.
+// Calls use(field) for every Field of a table, with those of inline parts: use(field, noun) if nouns are given.
 template <class Noun, class Use, class... Nouns>
 constexpr void for_each_field(Use&& use, Nouns&&... nouns) {
   for_each_entry<Noun>([&](const auto& entry) {

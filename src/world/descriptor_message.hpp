@@ -1,4 +1,4 @@
-// Messages over a Unix socket that carry open file descriptors to another process beside their text.
+// Messages over a Unix socket that carry open file descriptors to another process along with their text.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,8 @@ struct DescriptorMessage {
   std::vector<Descriptor> descriptors;
 };
 
-// At most message_descriptors_max descriptors, which this process keeps too. False: the message was not sent whole.
+// At most message_descriptors_max descriptors, which this process also keeps. False: the message was not sent
+// completely.
 bool send_message(int socket, std::string_view text, std::span<const int> descriptors);
 // Absent: the connection has ended, or receiving failed (errno). A longer text is cut.
 std::optional<DescriptorMessage> receive_message(int socket, std::size_t text_bytes_max);

@@ -8,13 +8,14 @@ namespace berth::world {
 enum Exit : int {
   done = 0,
   environment_error = 1,  // such as a lost device or a file that cannot be read
-  wrong_input = 2,        // of the command line or a file
-  does_not_fit = 3,       // valid, but there is no room
+  wrong_input = 2,        // wrong input on the command line or in a file
+  does_not_fit = 3,       // the request is valid, but there is no room
 };
 
 // The exit status for an error.
 int exit_status(const Error& error) noexcept;
-// The same for a command that cannot be started, as shells have it: 127 there is none, 126 it cannot be executed.
+// The same for a command that cannot be started, as in shells: 127 if there is no such command, 126 if it cannot be
+// executed.
 int start_status(const Error& error) noexcept;
 
 }  // namespace berth::world

@@ -10,14 +10,14 @@
 
 namespace berth::world {
 
-// not_found when there is no such file; io for everything else.
+// not_found if there is no such file; io for everything else.
 Result<std::string> read_text(const std::string& path);
 
 // The same for a file that another user may have planted: a symbolic link, anything but a regular file (a pipe would
 // block) and more than `bytes_max` are refused.
 Result<std::string> read_plain_text(const std::string& path, std::size_t bytes_max = std::size_t{16} << 20);
 
-// Replaces `path` atomically. Other than regular files (a pipe, a device) are written in
+// Replaces `path` atomically. Anything other than a regular file (a pipe, a device) is written in
 // place.
 Result<void> write_text(const std::string& path, std::string_view text);
 
@@ -25,7 +25,7 @@ Result<void> write_text(const std::string& path, std::string_view text);
 // The name of a leftover temporary file begins with a dot.
 Result<void> write_private_text(const std::string& path, std::string_view text);
 
-// already_exists: there is a file with that name, which is not changed. The second gives it mode 0600.
+// already_exists: there is a file with that name, which is not changed. The second one uses mode 0600.
 Result<void> create_text(const std::string& path, std::string_view text);
 Result<void> create_private_text(const std::string& path, std::string_view text);
 

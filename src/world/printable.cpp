@@ -40,14 +40,14 @@ Character first_character(std::string_view text) {
 
 bool is_control(std::uint32_t code) { return code < 0x20 || (code >= 0x7f && code < 0xa0); }
 
-// Control characters of bidirectional text, line separators, and characters that are not seen: two names that differ
-// in one would look the same.
+// Control characters of bidirectional text, line separators, and invisible characters: two names that differ only in
+// one would look the same.
 bool is_layout(std::uint32_t code) {
   return code == 0x00ad || code == 0x061c || (code >= 0x200b && code <= 0x200f) || (code >= 0x2028 && code <= 0x202e) ||
          (code >= 0x2060 && code <= 0x2069) || code == 0xfeff || (code >= 0xe0000 && code <= 0xe007f);
 }
 
-// Appends the first character of `text`, or its code where that is not `plain`, and returns its size.
+// Appends the first character of `text`, or its code if it is not `plain`, and returns its size.
 template <class IsPlain>
 std::size_t append_first(std::string& out, std::string_view text, const IsPlain& is_plain) {
   const Character next = first_character(text);
@@ -65,9 +65,9 @@ std::size_t append_first(std::string& out, std::string_view text, const IsPlain&
 
 constexpr std::size_t incomplete = std::string_view::npos;
 
-// The size of the sequence that sets colours (SGR of ECMA-48) at the beginning of `text`; 0: there is none.
+// The size of the sequence that sets colours (SGR of ECMA-48) at the beginning of `text`; 0 if there is none.
 std::size_t colour_sequence(std::string_view text) {
-  constexpr std::size_t bytes_max = 64;  // those in use have some twenty
+  constexpr std::size_t bytes_max = 64;  // those in use have about twenty
   constexpr std::string_view start = "\033[";
   if (!text.starts_with(start.substr(0, text.size()))) return 0;
   const std::size_t end = text.find_first_not_of("0123456789:;", std::min(start.size(), text.size()));
@@ -75,7 +75,7 @@ std::size_t colour_sequence(std::string_view text) {
   return text[end] == 'm' && end < bytes_max ? end + 1 : 0;
 }
 
-// The end of the text is within a character, or looks so.
+// Whether the text ends, or seems to end, within a character.
 bool is_cut_character(std::string_view text) {
   const std::size_t bytes = bytes_from(static_cast<unsigned char>(text[0]));
   return text.size() < bytes && std::all_of(text.begin() + 1, text.end(), is_continuation);

@@ -8,19 +8,19 @@
 
 namespace berth::world {
 
-// Control characters (C0, DEL, C1), line and paragraph separators, characters that are
-// not seen and those that change the direction of writing become \x1b or \u{202e}; bytes that are no
-// UTF-8 become \xff. Everything else is left as it is.
+// Control characters (C0, DEL, C1), line and paragraph separators, invisible characters and those
+// that change the writing direction become \x1b or \u{202e}; bytes that are not UTF-8 become \xff.
+// Everything else is left as it is.
 std::string printable(std::string_view text);
 
-// The output of a program, in pieces of any size: line ends, tabs, carriage returns (of progress bars) and sequences
-// that set colours are left as they are, and so is every character of UTF-8 that is not a control character. The rest
-// is shown as printable() shows it.
+// The output of a program, in pieces of any size: line ends, tabs, carriage returns (used by progress bars) and
+// sequences that set colours are left as they are, and so is every character of UTF-8 that is not a control
+// character. Everything else is escaped as by printable().
 class PrintableOutput {
  public:
-  // What is incomplete at the end of a piece is returned with the next one.
+  // An incomplete sequence at the end of a piece is returned with the next one.
   std::string put(std::string_view piece);
-  // What is left, and the end of a colour that is still set.
+  // The remaining text, and the end of a colour that is still set.
   std::string end();
 
  private:
@@ -28,7 +28,7 @@ class PrintableOutput {
   bool has_colour_ = false;
 };
 
-// At most `bytes_max` bytes of UTF-8 text, with "..." at the end of what was cut, never within a character.
+// At most `bytes_max` bytes of UTF-8 text, with "..." in place of removed text, never cut within a character.
 std::string shortened(std::string text, std::size_t bytes_max);
 
 }  // namespace berth::world

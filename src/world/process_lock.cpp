@@ -14,7 +14,7 @@ namespace {
 
 struct HeldLocks {
   std::mutex mutex;  // guards `owners`, and every open and close of a lock's file
-  // By file. The process is part of it because a child of fork() has a copy of the list, but not the locks.
+  // By file. The process is part of the value because a child of fork() has a copy of the list, but not the locks.
   std::map<std::pair<dev_t, ino_t>, std::pair<pid_t, std::string>> owners;
 };
 HeldLocks& held_locks() {
@@ -33,7 +33,8 @@ Result<std::optional<ProcessLock>> ProcessLock::take(const std::string& path, co
   HeldLocks& all = held_locks();
   const std::lock_guard guard(all.mutex);
   struct stat status{};
-  // Before it is opened: closing any descriptor of the file would release the lock that this process holds.
+  // Checked before the file is opened, because closing any descriptor of the file would release the lock that this
+  // process holds.
   if (::stat(path.c_str(), &status) == 0) {
     const auto at = all.owners.find({status.st_dev, status.st_ino});
     if (at != all.owners.end() && at->second.first == ::getpid()) {
@@ -54,7 +55,7 @@ Result<std::optional<ProcessLock>> ProcessLock::take(const std::string& path, co
     other = size > 0 ? std::string(written, static_cast<std::size_t>(size)) : "another process";
     return std::optional<ProcessLock>();
   }
-  // For the message above alone; on a full disk the lock holds all the same.
+  // Only for the message above; on a full disk, the lock still holds.
   const std::string text = owner + " (process " + std::to_string(::getpid()) + ")";
   if (::ftruncate(file.get(), 0) == 0) static_cast<void>(::pwrite(file.get(), text.data(), text.size(), 0) < 0);
   all.owners[{status.st_dev, status.st_ino}] = {::getpid(), text};

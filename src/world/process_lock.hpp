@@ -1,7 +1,7 @@
-// A lock on a file that lasts as long as the process that took it, however that ends. Unlike flock() and locks of open
-// files, a record lock is not inherited by fork(): a supervisor that outlives the process that started it does not keep
-// a successor from taking the lock. The kernel lets one process take such a lock twice; a list in the process refuses
-// the second time.
+// A lock on a file that lasts as long as the process that took it, however that ends. Unlike flock() and open-file
+// locks, a record lock is not inherited by fork(): a supervisor that outlives the process that started it does not
+// keep a successor from taking the lock. The kernel lets one process take such a lock twice, so a list in the process
+// refuses the second time.
 #pragma once
 
 #include <sys/types.h>
@@ -18,7 +18,7 @@ class ProcessLock {
  public:
   // Absent: the lock is taken, and `other` names its holder. The file is created with mode 0600 and is never removed.
   static Result<std::optional<ProcessLock>> take(const std::string& path, const std::string& owner, std::string& other);
-  // The process that has the lock, which is not this one. Absent: none has it that can be seen from here.
+  // The process that has the lock, which is not this one. Absent: no visible process has it.
   static std::optional<pid_t> holder(const std::string& path);
   ProcessLock(ProcessLock&& other) noexcept = default;
   ProcessLock& operator=(ProcessLock&& other) noexcept;

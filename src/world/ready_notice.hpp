@@ -7,10 +7,10 @@ namespace berth::world {
 
 class ReadyNotice {
  public:
-  // Takes NOTIFY_SOCKET out of the environment, so that commands that are started here do not speak for the service.
-  // Before any other thread.
+  // Takes NOTIFY_SOCKET out of the environment, so that commands started here cannot notify on behalf of the
+  // service. Construct it before any other thread.
   ReadyNotice();
-  // Failure is ignored: then systemd ends the service after its own time, and says so.
+  // Failure is ignored: systemd then ends the service after its own timeout, and reports that.
   void send() const;
 
  private:

@@ -31,7 +31,8 @@ bool is_own(const std::string& path) {
          status.st_uid == ::geteuid();
 }
 
-// A folder of this user, or one that does not exist yet and that this user can make: below one of its own.
+// A folder of this user, or one that does not exist yet and that this user can create, because it is below the user's
+// own folder.
 bool may_become_own(std::string path) {
   if (!path.starts_with('/')) return false;
   struct stat status{};
@@ -40,7 +41,7 @@ bool may_become_own(std::string path) {
   return is_own(path);
 }
 
-// With the mode 0700 whatever the umask is. Like mkdir.
+// Like mkdir, with mode 0700 whatever the umask.
 int make_private(const std::string& path) {
   const int result = ::mkdir(path.c_str(), 0700);
   return result == 0 ? ::chmod(path.c_str(), 0700) : result;

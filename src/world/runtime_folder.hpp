@@ -17,13 +17,11 @@ enum class IfMissing : std::uint8_t { create, accept };
 // probably by mistake.
 Result<std::string> given_runtime_folder();
 
-// The folder for this user's files called `name`: `name`-UID in $BERTH_RUNTIME_DIR
-// if that is set; else berth/`name` in $XDG_STATE_HOME, or in .local/state of the home
-// folder. If a variable names another user's folder (after su or sudo), the home folder
-// from the user database is used.
-// invalid_argument: BERTH_RUNTIME_DIR is empty or not an absolute path; io: the folder
-// cannot be created, or is not private (BERTH_RUNTIME_DIR itself may be shared by all
-// users if root owns it).
+// The folder for this user's files called `name`: `name`-UID in $BERTH_RUNTIME_DIR if that is set;
+// otherwise berth/`name` in $XDG_STATE_HOME, or in .local/state of the home folder. If a variable
+// names another user's folder (after su or sudo), the home folder from the user database is used.
+// invalid_argument: BERTH_RUNTIME_DIR is empty or not an absolute path; io: the folder cannot be
+// created, or is not private (BERTH_RUNTIME_DIR itself may be shared by all users if root owns it).
 Result<std::string> state_folder(const std::string& name, IfMissing missing = IfMissing::create);
 
 // `path` as a private folder of this user, created with mode 0700. io: it is a symbolic

@@ -1,4 +1,4 @@
-// What the copies of a SharedExplanation share. The explanation itself is known in src/placement/ only.
+// The state shared by copies of a SharedExplanation. Only src/placement/ knows the explanation itself.
 #pragma once
 
 #include <atomic>

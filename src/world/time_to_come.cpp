@@ -36,7 +36,7 @@ Result<std::uint64_t> parse_time(const std::string& text, std::uint64_t now_us, 
   }
   const bool has_date = text.find('-') != std::string::npos;
   const auto seconds_of = [](std::tm when) {
-    when.tm_isdst = -1;  // whatever holds on that day
+    when.tm_isdst = -1;  // daylight saving time as on that day
     return mktime(&when);
   };
   std::time_t when = rest ? seconds_of(parts) : -1;

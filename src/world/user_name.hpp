@@ -21,12 +21,13 @@ std::set<std::string> groups_of(std::uint32_t user);
 struct UserAccount {
   std::uint32_t user = 0, group = 0;
   std::string name, home;
-  std::vector<std::uint32_t> groups;  // all that the user is in
+  std::vector<std::uint32_t> groups;  // all groups of the user
 };
 // not_found: there is no such user; io: the database does not answer.
 Result<UserAccount> find_user(const std::string& name);
-// Makes this process one of that user; also right after a fork. False: it must not go on. Until it executes another
-// program it stays closed to that user (prctl, PR_SET_DUMPABLE): its memory is a copy of what its parent knows.
+// Changes this process to that user; may also be called right after a fork. False: the process must not continue.
+// Until it executes another program, that user cannot inspect it (prctl, PR_SET_DUMPABLE), because its memory is a
+// copy of its parent's.
 [[nodiscard]] bool become(const UserAccount& account) noexcept;
 
 // The owner of the process; absent: there is no such process, or it is hidden.

@@ -24,7 +24,7 @@ std::vector<Frame> make_frames(std::uint32_t width, std::uint32_t height, std::s
 // The frames after the filter, computed on the processor with a thread for each.
 std::vector<Frame> filter_on_processor(const std::vector<Frame>& frames);
 
-// A frame, and what the filter makes of it.
+// A frame and its filtered result.
 struct FramePair {
   std::uint32_t width = 0;
   std::uint32_t height = 0;
@@ -32,8 +32,8 @@ struct FramePair {
   std::span<const std::uint8_t> expected;
 };
 
-// Filters frames of one size on devices. Kernels, buffers and pinned memory are made per lane by
-// prepare(), and reused.
+// Filters frames of one size on devices. Kernels, buffers and pinned memory are created per lane by
+// prepare() and reused.
 class FrameFilter {
  public:
   Result<void> prepare(Device& device, std::size_t lanes, std::size_t frame_bytes);

@@ -10,7 +10,7 @@ namespace berth::cli {
 
 namespace {
 
-// What a worker tells about one frame, in shared memory.
+// A worker's record of one frame, in shared memory.
 struct FrameLog {
   std::atomic<std::int64_t> faulted{0};  // when; 0: never
   std::atomic<std::int64_t> done{0};
@@ -108,7 +108,7 @@ Result<IsolatedReport> run_isolated(const Scheduler& scheduler, std::span<const 
   if (report.failed == frames) return *report.first_error;
   if (inject_fault && results[frames / 2]) {
     report.faulty = results[frames / 2]->device;
-    // The frame that faulted is the first one of the next worker.
+    // The next worker starts with the frame that faulted.
     const FrameLog& log = log_of(logs, frames / 2);
     report.recovery_seconds = static_cast<double>(log.done.load() - log.faulted.load()) / 1e9;
   }

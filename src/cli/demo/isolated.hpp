@@ -24,12 +24,12 @@ struct IsolatedReport {
   double startup_seconds = 0;  // of all workers
   double seconds = 0;
   std::optional<Error> first_error;
-  // Where a fault was injected: from the fault until its frame was ready, in the next worker.
+  // If a fault was injected: the device, and the time from the fault until the next worker had finished its frame.
   std::optional<DeviceId> faulty;
   std::optional<double> recovery_seconds;
 };
 
-// `pairs` are filtered in turn, `frames` in all. `backend`: only its devices.
+// `pairs` are filtered in turn, `frames` in total. `backend`: use only its devices.
 Result<IsolatedReport> run_isolated(const Scheduler& scheduler, std::span<const FramePair> pairs, std::size_t frames,
                                     const std::optional<std::string>& backend, bool inject_fault,
                                     const MeasureProgress& progress);

@@ -16,7 +16,7 @@ constexpr double seconds_apart = 1;
 // Between batches of a device its lanes are idle for a moment.
 constexpr double batch_seconds_min = 0.1;
 constexpr double seconds_together = 2;
-// Bounds the list of frames where frames are tiny.
+// Limits the list of frames if frames are tiny.
 constexpr std::size_t frames_max = 100'000;
 
 double seconds_since(TimePoint start) { return std::chrono::duration<double>(real_clock().now() - start).count(); }
@@ -27,7 +27,7 @@ class Measuring {
             DemoReport& report)
       : scheduler_(scheduler), pairs_(pairs), progress_(progress), report_(report) {}
 
-  // False where the device gets no work: it is held, cordoned or not healthy.
+  // False if the device gets no work: it is held, cordoned or not healthy.
   bool start(DeviceMeasurement& device) {
     progress_(device_label(device.info) + " starts", 0);
     const TimePoint began = real_clock().now();
@@ -46,8 +46,8 @@ class Measuring {
     return true;
   }
 
-  // All devices at the same time, each with a queue of its own: devices may share cores
-  // and links, so the speed of one alone would not be reached beside the others.
+  // All devices at the same time, each with its own queue: devices may share cores and links, so a
+  // device measured alone could be faster than it is beside the others.
   void measure_speeds() {
     std::vector<std::jthread> threads;
     for (DeviceMeasurement& device : report_.devices) threads.emplace_back([&] { measure_speed(device); });

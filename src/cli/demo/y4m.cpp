@@ -7,7 +7,7 @@
 namespace berth::cli {
 namespace {
 
-// Larger numbers come from damaged files.
+// Larger numbers mean a damaged file.
 constexpr std::uint32_t side_max = 32768;
 
 Error bad(const std::string& path, const std::string& why) {

@@ -135,7 +135,7 @@ Findings other_back_ends(const Facts& facts) {
     const Error& failure = answer.devices.error();
     if (failure.code == ErrorCode::not_initialized || (answer.backend == "host" && refusal(facts, "host", "")))
       continue;
-    found.push_back(error(failure.message, "the " + answer.backend + " back end shows no device", failure.advice));
+    found.push_back(error(failure.message, "the " + answer.backend + " back end finds no device", failure.advice));
   }
   return found;
 }
@@ -158,7 +158,7 @@ Findings visible_devices(const Facts& facts) {
   if (value == nullptr) return {};
   const BackendAnswer* const cuda = facts.answer("cuda");
   if (const Error* const wrong = refusal(facts, "cuda", "CUDA_VISIBLE_DEVICES"))
-    return {error(wrong->message, "CUDA silently shows fewer devices from there on", "unset CUDA_VISIBLE_DEVICES")};
+    return {error(wrong->message, "CUDA silently hides all devices from there on", "unset CUDA_VISIBLE_DEVICES")};
   if (cuda == nullptr || !cuda->devices) return {};
   Findings found;
   const std::vector<std::string> shown = cuda_gpus(facts);
@@ -200,7 +200,7 @@ Findings partitions(const Facts& facts) {
   for (const std::string_view backend : {"cuda", "opencl", "host"}) {
     const Error* const wrong = refusal(facts, backend, "");
     if (wrong == nullptr || refusal(facts, backend, "_DEVICES") != nullptr) continue;
-    found.push_back(error(wrong->message, "the " + std::string(backend) + " back end shows no device", wrong->advice));
+    found.push_back(error(wrong->message, "the " + std::string(backend) + " back end finds no device", wrong->advice));
   }
   return found;
 }
@@ -298,7 +298,7 @@ Findings throttling(const Facts& facts) {
 
 Findings foreign_processes(const Facts& facts) {
   std::map<std::uint32_t, std::string> holds;  // by process; the end of a sentence
-  std::set<std::string> seen;                  // parts of one GPU share its processes
+  std::set<std::string> seen;                  // partitions of a GPU share its processes
   for (const DeviceRow& row : facts.rows) {
     if (!row.seen || !row.seen->processes || !seen.insert(row.info.memory_home()).second) continue;
     for (const DeviceProcess& process : *row.seen->processes) {
@@ -326,7 +326,7 @@ Findings hidden_processes(const Facts& facts) {
     const bool nameless = processes && std::any_of(processes->begin(), processes->end(),
                                                    [](const DeviceProcess& process) { return !process.name; });
     if (!nameless && row.seen->memory_use.unattributed.value_or(0) < notable) continue;
-    return {note("this process has a PID namespace of its own, and memory of " + label_of(row.info) +
+    return {note("this process has its own PID namespace, and memory of " + label_of(row.info) +
                      " is in use by processes that are not visible to it",
                  "the owner of that memory cannot be determined from here", "docker run --pid=host ...")};
   }

@@ -21,7 +21,7 @@ namespace berth::cli {
 enum class Severity : std::uint8_t {
   ok,       // as it should be
   note,     // good to know
-  warning,  // works, but not as well as it could
+  warning,  // works, but not optimally
   error,    // something does not work
 };
 std::string_view to_string(Severity severity) noexcept;
@@ -29,7 +29,7 @@ std::string_view to_string(Severity severity) noexcept;
 struct Finding {
   Severity severity = Severity::ok;
   std::string_view check;
-  std::string message;  // one sentence: what was found
+  std::string message;  // one sentence: the finding
   std::string why;      // one sentence: the consequence; may be empty
   std::string fix;      // the command that fixes it; may be empty
 };
@@ -62,7 +62,7 @@ struct LedgerFileFacts {
   std::string path;
   std::uint32_t owner = 0;  // from the file system
   std::size_t entries = 0;
-  std::string problem;  // why it cannot be read, or what is wrong with it; empty: nothing
+  std::string problem;  // why it cannot be read, or what is wrong with it; empty: it is fine
 };
 
 // A folder that a ledger may be in.
@@ -99,12 +99,12 @@ struct Facts {
   std::optional<std::uint64_t> locked_bytes_most;  // absent: no limit
   bool own_pid_namespace = false;
   bool in_container = false;
-  std::optional<Error> ledger_error;              // absent: the ledger can be read and written
+  std::optional<Error> ledger_error;              // absent: it can be read and written
   std::vector<LedgerFolderFacts> ledger_folders;  // those that exist, the most preferred first
-  std::optional<Error> limits_error;              // why the file of limits per user does not count
+  std::optional<Error> limits_error;              // why the file with limits per user is ignored
   bool has_limits = false;                        // a limit applies to this user
   machine::ScopeUse scope = machine::ScopeUse::no_systemd;
-  // Agents of this user that have no server they may obey: node, since when, and why.
+  // Agents of this user without a server that they may obey: the node, since when, and why.
   struct AgentWithoutServer {
     std::string node, since, reason;
   };
@@ -123,7 +123,7 @@ std::span<const Check> checks();
 // The findings of all checks, worst first, then in the order of checks().
 std::vector<Finding> examine(const Facts& facts);
 
-// Aligned and wrapped; the last line has the counts.
+// Aligned and wrapped; the last line contains the counts.
 std::string findings_text(std::span<const Finding> findings, const Style& style);
 std::string findings_json(std::span<const Finding> findings);
 

@@ -193,7 +193,7 @@ const std::vector<Case>& cases() {
              Error{ErrorCode::invalid_argument, "/run/berth/ledger is not a ledger", "rm /run/berth/ledger"};
        }},
       {"mps", Severity::note, "nvidia-cuda-mps-control", [](Facts& f) { f.mps_pipe = "/tmp/nvidia-mps/control"; }},
-      {"user_limits", Severity::error, "every user can take all that is free",
+      {"user_limits", Severity::error, "every user can take all of the free memory",
        [](Facts& f) { f.limits_error = Error{ErrorCode::invalid_argument, "gpus is 0", "correct it"}; }},
       {"agent_server", Severity::error, "the agent of node a has no server that it may obey: it is down",
        [](Facts& f) { f.agents_without_server = {{"a", "2026-11-17 12:00:00", "it is down"}}; }},

@@ -219,7 +219,7 @@ Result<void> try_to_write(Ledger& ledger) {
   trial.kind = EntryKind::waiting;
   trial.name = "berth doctor";
   const Result<LedgerLease> lease = lock->add(trial);
-  if (!lease && lease.error().code == ErrorCode::no_eligible_device) return {};  // a limit of the user
+  if (!lease && lease.error().code == ErrorCode::no_eligible_device) return {};  // a limit on this user
   if (!lease) return lease.error();
   return lock->release(lease->reference());
 }

@@ -80,7 +80,7 @@ std::string findings_text(std::span<const Finding> findings, const Style& style)
     }
     for (const std::string& line : wrapped(printable(finding.why), width))
       text += blank + paint(style, Colour::dim, line) + "\n";
-    // Not wrapped, so that it can be copied. A long one begins further to the left.
+    // Not wrapped, so that it can be copied. A long command starts further to the left.
     if (finding.fix.empty()) continue;
     const std::string fix = "> " + printable(finding.fix);
     const bool fits = indent + shown_width(fix) <= style.columns;

@@ -1,5 +1,4 @@
-// Checks of the ledger: programs see each other's promises only where they use the same
-// one.
+// Checks of the ledger: programs see each other's promises only if they use the same ledger.
 #include <algorithm>
 
 #include "cli/doctor/findings.hpp"
@@ -100,7 +99,8 @@ Findings ledger_scope(const Facts& facts) {
 
 Findings user_limits(const Facts& facts) {
   if (facts.limits_error)
-    return {error(facts.limits_error->message, "every user can take all that is free", facts.limits_error->advice)};
+    return {
+        error(facts.limits_error->message, "every user can take all of the free memory", facts.limits_error->advice)};
   if (!facts.has_limits) return {};
   return {ok(std::string("limits per user apply to you, from ") + ledger::limits_path)};
 }

@@ -9,7 +9,7 @@
 
 namespace berth::cli {
 
-// A fleet file differs from a project by its tables, an inventory by being JSON.
+// A fleet file is recognised by its tables, an inventory by being JSON.
 bool looks_like_a_fleet(std::string_view text);
 
 // `path` is for error messages.

@@ -1,5 +1,5 @@
-// Gzipped input for verbs that read large files. The first bytes say whether a file is
-// compressed, not its name.
+// Gzipped input for verbs that read large files. The first bytes, not the name, show whether a file
+// is compressed.
 #pragma once
 
 #include <string>

@@ -18,7 +18,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr double largest = 9e15;  // whole numbers up to here are exact
+constexpr double largest = 9e15;  // integers up to this are exact
 
 std::optional<double> number_of(const json::value* value) {
   if (value == nullptr || !value->is_number()) return std::nullopt;

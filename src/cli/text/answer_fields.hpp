@@ -1,5 +1,5 @@
-// The members of an object of the HTTP API as text for people. An answer may be of a newer or an older version: what is
-// absent or of another kind than expected is "-". Texts are safe for a terminal.
+// The members of an object of the HTTP API as text for people. An answer may be from a newer or an older version:
+// members that are absent or of an unexpected type are shown as "-". Texts are safe for a terminal.
 #pragma once
 
 #include <boost/json/array.hpp>
@@ -24,25 +24,25 @@ class Fields {
   explicit Fields(const boost::json::value& value) : object_(value.if_object()) {}
   explicit Fields(const boost::json::object& object) : object_(&object) {}
 
-  // Empty where it is absent.
+  // Empty if it is absent.
   std::string raw(std::string_view key) const;
   std::string text(std::string_view key) const;
-  // A name of the API for people: "in service" for "in_service", "not ready" for "unready".
+  // A name in the API as text for people: "in service" for "in_service", "not ready" for "unready".
   std::string word(std::string_view key) const;
   std::optional<double> number(std::string_view key) const;
   std::string count(std::string_view key) const;
   std::string bytes(std::string_view key) const;
-  // Of seconds, and of the wall time of the event in milliseconds until now.
+  // Ages: from seconds, and from the wall time of an event in milliseconds.
   std::string age(std::string_view key) const;
   std::string age_since(std::string_view key) const;
-  // Short times: "1.2 ms", "350 us", "2.5 s", of seconds and of microseconds. A rate: "0.25", "12".
+  // Short times ("1.2 ms", "350 us", "2.5 s"), from seconds and from microseconds. A rate: "0.25", "12".
   std::string seconds(std::string_view key) const;
   std::string microseconds(std::string_view key) const;
   std::string rate(std::string_view key) const;
   std::string time(std::string_view key) const;  // "2026-11-15 12:01:02" for wall time in milliseconds
   bool is(std::string_view key) const;           // present and true
   bool has(std::string_view key) const;
-  Fields in(std::string_view key) const;  // an object; without members where it is absent
+  Fields in(std::string_view key) const;  // an object; without members if it is absent
   const boost::json::array& list(std::string_view key) const;
   std::vector<DeviceId> devices() const;  // the member "devices", where it is a list of ids
   const boost::json::object& object() const;

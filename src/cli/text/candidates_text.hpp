@@ -14,7 +14,7 @@ namespace berth::cli {
 // `ids`: of all devices of the decision.
 std::string candidates_text(const Explanation& explanation, std::span<const DeviceId> ids, const Style& style);
 
-// A table of changes and commands; where that is too wide, each command is below its change.
+// A table of changes and commands; if that is too wide, each command is below its change.
 std::string changes_text(std::span<const Suggestion> changes, std::span<const DeviceId> ids, const Style& style);
 
 // A sentence with short ids, safe for a terminal, in lines that fit.

@@ -73,7 +73,7 @@ std::string health_text(const DeviceRow& row, TimePoint now, const Style& style)
 // that follow.
 struct Line {
   const DeviceRow* row;
-  bool whole = false;  // the line is for the parent of `row`, which is not listed itself
+  bool whole = false;  // the line is for the parent of `row`, which has no line of its own
   std::string tree;    // drawn before the id of a part
 };
 
@@ -152,7 +152,7 @@ Cells cells_of(const Line& line, const std::string& brief, TimePoint now, const 
   const Telemetry nothing{}, &seen = row.seen ? *row.seen : nothing;
   if (line.whole ? shares_memory(info) : !(part && shares_memory(info))) {
     cells.parts = memory_parts(row);
-    // What holds the first of the parts does not hold the others.
+    // The lease on the first part does not cover the others.
     const Maybe available = line.whole && cells.parts ? Maybe((*cells.parts)[static_cast<std::size_t>(Owner::free)])
                                                       : memory_bytes_available(row);
     texts[memory] = memory_text(available, memory_bytes_free(row), memory_bytes_total(row));

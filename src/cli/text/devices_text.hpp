@@ -24,9 +24,9 @@ std::string device_label(const DeviceInfo& info);
 
 enum class Legend : std::uint8_t { absent, shown };
 
-// Header and one line per device. Columns without any value are left out; where
-// the lines would be too long, names are cut and the least important columns are dropped.
-// The legend of the memory bar is below the table, where there is a bar.
+// Header and one line per device. Columns without any value are left out; if the lines would be too
+// long, names are cut and the least important columns are dropped. If there is a memory bar, its
+// legend is below the table.
 std::string devices_text(std::span<const inventory::DeviceRow> rows, TimePoint now, const Style& style,
                          Legend legend = Legend::absent);
 

@@ -13,7 +13,7 @@ namespace json = boost::json;
 
 namespace {
 
-// Of the traffic of a deployment or a replica.
+// A cell about the traffic of a deployment or a replica.
 Cell traffic_cell(std::string (Fields::*form)(std::string_view) const, std::string key) {
   return [form, key = std::move(key)](const Fields& row) { return (row.in("traffic").*form)(key); };
 }
@@ -38,7 +38,7 @@ std::string deployments_part(const json::array& deployments, const Style& style)
          "\n";
 }
 
-// Where there are keys: what passes without one is in the rows of the deployments.
+// If there are keys; requests without a key are counted in the rows of the deployments.
 std::string callers_part(const json::array& callers, const Style& style) {
   const bool has_keys = std::any_of(callers.begin(), callers.end(),
                                     [](const json::value& gateway) { return Fields(gateway).text("id") != "local"; });
@@ -60,7 +60,7 @@ std::string callers_part(const json::array& callers, const Style& style) {
                            style);
 }
 
-// A replica that takes requests may be left out by gateways for a while.
+// Gateways may temporarily skip a replica that accepts requests.
 std::string state_of(const Fields& row, const Style& style) {
   const bool is_ejected = !row.in("traffic").list("ejected_by").empty();
   return is_ejected ? paint(style, Colour::red, "ejected") : state_cell("state", style)(row);
@@ -78,7 +78,8 @@ std::string endpoints_text(const json::object& answer, const Style& style) {
     out += is_silent ? " does not report: it may not be running; its log says why\n" : "\n";
   }
   if (out.empty())
-    out = "there is no gateway; start one with berth gateway, or see the log of berth serve for why it runs none\n";
+    out =
+        "there is no gateway; start one with berth gateway, or check the log of berth serve to see why there is none\n";
   for (const json::value& warning : fields.list("warnings"))
     out += paragraph("! ", Fields(warning).text("subject") + ": " + Fields(warning).text("text"), style);
   json::array rows;
@@ -86,7 +87,7 @@ std::string endpoints_text(const json::object& answer, const Style& style) {
     const Fields deployment(entry);
     for (const json::value& endpoint : deployment.list("endpoints")) rows.push_back(endpoint);
   }
-  if (rows.empty()) return out + "no replica takes requests: its command must listen on {port} or {socket}\n";
+  if (rows.empty()) return out + "no replica accepts requests: its command must listen on {port} or {socket}\n";
   std::vector<TableColumn> columns{{"REPLICA", text_cell("name"), 8},
                                    {"STATE", [style](const Fields& row) { return state_of(row, style); }},
                                    {"NODE", text_cell("node"), 8},

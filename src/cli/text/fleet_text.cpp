@@ -49,7 +49,7 @@ std::vector<std::uint32_t> indices(const Fields& pending) {
 }
 std::size_t weight(const Fields& pending) { return std::max<std::size_t>(1, pending.list("replicas").size()); }
 
-// What keeps most replicas out comes first.
+// The reason that keeps out most replicas comes first.
 std::vector<Fields> dominant_first(const json::array& pending) {
   std::map<std::string, std::size_t> replicas;
   std::vector<Fields> sorted;
@@ -102,7 +102,7 @@ std::string deployment_table(const json::array& deployments, const Style& style)
          reasons_text(deployments, text_cell("name"), style);
 }
 
-// One per incarnation; an older one of a replica has its generation in its name.
+// One row per incarnation; the name of an older incarnation includes its generation.
 std::string replica_table(const json::array& replicas, const Style& style) {
   std::vector<DeviceId> all;
   for (const json::value& replica : replicas) {
@@ -139,7 +139,7 @@ std::string device_table(const Fields& node, const Style& style) {
   std::vector<DeviceId> all;
   for (const json::value& device : node.list("devices")) all.emplace_back(Fields(device).raw("id"));
   const auto id = [&](const Fields& row) { return printable(short_id(DeviceId(row.raw("id")), all)); };
-  // What keeps work off comes first.
+  // The state that keeps work away comes first.
   const auto device_state = [&](const Fields& row) {
     if (!row.has("health")) return paint(style, Colour::yellow, "unknown");
     return state_cell(row.raw("intent") == "in_service" || row.raw("health") != "healthy" ? "health" : "intent",
@@ -178,7 +178,7 @@ std::string intent_line(const std::string& node, const std::string& device, cons
   const std::string intent = row.raw("intent") == "draining" ? "being drained" : row.word("intent");
   return paragraph("! " + node + "  ", device + "is " + intent + intent_reason(row), style);
 }
-// For each device that is not healthy or not in service. The devices of a lost node are not listed.
+// One line for each device that is not healthy or not in service. The devices of a lost node are not listed.
 std::string unhealthy_text(const Fields& node, const Style& style) {
   std::string text;
   for (const json::value& value : node.list("devices")) {
@@ -261,7 +261,7 @@ std::string status_text(const json::object& answer, const Style& style) {
   if (unhealthy > shown_max) text += "  and " + std::to_string(unhealthy - shown_max) + " more\n";
   if (!all.list("pending").empty()) text += "\n" + pending_text(all.list("pending"), style);
   if (all.list("deployments").empty()) return text + "\nnothing is deployed; berth apply FILE deploys a project\n";
-  // What is pending has said why.
+  // The pending replicas have already been explained.
   json::array deployments = all.list("deployments");
   for (json::value& deployment : deployments) {
     const auto is_its = [&](const json::value& entry) {
@@ -380,7 +380,7 @@ std::string replicas_text(const json::object& answer, const Style& style) {
 
 std::string replica_text(const json::object& answer, const Style& style) {
   const Fields all(answer), why = all.in("why");
-  // "chat/0 is ready on gpu-1" has the name already.
+  // "chat/0 is ready on gpu-1" already contains the name.
   const bool is_named = why.text("text").starts_with(all.text("name") + " ");
   std::string text = paragraph(is_named ? "" : all.text("name") + ": ", why.text("text"), style);
   std::string funnel;
@@ -419,7 +419,7 @@ std::string events_text(const json::object& answer, const Style& style) {
 
 namespace {
 
-// The node that may join or has joined, a gateway, a deployment and who calls it, or a person.
+// The node that may join or has joined, a gateway, a deployment and its callers, or a person.
 std::string token_use(const Fields& row) {
   if (row.has("node")) return "node " + row.text("node");
   if (row.has("deployment")) return row.text("deployment") + (row.has("name") ? ", by " + row.text("name") : "");

@@ -1,5 +1,5 @@
-// What the answers of the HTTP API say about the fleet, for people: tables that are cut to the width of the terminal,
-// and reasons as whole sentences. Each takes the answer of the path that stands beside it.
+// The HTTP API's answers about the fleet as text for people: tables cut to the width of the terminal, and reasons as
+// whole sentences. The comment beside each function names the path of its answer.
 #pragma once
 
 #include <boost/json/object.hpp>

@@ -14,7 +14,7 @@ struct Sign {
   Colour colour;
   std::string_view words;
 };
-// By Owner. Each differs in its character as well as in its colour.
+// Indexed by Owner. The signs differ in character as well as in colour.
 constexpr std::array<Sign, owners> signs{{
     {"#", "█", Colour::green, "this process"},
     {"=", "▓", Colour::cyan, "other Berth processes"},
@@ -40,7 +40,7 @@ std::array<std::size_t, owners> shares(const MemoryParts& parts, std::size_t wid
     cells[i] = std::min(cells[i], left);
     left -= cells[i];
   }
-  // Then the rest to those with the largest remainder.
+  // Then the remaining cells go to the largest remainders.
   for (; left > 0 && total > 0; --left) {
     std::size_t neediest = 0;
     double need = -1e9;

@@ -13,22 +13,22 @@
 
 namespace berth::cli {
 
-// Who uses a byte of memory, in the order of the bar.
+// The owner of a byte of memory, in the order of the bar.
 enum class Owner : std::uint8_t { own, berth, foreign, unattributed, used, promised, free };
 inline constexpr std::size_t owners = 7;
-// Bytes by owner. `used` is memory in use where the driver does not report by which
-// process; `promised` is free, but reserved by a lease.
+// Bytes by owner. `used` is memory in use of unknown owners, because the driver does not report
+// processes; `promised` is free, but reserved by a lease.
 using MemoryParts = std::array<std::uint64_t, owners>;
 
 Maybe memory_bytes_total(const inventory::DeviceRow& row);
 Maybe memory_bytes_free(const inventory::DeviceRow& row);
-// Absent where total or free is not known.
+// Absent if the total or the free memory is not known.
 std::optional<MemoryParts> memory_parts(const inventory::DeviceRow& row);
 
 // `width` characters between brackets. Every owner with memory gets at least one of
 // them, as far as the width allows, except the driver.
 std::string memory_bar(const MemoryParts& parts, std::size_t width, const Style& style);
-// Explains the characters that occur in bars of that width; empty: there are none.
+// Explains the characters that occur in bars of that width; empty if there are none.
 std::string memory_legend(std::span<const inventory::DeviceRow> rows, std::size_t width, const Style& style);
 
 }  // namespace berth::cli

@@ -1,5 +1,5 @@
-// Text about the use of each device: the leases that hold it, the processes on it, and
-// whether an operator took it out of service. Pure.
+// Text about the use of each device: the leases on it, the processes on it, and whether an operator
+// took it out of service. Pure.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,8 @@ namespace berth::cli {
 // User names by process.
 using ProcessUsers = std::map<std::uint32_t, std::string>;
 
-// One line per lease with its processes below it, then the other processes, the
-// largest first; empty where no device has any. Processes on a GPU that is split into
-// parts are listed once.
+// One line per lease with its processes below it, then the other processes, the largest first;
+// empty if there are none. Processes on a GPU that is split into parts are listed once.
 std::string occupants_text(std::span<const inventory::DeviceRow> rows, const ProcessUsers& users, const Style& style);
 
 // A device that an operator took out of service.

@@ -17,7 +17,7 @@ namespace {
 
 struct GatewayAddress {
   std::string name, address;
-  bool is_tls = false;  // as at every address that other machines can reach
+  bool is_tls = false;  // true for every address that other machines can reach
 };
 
 std::vector<GatewayAddress> gateways_of(const json::object& answer) {

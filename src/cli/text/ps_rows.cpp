@@ -16,7 +16,7 @@ Standing standing_of(const Job& job) {
   return job.progress.state == JobState::waiting ? Standing::waits : Standing::holds;
 }
 
-// Those without a place are the last that wait.
+// Requests without a place come last.
 std::size_t place_of(const PsRow& row) { return row.lease && row.lease->place ? *row.lease->place : ~std::size_t{0}; }
 
 bool has_ended_before(const Job& job, std::uint64_t time_us) {
@@ -33,7 +33,7 @@ std::string PsRow::state() const {
 std::string PsRow::id() const { return job ? job->id : std::to_string(lease->id); }
 
 std::vector<PsRow> ps_rows(const PsPage& page) {
-  std::map<std::string_view, const LeaseRow*> lease_of;  // by the id of a job
+  std::map<std::string_view, const LeaseRow*> lease_of;  // by job id
   std::set<std::string_view> listed;
   for (const Job& job : page.jobs) listed.insert(job.id);
   std::vector<PsRow> rows;

@@ -1,5 +1,5 @@
-// The rows of `berth ps`: each job with the lease that it holds or waits for, and each lease and waiting request of no
-// job of this user. Pure.
+// The rows of `berth ps`: each job with the lease that it holds or waits for, and each lease and waiting request that
+// belongs to no job of this user. Pure.
 #pragma once
 
 #include <cstdint>
@@ -42,18 +42,18 @@ struct LeaseRow {
   bool exclusive = false;
   bool loading = false;
   Duration age{};
-  std::vector<LeasedDevice> devices;  // of a waiting request: those that could serve it
-  // Of a waiting request: its place in line, from 1.
+  std::vector<LeasedDevice> devices;  // for a waiting request: the devices that could serve it
+  // For a waiting request: its place in the queue, from 1.
   std::optional<std::size_t> place;
   std::optional<WaitedFor> waits_for;
-  // The process that took the lease has ended, and these keep it.
+  // The process that took the lease has ended, and other processes keep it.
   bool command_ended = false;
   std::vector<LeaseProcess> kept_by;
-  std::string job;                     // of this user; empty: none
-  std::vector<std::string> arguments;  // the command with its arguments; only of this user
+  std::string job;                     // job of this user; empty: none
+  std::vector<std::string> arguments;  // the command with its arguments; only for this user
 };
 
-// All that `berth ps` shows, at one moment.
+// Everything that `berth ps` shows, at one moment.
 struct PsPage {
   std::vector<LeaseRow> leases;    // in the order of arrival
   std::vector<machine::Job> jobs;  // of this user, by number
@@ -65,23 +65,23 @@ struct PsPage {
 enum class Standing : std::uint8_t { holds, waits, ended };
 struct PsRow {
   const LeaseRow* lease = nullptr;    // null: a job that neither holds nor waits for devices now
-  const machine::Job* job = nullptr;  // null: a lease of no job of this user
+  const machine::Job* job = nullptr;  // null: the lease belongs to no job of this user
   Standing standing = Standing::holds;
 
   std::string state() const;  // a word of row_states()
   std::string id() const;     // "j17", or the number of a lease
 };
-// What has devices first, then what waits in the order of service, then what has ended, the newest first. The rows
+// Rows with devices first, then waiting ones in the order of service, then ended ones, the newest first. The rows
 // point into the page.
 std::vector<PsRow> ps_rows(const PsPage& page);
 
 // Which rows are shown.
 struct PsSelection {
   bool all = false;                       // also what has ended
-  std::vector<std::string> states;        // only these, also those that have ended; empty: any
-  std::optional<std::uint64_t> since_us;  // also what has ended since this wall time
-  std::size_t last = 0;                   // only so many jobs, the newest, also those that have ended; 0: any
-  // The default: what has not ended; on a terminal as much of it as fits on one screen.
+  std::vector<std::string> states;        // only these states, including ended ones; empty: any
+  std::optional<std::uint64_t> since_us;  // also rows that have ended since this wall time
+  std::size_t last = 0;                   // only this many of the newest jobs, including ended ones; 0: any
+  // The default: unfinished rows; on a terminal, as many as fit on one screen.
   bool is_default() const { return !all && states.empty() && !since_us && last == 0; }
 };
 std::vector<PsRow> selected_rows(std::vector<PsRow> rows, const PsSelection& selection);

@@ -79,7 +79,7 @@ std::vector<DeviceId> devices_of(const PsRow& row) {
   return ids;
 }
 
-// Devices by their labels, or how many a request waits for.
+// The labels of the devices, or the number that a request waits for.
 std::string gpus_text(const PsPage& page, const PsRow& row, std::span<const DeviceId> all) {
   if (row.standing == Standing::waits) {
     if (!row.lease || !row.lease->waits_for) return "-";
@@ -104,7 +104,7 @@ std::string share_text(Maybe used, std::uint64_t promised) {
   return promised > 0 ? part_of_total(used, promised) : (used ? bytes_text(*used) : "-") + "/all";
 }
 
-// On all devices of the row together. Of what has ended the most that was seen in use.
+// The total over all devices of the row; for an ended row, the peak that was observed.
 std::string memory_text(const PsRow& row) {
   if (row.standing == Standing::waits) {
     if (!row.lease || !row.lease->waits_for) return "-";
@@ -137,7 +137,7 @@ std::string brief_age_text(Duration age) {
   return text;
 }
 
-// Since when it is in its state, or how long it ran.
+// How long it has been in its state, or how long it ran.
 std::string time_text(const PsRow& row) {
   if (!row.job) return brief_age_text(row.lease->age);
   const JobProgress& progress = row.job->progress;
@@ -164,7 +164,7 @@ std::string command_of(const PsRow& row) {
 }
 
 std::string rows_text(const PsPage& page, std::span<const PsRow> rows, const Style& style) {
-  // Each id once: a thousand jobs of one device would be compared with each other.
+  // Each id once: otherwise a thousand jobs on one device would be compared with each other.
   std::set<DeviceId> different;
   bool named = false;
   for (const PsRow& row : rows) {
@@ -175,7 +175,7 @@ std::string rows_text(const PsPage& page, std::span<const PsRow> rows, const Sty
   enum Column : std::size_t { id, name, user, state, gpus, devices, memory, pid, time, command };
   Table table({"ID", named ? "NAME" : "", "USER", "STATE", "GPUS", ids.empty() ? "" : "DEVICES", ">USED/PROMISED",
                ">PID", ">TIME", "COMMAND"});
-  // On 80 columns all but the ids and the process have room; TIME goes on narrower ones.
+  // 80 columns have room for everything except the ids and the process; on narrower terminals, TIME is dropped.
   table.may_shrink(gpus, 5).may_shrink(name, 10).may_shrink(user, 6).may_shrink(state, 10);
   table.may_shrink(command, 10).may_shrink(devices, 12);
   table.may_go(devices).may_go(pid).may_go(time);
@@ -188,7 +188,7 @@ std::string rows_text(const PsPage& page, std::span<const PsRow> rows, const Sty
   return table.empty() ? std::string() : table.to_text(style);
 }
 
-// What it waits for, or what is wrong with it; empty: nothing to say.
+// What it waits for, or what is wrong with it; empty: neither.
 std::string reason_of(const PsRow& row) {
   const bool unreadable = row.job && row.job->progress.state == JobState::unreadable;
   if (row.standing == Standing::ended && !unreadable) return {};
@@ -197,13 +197,13 @@ std::string reason_of(const PsRow& row) {
     text = "needs " + waited_for_text(*row.lease->waits_for);
   if (!row.job || row.job->progress.reason.empty()) return text;
   std::string reason = row.job->progress.reason;
-  // Its place is in the table.
+  // The table already has its place.
   const std::size_t place = reason.starts_with("place ") ? reason.find(" in line: ") : std::string::npos;
   if (place != std::string::npos) reason = reason.substr(place + std::string_view(" in line: ").size());
   return text + (text.empty() ? "" : "; ") + with_short_ids(reason);
 }
 
-// Below the table, since a reason that is cut is none. Rows with the same reason share a paragraph.
+// Below the table, because a truncated reason is useless. Rows with the same reason share a paragraph.
 std::string reasons_text(std::span<const PsRow> rows, const Style& style) {
   constexpr std::size_t named_max = 3;
   std::vector<std::pair<std::string, std::vector<const PsRow*>>> reasons;
@@ -223,7 +223,7 @@ std::string reasons_text(std::span<const PsRow> rows, const Style& style) {
     }
     if (affected.size() > named_max) who += " and " + std::to_string(affected.size() - named_max) + " more";
     std::string indent = "! " + who + ": ";
-    // A long list of names would leave no room beside it.
+    // A long list of names would leave no room next to it.
     const std::size_t margin = shown_width(indent) <= style.columns / 3 ? shown_width(indent) : 2;
     bool first = true;
     for (const std::string& line : wrapped(indent + printable(reason), style.columns - margin)) {
@@ -234,7 +234,7 @@ std::string reasons_text(std::span<const PsRow> rows, const Style& style) {
   return text;
 }
 
-// A job says what became of its command.
+// For a job, its own row shows how its command ended.
 std::string kept_text(std::span<const PsRow> rows, const Style& style) {
   std::string text;
   for (const PsRow& row : rows) {
@@ -297,10 +297,10 @@ std::string ps_text(const PsPage& page, std::span<const PsRow> rows, const Style
   const auto first_waiting =
       std::find_if(rows.begin(), rows.end(), [](const PsRow& row) { return row.standing == Standing::waits; });
   const std::span holding(rows.begin(), first_waiting), waiting(first_waiting, rows.end());
-  const std::size_t screen = std::max(style.rows, 10U) - 1;  // the shell's prompt is on it, too
+  const std::size_t screen = std::max(style.rows, 10U) - 1;  // leave a line for the shell's prompt
   std::size_t held = holding.size(), waited = waiting.size();
   if (extent == Extent::screen && rows.size() > screen) {
-    // Both are shown where there are both.
+    // If there are both kinds, some of each are shown.
     waited = std::min(waited, std::max(screen / 3, screen - std::min(screen, held)));
     held = std::min(held, screen - waited);
   }

@@ -1,5 +1,5 @@
-// `berth ps` as text and as JSON: a row for each job and each lease, why rows wait, the processes that keep a lease
-// after its command has ended, and devices out of service. Pure.
+// `berth ps` as text and as JSON: a row for each job and each lease, the reasons why rows wait, the processes that
+// keep a lease after its command has ended, and devices out of service. Pure.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ std::string waited_for_text(const WaitedFor& wanted);
 enum class Extent : std::uint8_t { screen, whole };
 // Fits the columns of the style: less important columns are dropped.
 std::string ps_text(const PsPage& page, std::span<const PsRow> rows, const Style& style, Extent extent = Extent::whole);
-// One object on one line, with whole ids, of these rows of the page; docs/guide/run.md lists its fields.
+// These rows of the page as one object on one line, with whole ids; docs/guide/run.md lists its fields.
 std::string ps_json(const PsPage& page, std::span<const PsRow> rows);
 
 }  // namespace berth::cli

@@ -12,7 +12,7 @@ namespace json = boost::json;
 
 namespace {
 
-// The replica of the last attempt.
+// The replica that the last attempt went to.
 std::string last_replica(const Fields& request) {
   const json::array& attempts = request.list("attempts");
   return attempts.empty() ? "" : Fields(attempts.back()).text("replica");
@@ -80,7 +80,7 @@ std::string unconnected_part(const Fields& request, const Style& style) {
 
 std::string attempts_part(const Fields& request, const Style& style) {
   const json::array& attempts = request.list("attempts");
-  // A single one that succeeded is in the first sentence.
+  // A single successful attempt is already in the first sentence.
   if (attempts.empty() || (attempts.size() == 1 && request.raw("outcome") == "answered")) return {};
   return section(
       "replicas tried",
@@ -118,8 +118,7 @@ std::string route_text(const json::object& answer, const Style& style) {
   }
   out += candidates_part(route, style);
   if (route.has("deployment") && route.list("gateways").empty())
-    out += "\n" +
-           paragraph("", "no gateway has reported within 5 s, so that the load of the replicas is not known", style);
+    out += "\n" + paragraph("", "no gateway has reported within 5 s, so the load of the replicas is not known", style);
   return out;
 }
 

@@ -78,7 +78,7 @@ TEST(RequestText, ARouteSaysWhereARequestWouldGo) {
             "REPLICA  VERDICT  IN FLIGHT  MAX\n"
             "a/0#1    winner           0    8\n"
             "\n"
-            "no gateway has reported within 5 s, so that the load of the replicas is not known\n");
+            "no gateway has reported within 5 s, so the load of the replicas is not known\n");
 }
 
 TEST(EndpointsText, NodesWithoutAConnectionAndReplicasThatAreNotReadyAreSaidSo) {

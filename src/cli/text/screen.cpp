@@ -51,7 +51,7 @@ Interruptions::Interruptions() {
 }
 
 Interruptions::~Interruptions() {
-  // Signals that arrived meanwhile were meant for the watch that is over.
+  // Signals that arrived in the meantime were meant for the view that has ended.
   const timespec at_once{};
   while (sigtimedwait(&signals_, nullptr, &at_once) > 0) continue;
   for (const auto& [signal, before] : actions_before_) sigaction(signal, &before, nullptr);
@@ -86,7 +86,7 @@ Interruption Interruptions::wait_until(TimePoint when, int keys) {
 // The alternate screen does not touch the scrollback.
 void Screen::enter() {
   write_all("\033[?1049h\033[?25l");
-  // In the background the keys belong to another program, and a change would stop this one.
+  // In the background, the keyboard belongs to another program, and a change would stop this one.
   termios now{};
   if (tcgetpgrp(STDIN_FILENO) != getpgrp() || tcgetattr(STDIN_FILENO, &now) != 0) return;
   typed_before_ = now;

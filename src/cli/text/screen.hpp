@@ -19,16 +19,16 @@ namespace berth::cli {
 
 enum class Interruption { none, end, suspend, redraw };
 
-// While an object lives, wait_until() returns the signals of the terminal. They are blocked in this
-// thread and those it starts; one that was there before, as of a driver, passes them on to this one.
-// One object at a time.
+// While an object exists, wait_until() returns the signals of the terminal. They are blocked in this
+// thread and in those it starts; a thread that existed before, such as a driver's, forwards them to
+// this one. Only one object may exist at a time.
 class Interruptions {
  public:
   Interruptions();
   ~Interruptions();
   Interruptions(const Interruptions&) = delete;
   Interruptions& operator=(const Interruptions&) = delete;
-  // The next signal, or none when the time is reached first. `keys`: a terminal, where the key q means the end, too.
+  // The next signal, or none if the time is reached first. `keys`: a terminal on which the key q also ends the view.
   Interruption wait_until(TimePoint when, int keys = -1);
 
  private:
@@ -47,7 +47,7 @@ class Screen {
   Screen& operator=(const Screen&) = delete;
 
   bool active() const { return active_; }
-  // The terminal that this screen has the keys of, each as it is typed and not echoed; negative: none.
+  // The terminal from which this screen reads keys, unbuffered and without echo; negative: none.
   int keys() const { return typed_before_ ? STDIN_FILENO : -1; }
   // Restores the terminal for good.
   void close();
@@ -62,7 +62,7 @@ class Screen {
   void enter();
   void leave();
   bool active_;
-  std::optional<termios> typed_before_;  // how the terminal read its keys
+  std::optional<termios> typed_before_;  // previous keyboard settings of the terminal
 };
 
 // What a verb with --watch shows; called once a second.

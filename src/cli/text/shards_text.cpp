@@ -27,7 +27,7 @@ std::string state_of(const Fields& deployment, const std::string& replica) {
   return {};
 }
 
-// What requests do that find no replica that may take them.
+// What happens to requests if no replica may accept them.
 std::string without_room(const KeyPlace& place, const std::string& for_what) {
   if (place.on_capacity_exhausted == "queue") return "wait" + for_what;
   const bool falls_back = place.on_capacity_exhausted == "fallback" && !place.fallback.empty();
@@ -53,7 +53,7 @@ std::string shards_text(const json::object& answer, const Style& style) {
                        {">SHARE", [all](const Fields& owner) { return share_text(owner, all); }}},
                       style);
   }
-  if (out.empty()) out = "no deployment has keys; serving.key in its file says where requests carry them\n";
+  if (out.empty()) out = "no deployment has keys; set serving.key in its project file\n";
   return out;
 }
 
@@ -74,7 +74,7 @@ Result<KeyPlace> place_of_key(const json::object& answer, const std::string& dep
   }
   return Error{ErrorCode::not_found,
                deployment.empty() ? "no deployment has keys" : "the deployment \"" + deployment + "\" has no keys",
-               "serving.key in its file says where requests carry them; berth shards lists those that do"};
+               "set serving.key in its project file; berth shards lists the deployments with keys"};
 }
 
 std::string key_place_text(const KeyPlace& place, const Style& style) {

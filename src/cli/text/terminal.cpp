@@ -129,7 +129,7 @@ std::string age_text(Duration age) {
 
 // "GPU-454afa53" is not shortened.
 constexpr std::size_t ids_least = 12;
-constexpr std::size_t narrowest = 4;  // of a column that may not be dropped
+constexpr std::size_t narrowest = 4;  // the least width of a column that may not be dropped
 
 Table& Table::may_shrink(std::size_t column, std::size_t least) {
   shrinking_.emplace_back(column, least);

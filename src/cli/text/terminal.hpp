@@ -17,21 +17,21 @@ namespace berth::cli {
 // Prints "berth: message; advice" to stderr, with control characters escaped,
 // and returns the exit status.
 int print_error(const Error& error);
-// Writes all of `text` to stdout and flushes it; prints an error where that fails.
+// Writes all of `text` to stdout and flushes it; prints an error if that fails.
 int print(const std::string& text);
 
 bool stderr_is_terminal() noexcept;
 bool stdout_is_terminal() noexcept;
 
-// What the output may use.
+// The features that the output may use.
 struct Style {
   unsigned columns = 100;  // width of a line
   bool colour = false;
-  bool blocks = false;  // box and block characters; else only ASCII
+  bool blocks = false;  // box and block characters; otherwise only ASCII
   unsigned rows = 24;   // lines on one screen
 };
-// For stdout. Not a terminal: 100 columns of plain text. No colour with NO_COLOR or on a
-// dumb terminal; no blocks where the locale is not UTF-8.
+// For stdout. Not a terminal: 100 columns of plain text. No colour with NO_COLOR or on a dumb
+// terminal; no blocks unless the locale is UTF-8.
 Style stdout_style();
 // The same for a line of progress on stderr.
 Style stderr_style();
@@ -68,11 +68,11 @@ class Table {
   Table& may_shrink(std::size_t column, std::size_t least);
   // The same for a column of device ids, which are cut in the middle.
   Table& may_shrink_ids(std::size_t column);
-  // The column may be dropped; in the order of the calls. Not the first one.
+  // The column may be dropped. Columns are dropped in the order of the calls; the first column never is.
   Table& may_go(std::size_t column);
   bool empty() const { return rows_.empty(); }
   std::string to_text() const;
-  // No line is longer than the style has columns; lines that still do not fit are cut.
+  // No line is wider than the style's columns; lines that still do not fit are cut.
   std::string to_text(const Style& style) const;
 
  private:

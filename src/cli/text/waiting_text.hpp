@@ -1,5 +1,5 @@
-// `berth why` of a job that waits for devices: what keeps each device from it, who holds them, what would let it start,
-// and when it starts at the latest. Pure.
+// `berth why` of a job that waits for devices: what keeps each device from it, who holds them, what would let it
+// start, and the latest time at which it starts. Pure.
 #pragma once
 
 #include <optional>
@@ -17,11 +17,10 @@ struct WaitingJob {
   Explanation explanation;
   std::string reason;  // of the explanation, or the limit that the user has reached
   std::vector<Suggestion> changes;
-  std::vector<DeviceId> ids;  // of all devices of the decision
+  std::vector<DeviceId> ids;                  // of all devices of the decision
   std::string ahead;  // the request ahead that alone keeps it waiting: "j3 (train) at place 1"; empty: there is none
-  std::vector<inventory::DeviceRow>
-      holding;         // devices that it cannot have now; the user's own leases are named as such
-  ProcessUsers users;  // of the processes on them
+  std::vector<inventory::DeviceRow> holding;  // devices that it cannot have now; the user's own leases are marked
+  ProcessUsers users;                         // users of the processes on them
   // "by 2026-11-20 08:00:00, when j3 (train) reaches its time limit"; empty: nothing is known about it.
   std::string start;
 };

@@ -42,7 +42,7 @@ Result<http::ClientOptions> joined_server(const Arguments& arguments, const agen
   if (!token && known && token.error().code == ErrorCode::not_found) return known;
   if (!token) return token.error();
   if (known && agent::has_joined_with(options.folder, *token)) return known;
-  // A token is good for one join: what would keep the agent from starting is found first.
+  // A token is valid for one join, so check first for everything that could keep the agent from starting.
   BERTH_TRY(agent::job_folder(options.folder, options.file));
   BERTH_TRY(agent::NodeWatch::open(options.node, options.file, options.backends));
   agent::Joining joining{options.server, *arguments.token_file, options.node, options.version, options.folder};
@@ -61,7 +61,7 @@ int run_agent_verb(const Arguments& arguments) {
   options->server.fingerprint = arguments.fingerprint;
   machine::StopRequests requests;
   if (const auto folder = private_folder(options->folder); !folder) return print_error(folder.error());
-  // Before it joins: a second one must not take the credential of the first.
+  // Taken before joining: a second agent must not replace the credential of the first.
   const Result<world::ProcessLock> lock = agent::lock_folder(options->folder);
   if (!lock) return print_error(lock.error());
   Result<http::ClientOptions> server = joined_server(arguments, *options);

@@ -12,10 +12,10 @@
 namespace berth::cli {
 
 struct AgentArguments {
-  std::optional<std::string> name;  // of the node; absent: of this machine
+  std::optional<std::string> name;  // the node's name; absent: the machine's
   std::optional<std::string> file;
   BackendOptions backends;
-  std::optional<format::LogForm> log;  // absent: for people on a terminal, else logfmt
+  std::optional<format::LogForm> log;  // absent: readable text on a terminal, otherwise logfmt
 };
 void add_agent_options(Verb& verb, AgentArguments& arguments);
 void add_log_option(Verb& verb, AgentArguments& arguments);
@@ -23,7 +23,7 @@ void add_log_option(Verb& verb, AgentArguments& arguments);
 Result<agent::AgentOptions> agent_options(const AgentArguments& arguments);
 
 std::string agent_version();
-// To stderr, in the form of --log; every line has these fields.
+// Logs to stderr, in the form of --log; every line has these fields.
 format::Log log_to_stderr(const AgentArguments& arguments, const format::LogFields& common);
 
 }  // namespace berth::cli

@@ -1,4 +1,4 @@
-// `berth apply`: makes a project what the fleet runs.
+// `berth apply`: deploys a project to the fleet.
 #include "cli/input/fleet_file.hpp"
 #include "cli/project_change.hpp"
 

@@ -1,4 +1,4 @@
-// `berth cordon`: no new work on a device or a node.
+// `berth cordon`: keeps new work off a device or a node.
 #include "cli/device_intent.hpp"
 #include "cli/node_intent.hpp"
 

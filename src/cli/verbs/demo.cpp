@@ -1,5 +1,5 @@
-// `berth demo`: frames through a real filter on every device of the machine: start-up,
-// the speed of each device, and all of them together. What `make run` starts.
+// `berth demo`: runs frames through a real filter on every device of the machine and measures
+// start-up, the speed of each device, and all of them together. `make run` starts it.
 #include <atomic>
 #include <boost/json.hpp>
 #include <cstdio>
@@ -39,7 +39,7 @@ constexpr std::size_t distinct_frames = 4;
 // Without --frames, in worker processes.
 constexpr std::size_t isolated_frames = 240;
 
-// 4K where there is an accelerator; on a processor, a frame that takes milliseconds.
+// 4K if there is an accelerator; on a processor, a frame size that takes milliseconds.
 std::vector<Frame> frames_for(const Pool& pool) {
   for (const DeviceStatus& status : pool.status()) {
     const DeviceInfo& info = status.info;
@@ -79,11 +79,11 @@ std::string fixed(double value, int digits) {
 std::string rate_text(double value) { return fixed(value, value < 10 ? 1 : 0); }
 std::string percent(double share) { return fixed(100 * share, 1) + " %"; }
 
-// The table, and below it the sentence with how the frames came out.
+// The table, and below it the sentence about the correctness of the frames.
 template <class Report>
 std::string closed(const Table& table, std::string sentence, const Report& report, const Style& style) {
   sentence += report.wrong == 0 && report.failed == 0
-                  ? "; every frame is equal to what the processor computes"
+                  ? "; every frame matches the processor's result"
                   : "; " + std::to_string(report.wrong) + " wrong, " + std::to_string(report.failed) + " failed";
   std::string text = table.to_text(style);
   for (const std::string& line : wrapped(sentence, style.columns)) text += line + "\n";
@@ -175,7 +175,7 @@ std::string report_json(const IsolatedReport& report, const Frame& frame, const 
   return json_text(out) + "\n";
 }
 
-// Ends with the status of the command.
+// Returns the exit status of the command.
 template <class Report>
 int print_report(const Report& report, const DemoArguments& arguments, const Frame& frame) {
   const int printed =
@@ -265,9 +265,9 @@ void add_demo(const Verb& command) {
   add_backend_options(verb, arguments->backends);
   verb.footer(
       {"START-UP is compilation, allocation and the first frame. FRAMES/S is measured on all devices at the same time, "
-       "each with its own queue; OF SPEED is the share of a device in the sum. FRAMES and OF FRAMES are of the run "
-       "that "
-       "follows, in which the policy chooses: a policy that balances load gives each device its share of the speed. "
+       "each with its own queue; OF SPEED is the share of a device in the sum. FRAMES and OF FRAMES describe the run "
+       "that follows, in which the policy chooses: a policy that balances load gives each device its share of the "
+       "speed. "
        "With --isolation process, WORKER is the process of a device, and DEATHS counts those that were replaced."});
   verb.run([arguments] { return run_demo(*arguments); });
 }

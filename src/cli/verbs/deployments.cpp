@@ -1,4 +1,4 @@
-// `berth deployments`: what is deployed.
+// `berth deployments`: lists what is deployed.
 #include "cli/server_access.hpp"
 #include "cli/text/fleet_text.hpp"
 

@@ -1,6 +1,5 @@
-// `berth devices`: what this machine has, one line per device, once or watched. A
-// device is observed, never used: no context is created where the driver can answer
-// without one.
+// `berth devices`: lists the devices of this machine, one line each, once or repeatedly. Devices
+// are observed, never used: no context is created if the driver can answer without one.
 
 #include <algorithm>
 #include <boost/json.hpp>

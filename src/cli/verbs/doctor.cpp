@@ -1,4 +1,4 @@
-// `berth doctor`; what it looks at and finds is in doctor/.
+// `berth doctor`; the facts and checks are in doctor/.
 #include "cli/doctor/doctor.hpp"
 
 #include "cli/options.hpp"
@@ -26,7 +26,7 @@ void add_doctor(const Verb& command) {
   Verb verb = command.add("doctor", "find problems with the devices of this machine, and show how to fix them");
   verb.flag("--json", arguments->json, "print one JSON array of findings");
   add_backend_options(verb, arguments->backends);
-  verb.footer({"The exit status is 1 where a finding is an error."});
+  verb.footer({"The exit status is 1 if a finding is an error."});
   verb.run([arguments] { return run_doctor(arguments->backends, arguments->json); });
 }
 

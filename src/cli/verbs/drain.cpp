@@ -1,4 +1,4 @@
-// `berth drain`: no new work on a device or a node, and what still runs there.
+// `berth drain`: keeps new work off a device or a node, and lists what still runs there.
 #include <algorithm>
 
 #include "cli/device_intent.hpp"
@@ -11,13 +11,13 @@ namespace berth::cli {
 using namespace world;
 namespace {
 
-// How often a draining device is looked at: foreign processes announce nothing.
+// How often a draining device is checked: foreign processes do not announce their end.
 constexpr Duration look_period = std::chrono::milliseconds(250);
 
 struct DrainArguments {
   DeviceArguments device;
   bool plan = false;  // only print what is on the device
-  std::string wait;   // until the device is empty, at most this long
+  std::string wait;   // wait at most this long for the device to be empty
 };
 
 int run_drain(const DrainArguments& arguments) {
@@ -50,7 +50,7 @@ int run_drain(const DrainArguments& arguments) {
     real_clock().sleep_for(std::min(look_period, deadline.at - real_clock().now()));
     occupation = device->look();
   }
-  if (json) {  // one object, of the end
+  if (json) {  // one object, about the final state
     if (const int printed = print(device->json()); printed != done) return printed;
   } else if (waits && occupation.empty()) {
     return print(device->name() + " is empty\n");

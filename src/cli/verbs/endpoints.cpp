@@ -1,4 +1,4 @@
-// `berth endpoints`: what can be called, and where.
+// `berth endpoints`: lists what can be called, and where.
 #include <cstdlib>
 
 #include "cli/server_access.hpp"
@@ -26,13 +26,13 @@ int run_endpoints(const EndpointsArguments& arguments) {
 
 void add_endpoints(const Verb& command) {
   const auto arguments = std::make_shared<EndpointsArguments>();
-  Verb verb = command.add("endpoints", "list the gateways and the replicas that take requests");
+  Verb verb = command.add("endpoints", "list the gateways and the replicas that accept requests");
   const auto take_format = [arguments](const std::string& name) -> Result<void> {
     arguments->format = BERTH_TRY(proxy_format_named(name));
     return {};
   };
   verb.option("--format", "FORMAT", take_format,
-              "print configuration for another program instead: haproxy or nginx, to pass requests on to the gateways, "
+              "print configuration for another program instead: haproxy or nginx, to forward requests to the gateways, "
               "or prometheus, to read the metrics of the server");
   add_server_options(verb, arguments->server);
   verb.exclude("--format", "--json");

@@ -1,4 +1,4 @@
-// `berth events`: what happened in the fleet, and who did it.
+// `berth events`: lists what happened in the fleet, and who did it.
 #include <boost/json.hpp>
 #include <optional>
 
@@ -32,7 +32,7 @@ int print_events(const EventsArguments& arguments, const boost::json::array& eve
   return print(text);
 }
 
-// What was missed comes from the list of events, what happens then from the stream. Ends with an error that will stay.
+// Missed events come from the list, later ones from the stream. Returns on a permanent error.
 int follow_events(const EventsArguments& arguments, const std::string& target, const std::string& newest) {
   Result<ServerAccess> server = ServerAccess::open(arguments.server);
   if (!server) return print_error(server.error());
@@ -60,7 +60,7 @@ int follow_events(const EventsArguments& arguments, const std::string& target, c
     }
     const bool failed = !answer || !followed;
     const Error error = !answer ? answer.error() : failed ? followed.error() : Error{};
-    // A server that is restarted is met again.
+    // A restarted server is connected to again.
     if (failed && (!last || exit_status(error) != environment_error)) return print_error(error);
     if (failed && !away) print_error(error);
     away = failed;

@@ -13,7 +13,7 @@ namespace berth::cli {
 using namespace format;
 namespace {
 
-// ", islands of 4 and 4"; empty where there are none.
+// ", islands of 4 and 4"; empty if there are none.
 std::string islands_text(const NodeView& node) {
   std::vector<DeviceId> ids;
   for (const NodeDevice& device : node.devices) ids.push_back(device.info.id);

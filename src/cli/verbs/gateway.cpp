@@ -70,7 +70,7 @@ Result<void> join_with(const GatewayArguments& arguments, const http::ClientOpti
   return agent::join(joining);
 }
 
-// For `berth serve`, which finds it later.
+// Records the start, so that `berth serve` finds the gateway later.
 Result<void> note_start(const std::string& folder) {
   std::ifstream file("/proc/self/cmdline");
   std::vector<std::string> words;
@@ -187,7 +187,7 @@ void add_gateway(const Verb& command) {
       "give up a request if its client pauses longer than this while it sends a body or receives the answer (20s)");
   verb.footer(
       {"berth serve starts a gateway by itself. A gateway that is stopped accepts no new connections and finishes its "
-       "requests. If a gateway with this name already runs, the new one takes its place without a pause."});
+       "requests. If a gateway with this name already runs, the new one takes over without a pause."});
   verb.run([arguments] { return run_gateway_verb(*arguments); });
 }
 

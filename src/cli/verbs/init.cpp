@@ -9,7 +9,7 @@ namespace berth::cli {
 using namespace world;
 namespace {
 
-// What `berth init` writes. It fits any machine: nothing in it needs a GPU.
+// What `berth init` writes. It runs on any machine, because nothing in it needs a GPU.
 constexpr std::string_view example_project =
     R"(# What should run, for `berth plan` and `berth apply`. Every key: docs/guide/deployment.md
 [cluster]

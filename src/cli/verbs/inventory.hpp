@@ -20,7 +20,7 @@ struct Inventory {
 };
 Result<Inventory> take_inventory(const BackendOptions& backends);
 
-// The matrix of known links with a legend; empty where there are none.
+// The matrix of known links with a legend; empty if there are none.
 std::string topology_text(const NodeView& node, const Style& style);
 
 }  // namespace berth::cli

@@ -20,7 +20,7 @@ struct LoginArguments {
   std::optional<std::string> token_file;
 };
 
-// On a terminal it is not shown while it is typed.
+// On a terminal, the token is not echoed.
 std::string typed_token() {
   termios before{};
   const bool is_terminal = isatty(STDIN_FILENO) == 1 && tcgetattr(STDIN_FILENO, &before) == 0;

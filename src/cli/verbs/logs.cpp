@@ -1,4 +1,4 @@
-// `berth logs`: what a job of this machine or a replica of the fleet has written, and what it goes on to write.
+// `berth logs`: prints the output of a job on this machine or of a replica in the fleet, past and future.
 
 #include <boost/json.hpp>
 #include <optional>
@@ -27,8 +27,8 @@ struct LogsArguments {
   std::size_t tail = 0;  // 0: all
 };
 
-// The output of a command: to a file or a pipe as it is, to a terminal without what would control it. The command may
-// be that of another user, or run on another machine.
+// Prints the output of a command: unchanged to a file or a pipe, without control sequences to a terminal. The command
+// may belong to another user, or run on another machine.
 class OutputPrinter {
  public:
   // False: it cannot be printed.
@@ -36,9 +36,9 @@ class OutputPrinter {
     if (!piece.empty()) ends_line_ = piece.back() == '\n';
     return is_printed(is_terminal_ ? shown_.put(piece) : piece);
   }
-  // On a terminal, what is said next begins a line.
+  // On a terminal, ends the last line, so that later text starts on a new one.
   bool end() { return is_printed(shown_.end() + (is_terminal_ && !ends_line_ ? "\n" : "")); }
-  // Above the output of another command.
+  // Printed above the output of each further command.
   bool put_heading(const std::string& text) {
     const std::string before = std::exchange(has_heading_, true) ? (ends_line_ ? "\n" : "\n\n") : "";
     ends_line_ = true;
@@ -56,9 +56,9 @@ class OutputPrinter {
 struct JobLog {
   Job job;
   std::optional<OutputReader> output;  // while it is read
-  bool has_ended = false;              // and all of it is printed
+  bool has_ended = false;              // and all of its output has been printed
   bool has_written = false;
-  std::string waits_for;  // as it was printed last
+  std::string waits_for;  // the reason that was last printed
 };
 
 class JobLogs {
@@ -81,7 +81,7 @@ class JobLogs {
  private:
   // False: it cannot be printed.
   bool print_next(JobLog& log) {
-    // Looked at before the output is read, which is whole then.
+    // Checked before the output is read, so that the output is then complete.
     if (!log.output && !open(log)) return false;
     const Result<Job> now = job_named(log.job.id);
     if (now) log.job = *now;
@@ -90,7 +90,7 @@ class JobLogs {
     log.has_ended = !arguments_.follow || !now || now->has_ended();
     if (log.has_ended) log.output.reset();
     const JobProgress& progress = log.job.progress;
-    // What ran has written why it ended, unless its supervisor was killed.
+    // A job that ran has written why it ended, unless its supervisor was killed.
     const bool is_silent = progress.attempts == 0 && !log.has_written;
     if (log.has_ended && now && (is_silent || progress.state == JobState::unknown)) {
       if (!printer_.end()) return false;
@@ -108,7 +108,7 @@ class JobLogs {
     log.output = *std::move(output);
     return true;
   }
-  // Of several jobs, as tail(1) prints it of several files.
+  // With several jobs, prints headings as tail(1) does for several files.
   bool print_heading(const JobLog& log) {
     if (logs_.size() == 1 || shown_ == &log) return true;
     shown_ = &log;
@@ -135,8 +135,8 @@ int run_logs_of_jobs(const LogsArguments& arguments) {
   return JobLogs(arguments, std::move(logs)).print_all();
 }
 
-// Why the output of a replica that was followed has ended. The server is asked after that, and may know of the next
-// incarnation already.
+// Why the followed output of a replica has ended. The server is asked only afterwards, and may already know the
+// next incarnation.
 std::string reason_for_end(const std::string& name, const Result<Answer>& answer) {
   if (!answer) return answer.error().code == ErrorCode::not_found ? name + " is gone" : answer.error().to_text();
   const boost::json::value replica(answer->json);

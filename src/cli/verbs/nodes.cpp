@@ -1,4 +1,4 @@
-// `berth nodes`: the machines of the fleet.
+// `berth nodes`: lists the machines of the fleet.
 #include "cli/server_access.hpp"
 #include "cli/text/fleet_text.hpp"
 

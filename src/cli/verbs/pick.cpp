@@ -1,4 +1,4 @@
-// `berth pick`: the decision of `berth run` once, for a script; nothing is held.
+// `berth pick`: makes the decision of `berth run` once, for a script, without holding anything.
 #include <boost/json.hpp>
 
 #include "cli/command_line.hpp"

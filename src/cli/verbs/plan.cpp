@@ -19,7 +19,7 @@ using namespace inventory;
 using namespace world;
 namespace {
 
-// This machine as a fleet of one node.
+// Returns this machine as a fleet of one node.
 Result<Fleet> this_machine(const BackendOptions& backends, int& status) {
   Result<Inventory> inventory = take_inventory(backends);
   if (!inventory) return std::move(inventory).error();
@@ -92,7 +92,7 @@ int run_plan(const PlanArguments& arguments) {
   int status = done;
   const auto fleet = arguments.fleet ? load_fleet(*arguments.fleet) : this_machine(arguments.backends, status);
   if (!fleet) return print_error(fleet.error());
-  if (status != done) return status;  // a back end that an option names has failed, and was reported
+  if (status != done) return status;  // a back end named by an option has failed, which has been reported
   std::vector<Assignment> current;
   if (arguments.current) {
     auto read = read_text(*arguments.current).and_then([&](const std::string& text) {
@@ -133,7 +133,7 @@ void add_plan(const Verb& command) {
   verb.option("--current", "PLAN.json", &arguments->current,
               "the current plan; replicas that still fit stay where they are");
   verb.option("-o,--output", "PLAN.json", &arguments->output,
-              "write the plan to a file; berth apply --plan takes one that was made with --server");
+              "write the plan to a file; berth apply --plan accepts one made with --server");
   verb.flag("--json", arguments->json, "print the plan as one JSON object");
   add_backend_options(verb, arguments->backends);
   verb.exclude("--server", "--fleet");

@@ -19,20 +19,21 @@ struct PlanArguments {
   std::optional<std::string> output;
   bool json = false;
   BackendOptions backends;  // for this machine
-  // Against the live fleet: empty for no, a URL, or "true" for the usual server.
+  // Whether to plan against the live fleet: empty for no, a URL, or "true" for the default server.
   std::string live;
   ServerArguments server;
 };
 
 // With short ids that differ from each other and from `others`, and wrapped to the width of the terminal.
-// `changes`: what would let an entry of plan.pending fit, in their order; absent or empty: it is not known. `restarts`:
+// `changes`: a change for each entry of plan.pending, in order, that would let it fit; absent or empty: not
+// known. `restarts`:
 // as in plan_to_text.
 std::string readable_plan(const Plan& plan, std::span<const DeviceId> others, const Style& style,
                           std::span<const std::string> changes = {}, std::span<const std::string> restarts = {});
 
-// All return the exit status; does_not_fit when something is pending.
+// All return the exit status; does_not_fit if something is pending.
 int run_plan(const PlanArguments& arguments);
-int run_validate(const std::string& path);  // a project or a fleet
+int run_validate(const std::string& path);  // a project or a fleet file
 int run_init(const std::string& path);
 int run_fleet_show(const std::string& path, bool json);
 

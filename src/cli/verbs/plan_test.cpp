@@ -110,8 +110,8 @@ TEST_F(PlanCommand, TheDocumentedKeysAreThoseOfTheFile) {
   const std::string page = text(std::string(BERTH_SOURCE_FOLDER) + "/docs/guide/deployment.md");
   const auto refused = read_project(head + "[[deployment]]\nzzzzzzzzzzzz = 1\n", "f");
   ASSERT_FALSE(refused);
-  const std::string known = refused.error().advice;  // "known are name, model, ..."
-  std::istringstream keys(known.substr(std::string("known are ").size()));
+  const std::string known = refused.error().advice;  // "use one of name, model, ..."
+  std::istringstream keys(known.substr(std::string("use one of ").size()));
   std::size_t count = 0;
   for (std::string key; std::getline(keys, key, ','); ++count) {
     key.erase(0, key.find_first_not_of(' '));

@@ -1,4 +1,4 @@
-// `berth ps`: the jobs, leases and waiting requests of this machine, once or watched.
+// `berth ps`: lists the jobs, leases and waiting requests of this machine, once or repeatedly.
 
 #include <unistd.h>
 
@@ -43,8 +43,8 @@ std::string name_of_process(std::uint32_t pid) {
   return name;
 }
 
-// The command of an entry of this user with its arguments, from its name on: a request that waits is held by `berth run
-// ... -- COMMAND`. Empty: not known.
+// The command and arguments of this user's entry, starting at its name, because a waiting request is held by `berth
+// run ... -- COMMAND`. Empty: not known.
 std::vector<std::string> arguments_of(const LedgerEntry& entry) {
   if (find_process(entry.holder.pid) != entry.holder) return {};
   std::istringstream text(read_text("/proc/" + std::to_string(entry.holder.pid) + "/cmdline").value_or(""));
@@ -120,7 +120,7 @@ LeaseRow lease_row(LeaseFacts& facts, const LedgerEntry& entry) {
       device.label = device_label(seen->info);
       if (claim.exclusive && claim.memory_bytes == seen->info.memory_bytes_total.value_or(0))
         device.memory_bytes_promised = 0;
-      // Absent where the driver does not report memory by process.
+      // Absent if the driver does not report memory by process.
       if (entry.kind != EntryKind::waiting && seen->telemetry && seen->telemetry->processes)
         device.memory_bytes_used =
             facts.owners[static_cast<std::size_t>(seen - observed.devices.data())].bytes_in_use(entry);
@@ -174,7 +174,7 @@ IntentRow intent_row(const MachineSnapshot& observed, const DeviceIntent& intent
           std::max(Duration::zero(), now - intent.since)};
 }
 
-// The state of the ledger, the devices and the jobs at one moment.
+// A snapshot of the ledger, the devices and the jobs.
 class PsLook {
  public:
   PsLook(const BackendOptions& backends, PsSelection selection)
@@ -185,12 +185,12 @@ class PsLook {
     if (!ledger) return std::move(ledger).error();
     PsPage page;
     page.user = user_name(geteuid());
-    // Before the ledger: the lease of a job that has just begun is there.
+    // Read before the ledger, so that the lease of a job that has just started is included.
     if (const Result<std::string> folder = jobs_folder(IfMissing::accept)) page.jobs = list_jobs(*folder);
     Result<LedgerSnapshot> snapshot = (*ledger)->snapshot();
     if (!snapshot) return std::move(snapshot).error();
     const TimePoint now = (*ledger)->clock().now();
-    // The drivers are read only where there are devices to name.
+    // The drivers are queried only if there are devices to name.
     const bool names_devices =
         !selection_.is_default() &&
         std::any_of(page.jobs.begin(), page.jobs.end(), [](const Job& job) { return !job.progress.devices.empty(); });
@@ -290,14 +290,15 @@ int run_ps(const PsArguments& arguments) {
 void add_ps(const Verb& command) {
   const auto arguments = std::make_shared<PsArguments>();
   Verb verb = command.add("ps", "list jobs, leases and waiting requests on this machine");
-  verb.flag("-a,--all", arguments->selection.all, "list everything, also your jobs that have ended");
+  verb.flag("-a,--all", arguments->selection.all, "list everything, including your jobs that have ended");
   verb.option(
       "--state", "STATE,...",
       [arguments](const std::string& text) { return add_states(arguments->selection.states, text); },
-      "list only what is in one of these states, such as waiting or failed");
+      "list only entries in one of these states, such as waiting or failed");
   OptionRules rules;
   rules.range = {1, jobs_max};
-  verb.option("--last", "N", &arguments->selection.last, "list your newest N jobs, also those that have ended", rules);
+  verb.option("--last", "N", &arguments->selection.last, "list your newest N jobs, including those that have ended",
+              rules);
   verb.option(
       "--since", "TIME",
       [arguments](const std::string& text) -> Result<void> {

@@ -1,4 +1,4 @@
-// `berth relay`: passes requests of gateways on to the replicas of this node. Agents start it.
+// `berth relay`: forwards requests from gateways to the replicas of this node. Agents start it.
 
 #include <cstdio>
 
@@ -39,7 +39,7 @@ void add_relay(const Verb& command) {
   verb.option("--folder", "FOLDER", &arguments->folder, "folder of the agent", {.required = true});
   verb.option("--node", "NAME", &arguments->node, "name of the node, for gateways", {.required = true});
   verb.flag(agent::relay_replace_option, arguments->replaces,
-            "take the place of the relay that runs for this agent, which finishes its requests");
+            "take over from this agent's running relay, which finishes its requests");
   verb.footer(
       {"Agents start relays; do not start one by hand. A relay runs in the background, one for each agent, and "
        "continues when its agent is stopped or killed, so that requests in flight are not disturbed. SIGTERM ends it "

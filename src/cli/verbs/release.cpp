@@ -35,7 +35,7 @@ Result<LeaseName> parse_lease_name(const std::string& text) {
   const auto [at, error] = std::from_chars(number.data(), end, name.id);
   if (error != std::errc() || at != end || name.id == 0 || (name.user && name.user->empty())) {
     return refused(ErrorCode::invalid_argument, "'" + text + "' is not the number of a lease",
-                   "give a number of the column ID of berth ps, as 17 or alice/17");
+                   "give a number from the ID column of berth ps, such as 17 or alice/17");
   }
   return name;
 }
@@ -54,8 +54,8 @@ Result<LedgerEntry> releasable(const LedgerSnapshot& snapshot, const LeaseName& 
                    "there is no lease " + number + (name.user ? " of user " + *name.user : std::string()),
                    "berth ps lists them");
   }
-  // A user without a prefix means their own lease; root must name the user where several
-  // have the number.
+  // Without a prefix, a number means the caller's own lease; root must name the user if several
+  // have that number.
   if (caller != 0) {
     if (users.contains(caller)) std::erase_if(found, [&](const LedgerEntry* entry) { return entry->user != caller; });
   } else if (users.size() > 1) {

@@ -1,5 +1,5 @@
-// `berth release`: ends a lease that is kept by processes which no longer need it, such
-// as a terminal multiplexer that the command started.
+// `berth release`: ends a lease that is kept alive by processes which no longer need it, such as a
+// terminal multiplexer that the command started.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace berth::cli {
 
-// "17", or "alice/17" and "1000/17" of one user.
+// "17", or "alice/17" or "1000/17" for one user's lease.
 struct LeaseName {
   std::optional<std::string> user;
   std::uint64_t id = 0;

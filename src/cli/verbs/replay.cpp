@@ -1,4 +1,4 @@
-// `berth replay`: makes a recorded decision again.
+// `berth replay`: repeats a recorded decision.
 #include <boost/json.hpp>
 #include <cstdio>
 

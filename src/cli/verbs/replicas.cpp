@@ -1,4 +1,4 @@
-// `berth replicas`: where the replicas of the fleet run, and why others do not.
+// `berth replicas`: lists where replicas run in the fleet, and why others do not.
 #include "cli/server_access.hpp"
 #include "cli/text/fleet_text.hpp"
 

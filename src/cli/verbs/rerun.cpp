@@ -1,4 +1,4 @@
-// `berth rerun`: starts jobs again that have ended.
+// `berth rerun`: restarts jobs that have ended.
 
 #include "cli/command_line.hpp"
 #include "cli/detach.hpp"

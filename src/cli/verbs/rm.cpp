@@ -1,4 +1,4 @@
-// `berth rm`: removes jobs that have ended, with their output.
+// `berth rm`: removes ended jobs with their output.
 
 #include <algorithm>
 

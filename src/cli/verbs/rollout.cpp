@@ -1,4 +1,4 @@
-// `berth rollout`: how far a deployment's new revision is, and what to do about it.
+// `berth rollout`: shows the progress of a deployment's new revision, and controls it.
 #include "cli/project_change.hpp"
 #include "cli/text/fleet_text.hpp"
 

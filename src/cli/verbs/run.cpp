@@ -1,5 +1,5 @@
-// `berth run`: a command on devices that have room. They are promised to it in the
-// ledger before it starts and until it ends.
+// `berth run`: runs a command on devices that have room. The ledger promises their memory to it
+// from before its start until its end.
 
 #include <cstdio>
 
@@ -20,8 +20,8 @@ using namespace machine;
 using namespace world;
 namespace {
 
-// exec() waits for every thread to end, which a thread that is stuck in a driver never
-// does.
+// exec() waits until every other thread has ended, but a thread that is stuck in a driver never
+// ends.
 bool is_stuck_in_a_driver() {
   // Threads whose driver call has returned end within microseconds.
   const Deadline deadline = Deadline::after(real_clock(), std::chrono::milliseconds(100));
@@ -35,7 +35,7 @@ class ForegroundRun final : public RunLoop {
   ForegroundRun(const RunArguments& arguments, const CheckedOptions& checked)
       : RunLoop(RestartRule(checked.restarts)), arguments_(arguments), checked_(checked) {}
 
-  // The exit status of this process, unless it ends as the command ended.
+  // The exit status of this process, unless it ends in the same way as the command.
   int run(const std::string& program) {
     Result<RunContext> context = open_run_context(checked_.devices, print_error);
     if (!context) return print_error(context.error());
@@ -71,7 +71,7 @@ class ForegroundRun final : public RunLoop {
     };
   }
   // Executes the command in place of this process, so it returns only on failure. With --time and --on-fault
-  // restart it stays. The command inherits the descriptor of the lease either way.
+  // restart, this process remains. The command inherits the descriptor of the lease either way.
   Result<CommandExit> start(RunAttempt& attempt) override {
     if (!checked_.restarts && !checked_.time && !is_stuck_in_a_driver()) return exec_command(attempt.command);
     return launch(attempt.command, checked_.time);

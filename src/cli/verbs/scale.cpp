@@ -1,4 +1,4 @@
-// `berth scale`: another number of replicas.
+// `berth scale`: changes the number of replicas.
 #include <charconv>
 
 #include "cli/project_change.hpp"

@@ -1,4 +1,4 @@
-// `berth serve`: the server of a fleet, with the agent of its own machine.
+// `berth serve`: runs the server of a fleet, with the agent of its own machine.
 
 #include <unistd.h>
 
@@ -45,7 +45,7 @@ struct ServeArguments {
   AgentArguments agent;
 };
 
-// From the file, or from the options, of which the file has one each.
+// Reads them from the file, or from the options, which correspond to the file's keys.
 Result<server::ServerFile> read_settings(const ServeArguments& arguments) {
   if (arguments.config && (arguments.store || !arguments.listen.empty() || arguments.certificate || arguments.key ||
                            !arguments.names.empty() || arguments.gateway || arguments.access_log))
@@ -68,7 +68,7 @@ Result<server::ServerFile> read_settings(const ServeArguments& arguments) {
   return settings;
 }
 
-// One that an earlier server has started goes on.
+// A gateway started by an earlier server continues.
 Result<void> start_gateway(const server::ServerFile& settings, const ServeArguments& arguments,
                            const server::ServerReady& serving, const server::ServeOptions& options,
                            std::optional<OwnGateway>& gateway) {
@@ -90,13 +90,13 @@ Result<void> start_gateway(const server::ServerFile& settings, const ServeArgume
     words.push_back(*settings.access_log);
   }
   words.insert(words.end(), settings.gateway_limits.begin(), settings.gateway_limits.end());
-  // An event is logged, too.
+  // Events are also logged.
   gateway.emplace(folder, std::move(words),
                   [note = serving.note_gateway](const format::LogRecord& record) { note(record.message); });
   return {};
 }
 
-// Whether other machines could reach a gateway that no certificate identifies.
+// Fails if other machines could reach a gateway without a certificate.
 Result<void> check_gateway(const std::string& gateway, const server::ServerFile& settings) {
   if (settings.access_log) BERTH_TRY(gateway::access_lines_named(*settings.access_log));
   if (gateway == no_gateway) return {};
@@ -147,7 +147,7 @@ int run_serve(const ServeArguments& arguments) {
   options.version = agent_version();
   options.log = log_to_stderr(arguments.agent, {{"component", "server"}});
 
-  // Where another server runs, it has the agent's folder and the port as well.
+  // If another server is running, it also has the agent's folder and the port.
   if (const auto checked = server::check_start(options); !checked) return print_error(checked.error());
   std::optional<agent::AgentOptions> own;
   std::optional<world::ProcessLock> lock;
@@ -185,7 +185,7 @@ int run_serve(const ServeArguments& arguments) {
       agent_error = token.error();
       return serving.shutdown();
     }
-    agent::forget_epoch(own->folder);  // it hears this server alone, whatever its store
+    agent::forget_epoch(own->folder);  // it only ever contacts this server, whatever the store
     own->server.url = serving.socket;
     own->server.token = *token;
     agent = std::jthread([&, shutdown = serving.shutdown](const std::stop_token& stop) {

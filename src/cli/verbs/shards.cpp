@@ -1,4 +1,4 @@
-// `berth shards`: which replica has which keys.
+// `berth shards`: shows which replica has which keys.
 #include "cli/server_access.hpp"
 #include "cli/text/shards_text.hpp"
 

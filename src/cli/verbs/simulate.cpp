@@ -49,7 +49,7 @@ Result<void> check(const SimulateRequestsArguments& arguments) {
   return {};
 }
 
-// In thousandths, one per replica.
+// The speeds in thousandths, one per replica.
 Result<std::vector<std::uint32_t>> speeds_of(std::string_view text, std::size_t replicas) {
   std::vector<std::uint32_t> given;
   for (bool more = true; more;) {
@@ -193,7 +193,7 @@ void add_simulate(const Verb& command) {
   OptionRules required;
   required.required = true;
   verb.option("--trace", "FILE", &arguments->trace,
-              "one request a line: seconds, size in, size out; may be compressed with gzip", required);
+              "one request per line: seconds, size in, size out; may be compressed with gzip", required);
   verb.option("--replicas", "N", &arguments->replicas, "how many replicas", in(1, 65'536, true));
   verb.option("--speeds", "S,...", &arguments->speeds, "replica i has the speed at position i mod length");
   verb.option("--load", "L", &arguments->load,

@@ -1,6 +1,5 @@
-// `berth simulate requests`: replays a recorded trace on replicas in virtual time and
-// prints one row per policy beside one central queue. The simulation itself is in
-// simulate/requests.hpp.
+// `berth simulate requests`: replays a recorded trace on replicas in virtual time and prints one
+// row per policy, compared with a central queue. The simulation itself is in simulate/requests.hpp.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +11,9 @@ namespace berth::cli {
 struct SimulateRequestsArguments {
   std::string trace;  // a file, gzipped or not
   std::size_t replicas = 0;
-  std::string speeds = "1";  // replica i has the one at i mod length
+  std::string speeds = "1";  // replica i has the speed at index i mod length
   double load = 0;
-  std::string policy = "all";  // or the name of one
+  std::string policy = "all";  // or the name of one policy
   std::size_t seeds = 10;
   std::string work = "tokens";  // or "ms"
   std::optional<double> scale_ms;

@@ -1,4 +1,4 @@
-// `berth status`: the fleet on one screen.
+// `berth status`: shows the fleet on one screen.
 #include "cli/server_access.hpp"
 #include "cli/text/fleet_text.hpp"
 

@@ -1,4 +1,4 @@
-// `berth stop`: ends jobs, those that wait and those that run.
+// `berth stop`: ends waiting and running jobs.
 
 #include "cli/command_line.hpp"
 #include "cli/job_access.hpp"
@@ -10,7 +10,7 @@ using namespace machine;
 using namespace world;
 namespace {
 
-// A name means the newest job that has it; those that had it before are named, so that they are not forgotten.
+// A name means the newest job with it; the older ones are listed, so that they are not forgotten.
 void note_others(const std::vector<std::string>& names) {
   const Result<std::string> folder = jobs_folder(IfMissing::accept);
   if (!folder) return;
@@ -26,9 +26,9 @@ void note_others(const std::vector<std::string>& names) {
 int run_stop(const std::vector<std::string>& names, bool all) {
   const Result<std::vector<Job>> jobs = jobs_named(names, all, Matching::unfinished);
   if (!jobs) return print_error(jobs.error());
-  if (jobs->empty() && !all) print_note("all of these jobs have ended already");
+  if (jobs->empty() && !all) print_note("all of these jobs have already ended");
   int status = done;
-  // Those that wait first: they would take the devices of those that end.
+  // Waiting jobs first, because they would take the devices of those that end.
   for (const bool waits : {true, false})
     for (const Job& job : *jobs)
       if (!job.has_ended() && (job.progress.state == JobState::waiting) == waits) request_stop(job);

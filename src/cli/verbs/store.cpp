@@ -1,4 +1,4 @@
-// `berth store`: backup, restore and copy of what a server keeps.
+// `berth store`: backs up, restores and copies the store of a server.
 #include <unistd.h>
 
 #include <memory>
@@ -19,7 +19,7 @@ struct StoreArguments {
   store::IfNotEmpty if_not_empty() const { return replace ? store::IfNotEmpty::replace : store::IfNotEmpty::refuse; }
 };
 
-// A store to read from.
+// Opens a store for reading.
 Result<std::shared_ptr<store::Engine>> existing_store(const std::string& kind) {
   BERTH_TRY(check_store_exists(kind, "name it with --store, as it was given to berth serve"));
   return store::open_engine(kind);
@@ -36,7 +36,7 @@ Result<std::string> run_backup(const StoreArguments& arguments) {
 }
 
 Result<std::string> run_restore(const StoreArguments& arguments) {
-  BERTH_TRY(store::check_backup(arguments.file));  // before the store: opening one that is missing creates it
+  BERTH_TRY(store::check_backup(arguments.file));  // before opening the store, which would create a missing one
   const std::shared_ptr<store::Engine> engine = BERTH_TRY(store::open_engine(BERTH_TRY(chosen_store(arguments))));
   BERTH_TRY(store::restore(*engine, arguments.file, arguments.if_not_empty()));
   return engine->name() + " is restored from " + arguments.file +
@@ -50,14 +50,14 @@ Result<std::string> run_copy(const StoreArguments& arguments) {
   return from->name() + " is copied to " + to->name();
 }
 
-// Restores the store from itself, which raises its numbers above all that agents may have seen.
+// Restores the store from itself, which raises its numbers above all those that agents may have seen.
 Result<std::string> run_advance(const StoreArguments& arguments) {
   const std::string kind = BERTH_TRY(chosen_store(arguments));
   if (!kind.starts_with("sqlite:"))
     return Error{ErrorCode::invalid_argument, kind + " is not a persistent store", "name one with --store"};
   const std::shared_ptr<store::Engine> engine = BERTH_TRY(existing_store(kind));
   const std::string file = kind.substr(7) + ".before-advance";
-  // Where this was interrupted, all of the store is in that file. Otherwise one that is there is of no use.
+  // If an earlier run was interrupted, that file has the whole store. Otherwise an existing file is useless.
   const bool is_begun = ::access(file.c_str(), F_OK) == 0 && BERTH_TRY(store::is_half_restored(*engine));
   if (!is_begun) {
     ::unlink(file.c_str());

@@ -1,4 +1,4 @@
-// `berth token`: who else may use the server, and which machines may join.
+// `berth token`: manages who else may use the server, and which machines may join.
 #include <cstdio>
 
 #include "cli/request.hpp"
@@ -14,14 +14,14 @@ namespace berth::cli {
 using namespace world;
 namespace {
 
-constexpr std::size_t limit_max = 1'000'000;  // as the server has it
+constexpr std::size_t limit_max = 1'000'000;  // the same as the server's
 
 struct TokenArguments {
   ServerArguments server;
   std::string name;  // a role, or an id
   std::string ttl;
-  std::string node;        // of role join; empty: any
-  bool gateway = false;    // of role join: for a gateway
+  std::string node;        // for the role join; empty: any
+  bool gateway = false;    // for the role join: the token is for a gateway
   std::string for_name;    // who it is for
   std::string deployment;  // of role call
   unsigned weight = 1;
@@ -73,7 +73,7 @@ int run_add(const TokenArguments& arguments) {
                token.has("expires_at_ms") ? (", until " + token.time("expires_at_ms") + " UTC").c_str() : "",
                arguments.output.empty() ? "it is shown only now" : ("it is in " + arguments.output).c_str());
   if (arguments.server.json) return print(answer->text);
-  // The token alone, for a variable.
+  // Only the token, so that a script can store it in a variable.
   return arguments.output.empty() ? print(token.text("token") + "\n") : done;
 }
 
@@ -95,7 +95,7 @@ void add_token(const Verb& command) {
   add.flag("--gateway", arguments->gateway, "for role join: for a gateway instead of a node");
   add.option("--deployment", "NAME", &arguments->deployment, "for role call: the deployment that it may call");
   add.option("--name", "WHO", &arguments->for_name,
-             "who it is for: shown by berth token list, and in the events of what the token does");
+             "who it is for: shown by berth token list, and in the events that the token causes");
   add.option("--weight", "N", &arguments->weight, "for role call: its share of the replicas when several callers wait",
              {.range = {{1, 1000}}});
   add.option("--per-second", "N", &arguments->per_second, "for role call: most requests per second at each gateway",
@@ -105,7 +105,7 @@ void add_token(const Verb& command) {
   add.flag("--explain", arguments->may_explain,
            "for role call: allow x-berth-explain, which shows the replica, node and devices that answered");
   add.option("-o,--output", "FILE", &arguments->output,
-             "write the token to this file, which only you can read, instead");
+             "write the token to this file instead, which only you can read");
   add.offer("--node", {Names::nodes});
   add.offer("--deployment", {Names::deployments});
   add_server_options(add, arguments->server);

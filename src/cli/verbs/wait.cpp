@@ -22,7 +22,7 @@ struct WaitArguments {
   std::optional<std::string> timeout;
 };
 
-// The job as it is when it has ended, or when the deadline has passed.
+// Returns the job once it has ended, or at the deadline.
 Result<Job> wait_for(Job job, Deadline deadline) {
   while (!job.has_ended() && !deadline.passed(real_clock().now())) {
     if (job.is_supervised)

@@ -69,11 +69,11 @@ json::object change_to_json(const Suggestion& change) {
 
 int print_list(const std::string& folder, bool as_json) {
   Table table({"ID", "TIME (UTC)", "VERB", "PROGRAM", ">N", "ANSWER"});
-  // The id begins with the time.
+  // The time is also the beginning of the id.
   table.may_shrink(5, 20).may_shrink(3, 8).may_go(1).may_go(4).may_go(2);
   json::array out;
   const std::vector<std::string> ids = record_ids(folder);
-  // The last one first. A file that cannot be read does not hide the others.
+  // The newest one first. A file that cannot be read does not hide the others.
   for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
     const auto record = load_record(folder, *id);
     if (!record) {
@@ -93,7 +93,7 @@ int print_list(const std::string& folder, bool as_json) {
   return print(as_json ? json_text(out) + "\n" : table.to_text(stdout_style()));
 }
 
-// The last one that can be read, with a note where newer ones cannot.
+// The newest readable decision, with a note if newer ones cannot be read.
 Result<DecisionRecord> last_record(const std::string& folder) {
   Result<DecisionRecord> last = load_record(folder, {});
   if (last || last.error().code == ErrorCode::unavailable) return last;
@@ -179,17 +179,17 @@ json::object why_to_json(const DecisionRecord& record, const Explanation& explan
 namespace {
 
 struct WhyArguments {
-  std::optional<std::string> id;              // of a decision; absent: the last one
+  std::optional<std::string> id;              // the id of a decision; absent: the last one
   std::string name;                           // after the word "replica", "request" or "key"
-  std::string deployment, host, path, model;  // of a request that was not sent, or of a key
+  std::string deployment, host, path, model;  // properties of a hypothetical request, or of a key
   bool list = false;
-  ServerArguments server;  // of a replica or a key
+  ServerArguments server;  // for a replica or a key
 };
 
-// The decision of a job. `unavailable`: none was made yet.
+// The decision of a job. `unavailable`: none has been made yet.
 Result<DecisionRecord> record_of_job(const std::string& folder, const Job& job) {
   if (const Result<std::string> own = read_plain_text(job.decision())) return read_record(*own, job.decision());
-  // Of a job of an earlier version.
+  // For a job of an earlier version.
   if (!job.progress.decision.empty()) return load_record(folder, job.progress.decision);
   return Error{ErrorCode::unavailable, "job " + job.id + (job.has_ended() ? " ended" : " started") +
                                            " without a decision about devices" +
@@ -273,12 +273,13 @@ void add_why(const Verb& command) {
   Verb verb = command.add("why", "explain a decision, and what would have let the request fit");
   verb.argument("ID", &arguments->id,
                 "a decision (its id or the first characters of it) or a job; by default the last decision", false);
-  verb.argument("NAME", &arguments->name,
-                "after the word replica: a replica of the fleet, as NAME/N; shows its state and, if it has no place, "
-                "the reason. After the word request: the id that a gateway's answer has in x-request-id; shows which "
-                "replica got the request and why, and how it ended. After the word key: the value of serving.key in a "
-                "request; shows which replica gets requests with it",
-                false);
+  verb.argument(
+      "NAME", &arguments->name,
+      "after the word replica: a replica of the fleet, as NAME/N; shows its state and, if it has no place, "
+      "the reason. After the word request: the id in the x-request-id header of a gateway's answer; shows which "
+      "replica got the request and why, and how it ended. After the word key: the value of serving.key in a "
+      "request; shows which replica gets requests with it",
+      false);
   verb.offer("ID", {Names::jobs});
   verb.offer("NAME", {Names::replicas});
   verb.option("--path", "PATH", &arguments->path,

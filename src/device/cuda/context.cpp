@@ -15,15 +15,15 @@ namespace {
 // wait for when a program ends.
 constexpr std::chrono::seconds drain_limit{10};
 
-// What the pool keeps, so that memory is not mapped again for each piece of work: thirty
-// 1080p frames, 0.2 % of a large GPU and 3 % of a small one. It is released with the last
-// handle of the opening.
+// How much the pool keeps, so that memory is not mapped again for each piece of work: thirty 1080p
+// frames, 0.2 % of a large GPU and 3 % of a small one. It is released with the last handle of the
+// opening.
 constexpr std::uint64_t pool_bytes_kept = 256ULL << 20;
-// What the streams of an opening keep of it in all.
+// How much of it the streams of an opening keep in total.
 constexpr std::uint64_t kept_bytes_max = 128ULL << 20;
-// An event is recorded for each such amount of freed memory: smaller than the share, and large
-// compared to the cost of an event, which keeps the copies of other streams from overlapping
-// for a moment.
+// An event is recorded for every such amount of freed memory: smaller than the share, and large
+// compared to the cost of an event, which keeps the copies of other streams from overlapping for a
+// moment.
 constexpr std::uint64_t noticed_bytes = 128ULL << 20;
 
 // The code of the fault that lost the GPU for this process, or code_success. Retaining the
@@ -31,7 +31,7 @@ constexpr std::uint64_t noticed_bytes = 128ULL << 20;
 // first.
 std::atomic<Code>& loss_of(const std::string& fault_domain) {
   static std::mutex mutex;  // guards losses, whose elements never move
-  // Never destroyed: a device may live until after the end of main.
+  // Never destroyed: a device may exist until after the end of main.
   static auto& losses = *new std::map<std::string, std::atomic<Code>>;
   const std::lock_guard lock(mutex);
   return losses[fault_domain];
@@ -43,7 +43,7 @@ Error lost_error(Code code, const DeviceId& id) {
   return error;
 }
 
-// Explains the error by the compute mode of the device where that is the cause.
+// Explains the error by the compute mode of the device if that is the cause.
 Error cannot_open(const Driver& driver, DeviceNumber number, Code code, const DeviceId& id) {
   Error error = error_of(code, "opening the device", id.text());
   const int mode = attribute(driver, number, compute_mode).value_or(mode_default);
@@ -59,7 +59,7 @@ Error cannot_open(const Driver& driver, DeviceNumber number, Code code, const De
   } else if (error.code == ErrorCode::no_device) {
     error.code = ErrorCode::not_found;
     error.message = "the device was listed, but the driver no longer knows it";
-    error.advice = "list the devices again; see the kernel log whether it fell off the bus";
+    error.advice = "list the devices again; check the kernel log to see whether it fell off the bus";
   }
   return error;
 }

@@ -1,10 +1,10 @@
-// One opening of a GPU or of a part of it: its context, whether it can still be used, and
-// a pool of events. The context is the GPU's primary context, which libraries on the
-// runtime API use too; it is retained while the Device or anything made from it lives. A
-// part has a green context as well, which only creates its streams; it is never current,
-// because only one thread at a time could have it. After a fault this process cannot use
-// the GPU again (measured: neither new contexts nor a reset help), so every opening of
-// that GPU is lost at once and no further driver call is made for it.
+// One opening of a GPU or of a part of it: its context, whether it can still be used, and a pool of
+// events. The context is the GPU's primary context, which libraries on the runtime API use too; it
+// is retained while the Device or anything made from it exists. A part has a green context as well,
+// which only creates its streams; it is never current, because only one thread at a time could have
+// it. After a fault this process cannot use the GPU again (measured: neither new contexts nor a
+// reset help), so every opening of that GPU is lost at once and no further driver call is made for
+// it.
 #pragma once
 
 #include <atomic>
@@ -54,13 +54,13 @@ class CudaContext {
       return {};
     return unusable();
   }
-  // For waiting for enqueued work; true until close() has waited for it.
+  // Used to wait for enqueued work; succeeds until close() has waited for it.
   Result<void> watchable() const {
     if (!lost() && !closed_.load(std::memory_order_relaxed)) [[likely]]
       return {};
     return unusable();
   }
-  // The error for a failed call; a fatal code loses the device.
+  // The error for a failed call; a fatal code marks the device as lost.
   Error fail(Code code, std::string_view doing);
   Error refuse(std::string message, std::string advice) const {
     return {ErrorCode::invalid_argument, std::move(message), std::move(advice), info.id.text()};
@@ -78,17 +78,17 @@ class CudaContext {
   Result<EventHandle> take_event();
   void give_back(EventHandle event) noexcept;
 
-  // Lets copies from `other` go over the link between the two GPUs instead of
-  // through the host, where the hardware allows it.
+  // Lets copies from `other` go over the link between the two GPUs instead of through the host, if
+  // the hardware allows it.
   void reach(const CudaContext& other);
   // Whether the driver has a pool for stream-ordered memory.
   bool has_pool();
-  // That many bytes return to the pool when the stream reaches this point.
+  // Notes that this many bytes return to the pool when the stream reaches this point.
   void freed(std::uint64_t bytes, StreamHandle stream) noexcept;
   // Returns memory that streams have kept for long, and that of the pool beyond its share, to
   // the GPU. The driver does so only during its own blocking waits, which Berth does not use.
   void trim_pool() noexcept;
-  // Frees what the streams have kept; unless `all`, only what has been kept for long. Whether it was any.
+  // Frees what the streams have kept; unless `all`, only what has been kept for long. Returns whether there was any.
   bool free_kept(bool all) noexcept;
 
  private:
@@ -120,11 +120,11 @@ class CudaContext {
   std::atomic<std::uint64_t> kept_bytes_{0};  // by all streams
 };
 
-// A stream of the driver. Lives as long as the Stream, or as memory that is freed in its
-// order. Work that is enqueued still runs when it is destroyed.
+// A stream of the driver. Lives as long as the Stream, or as memory that is freed in its order.
+// Enqueued work still runs when it is destroyed.
 //
-// It keeps memory that is freed in its order for its next work: asking the driver's pool for
-// the two buffers of a 1080p frame took 3 % of the frames.
+// It keeps memory that is freed in its order for its next work: getting the two buffers of a 1080p
+// frame from the driver's pool cost 3 % of the frame rate.
 class CudaStreamHandle {
  public:
   CudaStreamHandle(std::shared_ptr<CudaContext> owner, StreamHandle stream);
@@ -134,12 +134,12 @@ class CudaStreamHandle {
   const std::shared_ptr<CudaContext> context;
   const StreamHandle handle;
 
-  // Memory of exactly this size that was kept; 0: there is none.
+  // Kept memory of exactly this size; 0: there is none.
   DevicePointer take_kept(std::uint64_t bytes) noexcept;
   // Frees it in the order of the stream, or keeps it.
   void free(DevicePointer pointer, std::uint64_t bytes) noexcept;
-  // Frees what was kept; unless `all`, only what was kept at the call before this one as well.
-  // Whether it was any.
+  // Frees what was kept; unless `all`, only memory that was already kept at the previous call.
+  // Returns whether there was any.
   bool free_kept(bool all) noexcept;
 
  private:
@@ -152,8 +152,7 @@ class CudaStreamHandle {
   std::vector<Kept> kept_;
 };
 
-// The context is current on this thread for a scope; afterwards the thread is
-// as it was.
+// Makes the context current on this thread for a scope, and then restores the previous one.
 class CudaCurrent {
  public:
   explicit CudaCurrent(const CudaContext& context) noexcept : CudaCurrent(context.driver, context.handle) {}

@@ -41,7 +41,7 @@ using MemoryPool = CUmemPoolHandle_st*;
 struct Resource {
   struct Multiprocessors {
     unsigned count;
-    unsigned part_min;   // CUDA 13: least that can be split off
+    unsigned part_min;   // CUDA 13: the smallest part that can be split off
     unsigned alignment;  // CUDA 13: parts are multiples of it
   };
   int type = 0;  // 1: streaming multiprocessors
@@ -144,7 +144,7 @@ inline constexpr int pool_bytes_used = 7;
   X(cuOccupancyMaxActiveBlocksPerMultiprocessor, Code(int*, Function, int, std::size_t))                               \
   X(cuOccupancyMaxPotentialBlockSize, Code(int*, int*, Function, std::size_t (*)(int), std::size_t, int))
 
-// Null on drivers that are too old: what needs them is not_supported.
+// Null on drivers that are too old; features that need them are not_supported.
 #define BERTH_CUDA_OPTIONAL(X)                                                                               \
   X(cuEventElapsedTime_v2, Code(float*, EventHandle, EventHandle))                                           \
   X(cuFuncGetParamInfo, Code(Function, std::size_t, std::size_t*, std::size_t*))                             \

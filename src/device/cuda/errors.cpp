@@ -127,7 +127,7 @@ std::string_view advice_for(int code, ErrorCode meaning) noexcept {
     case device_lost: return "restart the process: a GPU context that faulted cannot be rebuilt inside it";
     case out_of_memory: return "free buffers or ask for less";
     case not_initialized: return "check the NVIDIA driver with nvidia-smi";
-    case unavailable: return "try again, or see with nvidia-smi which processes use the device";
+    case unavailable: return "try again, or check with nvidia-smi which processes use the device";
     default: return "";
   }
 }

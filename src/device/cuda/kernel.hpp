@@ -1,6 +1,6 @@
-// A kernel on a GPU: the loaded module, the entry and the limits of its launches. The first
-// form of the source that works on the device is used: cubin, PTX, CUDA C++. The error of a
-// source that does not compile has the compiler's log.
+// A kernel on a GPU: the loaded module, the entry and the limits of its launches. The first form of
+// the source that works on the device is used: cubin, PTX, CUDA C++. If a source does not compile,
+// the error contains the compiler's log.
 #pragma once
 
 #include <optional>

@@ -13,7 +13,7 @@
 namespace berth::nvml {
 namespace {
 
-// Between two starts of the library for one device that is lost.
+// Pause between two starts of the library for a lost device.
 constexpr Duration start_pause = std::chrono::seconds(5);
 
 std::optional<std::uint64_t> number_in(const FieldValue& field) {

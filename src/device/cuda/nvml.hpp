@@ -31,7 +31,7 @@ class Watch {
   Watch(const DeviceId& id, Clock& clock);
   // What a placement decision needs; takes some ten microseconds.
   Result<LoadSample> sample();
-  // Everything; takes milliseconds, because it inspects other processes. Finds a device again that was lost.
+  // Everything; takes milliseconds, because it inspects other processes. Finds a lost device again.
   Result<Telemetry> observe();
 
  private:

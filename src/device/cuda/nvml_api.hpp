@@ -50,7 +50,7 @@ struct Utilization {
 struct Process {
   unsigned pid;
   unsigned long long used_bytes;            // all ones: not known
-  unsigned gpu_instance, compute_instance;  // all ones: not on a slice
+  unsigned gpu_instance, compute_instance;  // all ones: not a slice
 };
 struct PciInfo {
   char bus_id_legacy[16];

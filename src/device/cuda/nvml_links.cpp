@@ -35,7 +35,7 @@ Lanes read_lanes(const Library& library, DeviceHandle gpu) {
   return lanes;
 }
 
-// Whether both GPUs can use each other's memory.
+// Whether each GPU can use the other's memory.
 std::optional<bool> are_peers(const Library& library, DeviceHandle a, DeviceHandle b) {
   Calls calls;
   bool all = true;

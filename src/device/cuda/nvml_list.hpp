@@ -14,7 +14,7 @@ namespace berth::nvml {
 struct GpuList {
   // Sorted by PCI address, each as from cuda::describe(), without the ordinal.
   std::vector<DeviceInfo> gpus;
-  // All of one model and speed: then the order of CUDA is that of the PCI addresses.
+  // All have the same model and speed, so CUDA's order is that of the PCI addresses.
   bool are_alike = false;
 };
 // All GPUs of the machine. Absent: the library is missing, or it does not report all that

@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t events_kept = 256;
 
 struct Starts {
-  std::shared_mutex mutex;  // guards what follows; shared during calls that use handles
+  std::shared_mutex mutex;  // guards the members below; shared during calls that use handles
   std::uint64_t number = 1;
 
   static Starts& of_library() {
@@ -35,7 +35,7 @@ void start_library_again() {
   if (!lock) return;
   ++starts.number;
   (*loaded)->nvmlShutdown();
-  // Where it fails, calls answer that the library is not initialized, and a later one tries again.
+  // If it fails, calls report that the library is not initialized, and a later one tries again.
   static_cast<void>((*loaded)->nvmlInit_v2());
 }
 
@@ -47,7 +47,7 @@ Result<Source> find_source(const std::string& uuid, const LibraryUse& use) {
   if (const Code code = library.nvmlDeviceGetHandleByUUID(uuid.c_str(), &handle); code != success) {
     Error error = error_of(code, "looking for the device", uuid);
     if (error.code == ErrorCode::not_found) {
-      error.message = "the NVIDIA driver knows no device '" + uuid + "'";
+      error.message = "the NVIDIA driver does not know device '" + uuid + "'";
       error.advice = "see `nvidia-smi -L` for its devices";
     }
     return error;
@@ -85,7 +85,7 @@ bool EventLog::begin(const Library& library, DeviceHandle gpu) {
 
 Code EventLog::fetch(const Source& source, TimePoint now) {
   const Library& library = source.library;
-  if (start_ != source.start) set_ = nullptr;  // it ended with its start of the library
+  if (start_ != source.start) set_ = nullptr;  // the set ended with that start of the library
   start_ = source.start;
   if (!begin(library, source.gpu)) return success;
   for (std::size_t fetched = 0; fetched < events_kept; ++fetched) {

@@ -21,7 +21,7 @@ inline constexpr unsigned whole_gpu = ~0U;  // the instance number of a GPU that
 
 struct Source;
 
-// While an object lives, the library is not started again. Handles belong to one start of it: those of an earlier one
+// While an object exists, the library is not restarted. Handles belong to one start of it: those of an earlier one
 // are no longer valid.
 class LibraryUse {
  public:
@@ -32,8 +32,8 @@ class LibraryUse {
   std::shared_lock<std::shared_mutex> lock_;
   std::uint64_t start_;
 };
-// The library goes on calling a GPU lost that works again, until it is started again. Does nothing while another call
-// uses it. Not for a thread that has a LibraryUse.
+// Restarts the library, which otherwise keeps reporting a GPU as lost after it works again. Does nothing while
+// another call uses the library. A thread that has a LibraryUse must not call it.
 void start_library_again();
 
 // The events that the driver has reported for one GPU, for all readers in this process.
@@ -83,7 +83,7 @@ struct Source {
   bool is_slice() const { return handle != gpu; }
 };
 
-// Of the GPU or slice; a partition of a GPU has the UUID of the GPU.
+// The UUID of the GPU or slice; a partition of a GPU has that of the GPU.
 inline std::string uuid_of(const DeviceId& id) { return id.text().substr(0, id.text().find('/')); }
 
 Result<Source> find_source(const std::string& uuid, const LibraryUse& use);

@@ -1,7 +1,6 @@
-// Compiles CUDA C++ to PTX with NVIDIA's run-time compiler, opened at run time, with
-// declarations of the calls that Berth makes (tests/cuda_headers.cu compares them with the
-// toolkit's header). The compiler is part of the toolkit, not of the driver, so many
-// machines do not have it.
+// Compiles CUDA C++ to PTX with NVIDIA's run-time compiler, opened at run time, with declarations
+// of the calls that Berth makes (tests/cuda_headers.cu compares them with the toolkit's header).
+// The compiler comes with the toolkit, not with the driver, so many machines do not have it.
 #pragma once
 
 #include <cstddef>

@@ -19,12 +19,12 @@ struct SmLimits {
   std::uint32_t least = 0;  // SMs of a group, at least
   std::uint32_t step = 0;   // groups are multiples of it
 };
-// NVIDIA's guideline, for drivers before CUDA 13, which do not report the limits.
+// The limits of NVIDIA's guideline, for drivers before CUDA 13, which do not report them.
 SmLimits usual_limits(std::uint32_t count, Capability capability);
 
 struct SmSplit {
   std::uint32_t group_sms = 0;
-  std::vector<std::uint32_t> groups;  // of each part, in the order asked for
+  std::vector<std::uint32_t> groups;  // groups of each part, in the requested order
 };
 // `groups_of(n)`: how many groups of n SMs the driver makes of this GPU. It may be less than
 // the quotient, because a group lies within a cluster of the chip. The largest possible

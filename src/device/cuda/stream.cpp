@@ -73,7 +73,7 @@ Result<std::unique_ptr<CudaStream>> CudaStream::open(Device& device, const std::
   const Driver& driver = context->driver;
   StreamHandle handle = nullptr;
   Result<void> made = context->call("opening a stream", [&] {
-    // Lower numbers are more urgent; both are 0 where there are no priorities.
+    // Lower numbers are more urgent; both are 0 if there are no priorities.
     int least = 0, greatest = 0;
     const Code code = driver.cuCtxGetStreamPriorityRange(&least, &greatest);
     if (code != code_success) return code;

@@ -61,7 +61,7 @@ std::optional<Error> check_visible_devices(std::string_view text, std::optional<
     if (item.empty()) return malformed(text, "has an empty item");
     slices = slices || is_slice(item);
     if (!only(item, digits) && !is_uuid(item, "GPU-") && !is_slice(item)) {
-      return malformed(text, "has '" + std::string(item) + "' where an index or a UUID must be");
+      return malformed(text, "has '" + std::string(item) + "' where an index or a UUID is expected");
     }
     if (std::find(named.begin(), named.end(), canonical(item)) != named.end()) {
       return malformed(text, "names '" + std::string(item) + "' twice");

@@ -26,7 +26,7 @@ TEST(CudaVisible, ValuesThatTheDriverUnderstandsAreValid) {
 TEST(CudaVisible, TheItemAtWhichTheDriverSilentlyStopsIsNamed) {
   for (const char* text : {"zero", "0,x", "0;1", "0 1", "1.5", "+1", "-2", "GPU-", "GPU-xyz", "gpu-8f6a", "MIG-", "all",
                            "GPU-8f6a1b2c-0000-1111-2222-333344445555-66", "MIG-GPU-8f6a/x/0", "/1/0"}) {
-    EXPECT_NE(message_for(text).find("where an index or a UUID must be"), std::string::npos) << text;
+    EXPECT_NE(message_for(text).find("where an index or a UUID is expected"), std::string::npos) << text;
   }
   EXPECT_NE(message_for("0,x").find("'x'"), std::string::npos);
   for (const char* text : {",", "0,", ",0", "0,,1", "0, ,1"}) {

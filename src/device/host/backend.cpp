@@ -82,7 +82,7 @@ struct HostPart {
   std::shared_ptr<const CoreSet> pin;  // null: threads are not pinned
   std::optional<CoreTimes> times;      // when last observed
 
-  // What the machine has free, but no more than is not allocated yet: an allocation
+  // The machine's free memory, but at most what is not allocated yet: an allocation
   // counts before its pages are touched.
   std::optional<std::uint64_t> memory_bytes_free() const {
     const auto available = read_host_limits().memory_bytes_free;

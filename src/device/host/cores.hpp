@@ -16,14 +16,14 @@ namespace berth::device {
 // The cores in the calling thread's affinity mask, ascending. Empty if it cannot be read.
 std::vector<unsigned> allowed_cores();
 
-// Large enough for every kernel configuration.
+// A set of cores, large enough for every kernel configuration.
 struct CoreSet {
   explicit CoreSet(std::span<const unsigned> cores = {});
   std::array<cpu_set_t, 8> bits{};
 };
 
-// Pins the calling thread to these cores while it lives. Nested pins to the same set cost
-// nothing, and a thread with exactly this mask is left as it is. Null: no effect.
+// Pins the calling thread to these cores while it exists. Nested pins to the same set cost nothing,
+// and a thread with exactly this mask is left as it is. Null: no effect.
 class CorePin {
  public:
   explicit CorePin(const CoreSet* wanted);
@@ -39,12 +39,12 @@ class CorePin {
   bool failed_ = false;
 };
 
-// Ticks since the machine started, over a number of cores.
+// Ticks since the machine started, summed over some cores.
 struct CoreTimes {
   std::uint64_t busy = 0;
   std::uint64_t all = 0;
 };
-// Of these cores, from proc/stat under `root`. Absent if one is not listed.
+// The times of these cores, from proc/stat under `root`. Absent if one is not listed.
 std::optional<CoreTimes> read_core_times(const std::filesystem::path& root, std::span<const unsigned> cores);
 // Share of the time between the two in which the cores were busy, 0 to 1. Absent if no
 // time has passed.

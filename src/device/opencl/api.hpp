@@ -49,7 +49,7 @@
   X(clGetEventInfo)              \
   X(clGetEventProfilingInfo)     \
   X(clReleaseEvent)
-// OpenCL 2.0: null where the loader is older.
+// OpenCL 2.0: null if the loader is older.
 #define BERTH_OPENCL_OPTIONAL(X) X(clCreateCommandQueueWithProperties)
 
 namespace berth::opencl {
@@ -65,10 +65,10 @@ struct Api {
 // required function is missing.
 Result<Api> load_api(std::span<const char* const> libraries);
 
-// The variable with the drivers that a loader is to use.
+// The variable with the drivers that a loader should use.
 inline constexpr const char* drivers_variable = "OCL_ICD_FILENAMES";
-// Has the loader load its drivers. The one of Khronos cuts the variable in pieces where it stands: it is
-// put back, because processes that are started later would see the first driver only.
+// Makes the loader load its drivers. The Khronos loader modifies the variable in place; its value is
+// restored, because processes started later would otherwise see only the first driver.
 void load_drivers(const Api& api) noexcept;
 
 // libOpenCL.so.1 or libOpenCL.so, looked for once per process. Thread-safe.

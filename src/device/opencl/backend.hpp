@@ -9,8 +9,8 @@
 
 namespace berth::opencl {
 
-// As make_opencl_backend(options), with `api` in place of the system's library. `api`
-// must outlive everything made from it.
+// Like make_opencl_backend(options), with `api` in place of the system's library. `api` must
+// outlive everything made from it.
 std::unique_ptr<Backend> make_backend(const Api& api, const BackendOptions& options);
 
 // When the last command before an event ran, on the clock of the device.

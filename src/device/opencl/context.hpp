@@ -1,6 +1,5 @@
-// The context of an opened OpenCL device. Parts of one device share a context
-// while any of them is open, so that buffers are copied between them; OpenCL copies
-// nothing between contexts.
+// The context of an opened OpenCL device. Parts of one device share a context while any of them is
+// open, so that buffers are copied between them; OpenCL does not copy between contexts.
 #pragma once
 
 #include <atomic>
@@ -13,7 +12,7 @@
 namespace berth::opencl {
 
 struct Context {
-  std::vector<cl_device_id> parts;  // the sub-devices of a device that is cut; else empty
+  std::vector<cl_device_id> parts;  // the sub-devices of a device that is cut; otherwise empty
   Owned<cl_context> handle;
   std::atomic<bool> lost{false};
 };

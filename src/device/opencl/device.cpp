@@ -24,7 +24,7 @@ Error OpenclDevice::misplaced(const char* what, const DeviceId& maker) const {
   if (maker != id()) {
     return refused(std::string("the ") + what + " belongs to " + maker.text(), "use it on the device that made it");
   }
-  return {ErrorCode::stale_handle, std::string("the ") + what + " belongs to an earlier opening of the device",
+  return {ErrorCode::stale_handle, std::string("the ") + what + " was created before the device was reopened",
           "create it again on the reopened device", id().text()};
 }
 
@@ -52,7 +52,7 @@ Result<void> OpenclDevice::check_source(const Buffer& buffer, std::uint64_t offs
   }
   if (ours->owner().context_ != context_) {
     return Error{ErrorCode::not_supported, "OpenCL does not copy from " + ours->owner().id().text() + " to this device",
-                 "copy out to the host and in again", id().text()};
+                 "copy the data to the host, and from there to this device", id().text()};
   }
   return check_range(buffer, offset, bytes);
 }
@@ -103,7 +103,7 @@ Result<Buffer> OpenclDevice::allocate(std::uint64_t bytes) {
                     std::to_string(largest_bytes_) + " in one buffer";
     return error;
   }
-  // Drivers allocate more than there is and fail when the memory is touched.
+  // Drivers allow allocations beyond the device's memory, and fail only when the memory is touched.
   const std::uint64_t total = info().memory_bytes_total.value_or(std::numeric_limits<std::uint64_t>::max());
   const std::uint64_t used = used_->fetch_add(bytes, std::memory_order_relaxed);
   auto memory = std::make_shared<OpenclMemory>(shared_from_this(), used_, bytes);
@@ -176,8 +176,7 @@ Result<LoadSample> OpenclDevice::sample() {
     sample.active_streams = static_cast<std::uint32_t>(queues_.size());
   }
   if (info().is_fallback && info().memory_bytes_total) {
-    // Host memory: what the machine has free, but no more than this device has not
-    // allocated yet.
+    // Host memory: the machine's free memory, but at most what this device has not allocated yet.
     const std::uint64_t total = *info().memory_bytes_total;
     const std::uint64_t used = used_->load(std::memory_order_relaxed);
     const auto available = device::read_host_limits().memory_bytes_free;

@@ -14,8 +14,8 @@ namespace berth::opencl {
 
 class OpenclEvent final : public Event {
  public:
-  // `earlier` are the commands since the event before, oldest first. The queue is
-  // in order: when `last` is done, all are done, but each may have failed.
+  // `earlier` are the commands since the previous event, oldest first. The queue is in order: when
+  // `last` is done, all are done, but each may have failed.
   OpenclEvent(std::shared_ptr<OpenclDevice> device, std::vector<OwnedEvent> earlier, OwnedEvent last)
       : device_(std::move(device)), earlier_(std::move(earlier)), last_(std::move(last)) {}
 

@@ -139,8 +139,8 @@ Found describe(const Api& api, cl_platform_id platform, cl_device_id device, con
   found.reports_free_memory = has_word(extensions, "cl_amd_device_attribute_query");
   found.partitionable = partitions_by_counts(api, device);
 
-  // The hardware's identifier where the driver reports one. Some drivers report the same
-  // made-up UUID for two devices; such a device is numbered, as one without a UUID.
+  // The hardware's identifier if the driver reports one. Some drivers report the same made-up UUID
+  // for two devices; such a device is numbered like one without a UUID.
   const auto taken = [&](const DeviceId& id) {
     return std::ranges::any_of(before, [&](const Found& other) { return other.info.is_called(id); });
   };

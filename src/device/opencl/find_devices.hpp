@@ -22,7 +22,7 @@ struct Found {
   std::string family;                // of its platform, if it is part of the former id
   bool reports_free_memory = false;  // cl_amd_device_attribute_query
   bool partitionable = false;        // by counts of compute units
-  // As in Part. `device` is the handle of the whole device until the part is opened.
+  // See Part. `device` is the handle of the whole device until the part is opened.
   std::optional<std::size_t> place;
   std::vector<std::uint32_t> cut;
 };
@@ -45,8 +45,8 @@ std::string text_of(Get get) {
   return text.substr(0, text.find('\0'));
 }
 
-// Every device of every platform, with each device that a request names replaced
-// by its parts. When no platform answers, the error of the first one.
+// Every device of every platform, with each device that a request names replaced by its parts. If
+// no platform answers, the error of the first one.
 Result<std::vector<Found>> find_devices(const Api& api, std::span<const PartitionRequest> requests);
 
 }  // namespace berth::opencl

@@ -35,10 +35,10 @@ Result<void> OpenclKernel::check(std::span<const Argument> arguments) const {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (takes_[i] == Takes::local) return refused(i, "is local memory, which is not supported");
     if (arguments[i].is_buffer()) {
-      if (takes_[i] == Takes::value) return refused(i, "must be a value and is a buffer");
+      if (takes_[i] == Takes::value) return refused(i, "must be a value, but is a buffer");
       if (Result<void> usable = device_->check(arguments[i].buffer()); !usable) return usable;
     } else if (takes_[i] == Takes::buffer) {
-      return refused(i, "must be a buffer and is a value");
+      return refused(i, "must be a buffer, but is a value");
     }
   }
   return {};

@@ -7,7 +7,7 @@
 namespace berth::opencl {
 namespace {
 
-// Of all releases up to PoCL 7; a build may have fewer.
+// The names in all releases up to PoCL 7; a build may have fewer.
 constexpr std::array<std::string_view, 15> known{"pthread", "basic",  "cpu",    "cpu-minimal", "cpu-tbb",
                                                  "tbb",     "cuda",   "level0", "vulkan",      "hsa",
                                                  "almaif",  "ttasim", "accel",  "proxy",       "remote"};

@@ -1,6 +1,6 @@
-// Checks POCL_DEVICES, which selects the devices that PoCL (the OpenCL driver for
-// processors) creates. PoCL silently ignores names that it does not know, so a typing
-// error would cost a device without a message. Pure.
+// Checks POCL_DEVICES, which selects the devices that PoCL (the OpenCL driver for processors)
+// creates. PoCL silently ignores names that it does not know, so a typo would silently remove a
+// device. Pure.
 #pragma once
 
 #include <optional>

@@ -13,7 +13,7 @@ class SimulatedDevice final : public Device, public std::enable_shared_from_this
       : opened_{std::move(hardware), std::make_shared<OpeningState>()},
         info_(std::move(info)),
         opening_{opened_.hardware->account, device::next_generation(), {opened_.opening, &opened_.opening->over}},
-        // An event at this very moment counts as new for this opening.
+        // An event at exactly this time counts as new for this opening.
         reported_(opened_.hardware->clock.now() - Duration(1)) {
     const std::lock_guard lock(opened_.hardware->domain.mutex);
     opened_.hardware->domain.catch_up(opened_.hardware->clock.now());

@@ -78,7 +78,7 @@ class Reader {
       fail(*node, key, "must be a number of bytes such as 1073741824 or \"80GiB\"");
     }
   }
-  // A number, whole or not, from 0 up; above 0 where `positive`.
+  // A number from 0 up, whole or not; greater than 0 if `positive`.
   std::optional<double> number(std::string_view key, bool positive) {
     // A year in nanoseconds: enough for every time, and far from overflow.
     constexpr double most = 3.2e16;

@@ -52,7 +52,7 @@ struct FaultDomain {
   const TimePoint made;
   std::vector<std::unique_ptr<Hardware>> members;  // fixed once the back end is created
 
-  std::mutex mutex;                        // guards what follows, and the members' own state
+  std::mutex mutex;                        // guards the members below, and their own state
   std::condition_variable ended;           // an opening ended
   TimePoint caught_up = TimePoint::min();  // scripted losses up to here were applied
 

@@ -31,8 +31,8 @@ struct SimulatedFault {
 
   Kind kind = Kind::error;
   Trigger trigger = Trigger::launch;
-  // The fault strikes `times` times, beginning with the `at`-th launch, allocation or
-  // sample since the back end was created, counted from 1. Not for Trigger::time.
+  // The fault occurs `times` times, beginning with the `at`-th launch, allocation or sample since
+  // the back end was created, counted from 1. Not for Trigger::time.
   std::uint64_t at = 1;
   std::uint64_t times = 1;
   // For Trigger::time: since the back end was created. Without `lasting` it never ends.

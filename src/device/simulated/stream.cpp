@@ -125,7 +125,7 @@ Result<void> SimulatedStream::transfer(std::byte* to, const std::byte* from, std
   if (ended()) return opened_.lost();
   const TimePoint start = std::max({hardware.clock.now(), state_.tail, hardware.links[link]});
   state_.tail = after(start, to_duration(static_cast<double>(bytes) / rate * 1e9));
-  // Work behind a hang never runs.
+  // Work enqueued after a hang never runs.
   if (state_.tail == never) return {};
   hardware.links[link] = state_.tail;
   lock.unlock();

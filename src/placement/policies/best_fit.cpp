@@ -1,9 +1,7 @@
-// best_fit: the device with the fewest bytes available that still fits.
-// Prefers: filling a device before opening the next, so that large free blocks
-// stay whole for large work. A healthy device comes before any suspect one.
-// Assumes: memory is what is scarce. The filters have removed what does not fit.
-// A device that does not say how much it has comes after all that do.
-// Ties: lowest id.
+// best_fit: the device with the fewest bytes available that still fits. Prefers: filling a device
+// before opening the next, so that large free blocks stay whole for large work. A healthy device
+// comes before any suspect one. Assumes: memory is what is scarce. The filters have removed what
+// does not fit. A device that does not report its memory comes after all that do. Ties: lowest id.
 // Loses to spread and least_loaded on time: it stacks work on one device.
 #include "berth/policy.hpp"
 

@@ -1,14 +1,11 @@
-// expected_finish: the device that is expected to finish this piece first:
-// backlog + size of the work x learnt time per unit.
-// Prefers: a long queue of small work over a short queue of large work, and the
-// fast device once its queue is worth waiting for. A device without measurements goes
-// first while it has nothing in flight; with work in flight its queue and its
-// speed count as the average of the measured ones.
-// A suspect device's finish counts four times.
-// Assumes: sizes are known and honest (1 unit where they are not), work on a
-// device runs one piece after the other, learnt times fit the class of work.
-// Ties: lowest id.
-// Loses to least_loaded when sizes are unknown or wrong: then the backlog is too.
+// expected_finish: the device that is expected to finish this piece first: backlog + size of the
+// work x learnt time per unit. Prefers: a long queue of small work over a short queue of large
+// work, and the fast device once its queue is worth waiting for. A device without measurements goes
+// first while it has nothing in flight; with work in flight its queue and its speed count as the
+// average of the measured ones. A suspect device's finish counts four times. Assumes: sizes are
+// known and honest (1 unit if not), work on a device runs one piece after the other, learnt times
+// fit the class of work. Ties: lowest id. Loses to least_loaded when sizes are unknown or wrong:
+// then the backlog is wrong too.
 #include "placement/load.hpp"
 
 namespace berth::policy {

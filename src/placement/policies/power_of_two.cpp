@@ -1,12 +1,10 @@
-// power_of_two: two different devices drawn at random, the one with less work
-// for its speed wins (Mitzenmacher, "The power of two choices in randomized load
-// balancing", IEEE TPDS 12, 2001). Devices are drawn in proportion to their
-// speed, otherwise slow ones are drawn too often and tie up the tail.
-// Prefers: the less loaded of two. Speed and load are those of least_loaded.
-// Assumes: a random ticket. Worth it when the load is old or many deciders do
-// not see each other: a random pair does not herd.
-// Ties: the one drawn first, so that idle devices share the work.
-// Loses to least_loaded when the load is counted at once, as in one pool.
+// power_of_two: two different devices drawn at random, of which the one with less work for its
+// speed wins (Mitzenmacher, "The power of two choices in randomized load balancing", IEEE TPDS 12,
+// 2001). Devices are drawn in proportion to their speed, because otherwise slow ones are drawn too
+// often and dominate the tail. Prefers: the less loaded of two. Speed and load are those of
+// least_loaded. Assumes: a random ticket. Worth it when the load is old or many deciders do not see
+// each other: a random pair does not herd. Ties: the one drawn first, so that idle devices share
+// the work. Loses to least_loaded when the load is counted at once, as within one pool.
 #include "berth/random.hpp"
 #include "placement/load.hpp"
 
@@ -35,8 +33,8 @@ std::array<std::size_t, 2> draw(const Candidates& all) {
   }
   std::uint64_t total = 0;
   for (std::size_t i = 0; i < all.size(); ++i) total += speed(source, all[i]);
-  // The device at `mark` when their speeds are laid end to end. Speeds that change
-  // meanwhile may lead past the last one.
+  // The device at `mark` when their speeds are laid end to end. If speeds change in the meantime,
+  // the mark may be past the last one.
   const auto find = [&](std::uint64_t mark, std::size_t without) {
     std::size_t last = 0;
     for (std::size_t i = 0; i < all.size(); ++i) {

@@ -1,11 +1,8 @@
-// reference_adaptive_throughput: the reference scheduler's adaptive strategy,
-// exactly (S3-14): learnt rate / (in flight + 1) in double precision, highest
-// first; a device without measurements has rate 0.
-// Prefers: the fastest device measured so far.
-// Assumes: every device was measured somehow else; once one is, no other is ever
-// tried.
-// Ties: highest position, so without any measurement the last device.
-// Loses to adaptive_throughput, which tries every device.
+// reference_adaptive_throughput: the reference scheduler's adaptive strategy, exactly (S3-14):
+// learnt rate / (in flight + 1) in double precision, highest first; a device without measurements
+// has rate 0. Prefers: the fastest device measured so far. Assumes: every device was measured in
+// some other way; once one is measured, no other is ever tried. Ties: highest position, so without
+// any measurement the last device. Loses to adaptive_throughput, which tries every device.
 #include <bit>
 
 #include "berth/policy.hpp"

@@ -1,9 +1,7 @@
-// reference_most_memory: the reference pool's "best available" device, exactly
-// (S4-6): the most bytes in total, free or not; a device that does not say has 0.
-// Prefers: the largest device, always the same.
-// Assumes: nothing runs anywhere.
-// Ties: first registered.
-// Loses to spread, which looks at what is available.
+// reference_most_memory: the reference pool's "best available" device, exactly (S4-6): the most
+// bytes in total, free or not; a device that does not report it has 0. Prefers: the largest device,
+// always the same. Assumes: nothing runs anywhere. Ties: first registered. Loses to spread, which
+// considers the available memory.
 #include "berth/policy.hpp"
 
 namespace berth::policy {

@@ -1,13 +1,9 @@
-// spread: the device with the fewest pieces in flight, then the one with the
-// most bytes available.
-// Prefers: empty devices, and among them roomy ones, so that a fault or a burst
-// of memory hits as little as possible. A suspect device counts four times its
-// load.
-// Assumes: devices of similar speed; weights and learnt times are not looked at.
-// A device that does not say how much memory it has comes after all that do.
-// Ties: lowest id. Bytes count in KiB.
-// Loses to best_fit when large work must still fit later, to least_loaded when
-// devices differ in speed.
+// spread: the device with the fewest pieces in flight, then the one with the most bytes available.
+// Prefers: empty devices, and among them roomy ones, so that a fault or a burst of memory hits as
+// little as possible. A suspect device counts four times its load. Assumes: devices of similar
+// speed; weights and learnt times are ignored. A device that does not report its memory comes after
+// all that do. Ties: lowest id. Bytes count in KiB. Loses to best_fit when large work must still
+// fit later, and to least_loaded when devices differ in speed.
 #include "placement/load.hpp"
 
 namespace berth::policy {
