@@ -281,7 +281,8 @@ class Stepper {
     }
     // A second agent with the same name and credential gets the same orders, but its reports are rejected, unless it
     // was started later on the same machine.
-    if (!input_.report_sent_at) return hold("the server has not accepted a report from its node since its agent started");
+    if (!input_.report_sent_at)
+      return hold("the server has not accepted a report from its node since its agent started");
     if (std::pair(input_.orders->epoch, input_.orders->number) < input_.newest)
       return hold("the server has newer orders for its node");
     std::optional<FoundJob::Single> single;

@@ -177,7 +177,8 @@ Value JsonOf<Value>::decode(const boost::json::value& value, const std::string& 
   } else if constexpr (std::same_as<Value, Duration>) {
     return duration_of(value, where);
   } else if constexpr (std::same_as<Value, bool>) {
-    if (!rules.former_true.empty() && value.is_string()) return std::string_view(value.get_string()) == rules.former_true;
+    if (!rules.former_true.empty() && value.is_string())
+      return std::string_view(value.get_string()) == rules.former_true;
     return bool_of(value, where);
   } else if constexpr (std::same_as<Value, double>) {
     return checked_real(value, where, rules, from);

@@ -17,7 +17,7 @@ struct WaitingJob {
   Explanation explanation;
   std::string reason;  // of the explanation, or the limit that the user has reached
   std::vector<Suggestion> changes;
-  std::vector<DeviceId> ids;                  // of all devices of the decision
+  std::vector<DeviceId> ids;  // of all devices of the decision
   std::string ahead;  // the request ahead that alone keeps it waiting: "j3 (train) at place 1"; empty: there is none
   std::vector<inventory::DeviceRow> holding;  // devices that it cannot have now; the user's own leases are marked
   ProcessUsers users;                         // users of the processes on them

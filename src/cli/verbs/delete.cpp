@@ -10,8 +10,7 @@ void add_delete(const Verb& command) {
     std::string name;
   };
   const auto arguments = std::make_shared<Arguments>();
-  Verb verb =
-      command.add("delete", "remove a deployment and stop its replicas, or remove a node from the fleet");
+  Verb verb = command.add("delete", "remove a deployment and stop its replicas, or remove a node from the fleet");
   verb.argument("NAME", &arguments->name,
                 "a deployment, or node/NAME: a node that is lost, or is drained and has no replicas left");
   verb.offer("NAME", {Names::deployments, Names::node_paths});
