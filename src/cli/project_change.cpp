@@ -170,7 +170,7 @@ class ProgressLine {
   bool shown_;
 };
 
-Error stopped_error(ServerAccess& server, const Progress& progress) {
+Error stopped_error(ServerAccess& server, const ReadyProgress& progress) {
   const std::string name = http::encoded(progress.deployment);
   const Result<Answer> deployment = server.call({"/api/v1/deployments/" + name});
   const Result<Answer> replicas = server.call({"/api/v1/replicas?deployment=" + name});
@@ -215,11 +215,12 @@ bool is_told(const std::string& sentence, const std::string& line) {
 }
 
 // Returns the exit status.
-int print_end(ServerAccess& server, const Change& change, const Progress& progress, std::vector<std::string> unready) {
-  if (progress.state == Progress::State::ready) return change.prints ? print(progress.text + "\n") : done;
-  if (progress.state == Progress::State::stuck) {
+int print_end(ServerAccess& server, const Change& change, const ReadyProgress& progress,
+              std::vector<std::string> unready) {
+  if (progress.state == ReadyProgress::State::ready) return change.prints ? print(progress.text + "\n") : done;
+  if (progress.state == ReadyProgress::State::stuck) {
     print_error({ErrorCode::work_failed, progress.text, "see berth logs NAME/N and berth why replica NAME/N"});
-  } else if (progress.state == Progress::State::does_not_fit) {
+  } else if (progress.state == ReadyProgress::State::does_not_fit) {
     std::vector<std::string> all = unready;
     all.push_back(progress.text);
     if (change.has_shown && is_told(change.plan, all)) return status_of_plan(change.plan);
@@ -233,7 +234,7 @@ int print_end(ServerAccess& server, const Change& change, const Progress& progre
     std::erase_if(unready, [&](const std::string& line) { return is_one || is_told(progress.text, line); });
   }
   for (const std::string& line : unready) std::fprintf(stderr, "  %s\n", line.c_str());
-  return progress.state == Progress::State::does_not_fit ? does_not_fit : environment_error;
+  return progress.state == ReadyProgress::State::does_not_fit ? does_not_fit : environment_error;
 }
 
 int wait_until_ready(ServerAccess& server, const Change& change) {
@@ -395,7 +396,7 @@ void add_wait_flag(Verb& verb, bool& wait) {
       "1, or with 3 if they do not fit anywhere");
 }
 
-Progress progress_of(const Project& project, const json::object& status) {
+ReadyProgress progress_of(const Project& project, const json::object& status) {
   const Fields all(status);
   std::map<std::string, double> pending;
   std::map<std::string, std::string> reasons;
@@ -424,7 +425,7 @@ Progress progress_of(const Project& project, const json::object& status) {
     updated += std::min<double>(now.number("updated").value_or(0), spec.replicas);
     const std::string state = now.raw("state");
     if (state == "paused" || state == "failed")
-      return {Progress::State::stopped,
+      return {ReadyProgress::State::stopped,
               printable(name) + (state == "paused" ? " is " + state_prefix(state, now.raw("reason")) : " fails: ") +
                   now.text("reason"),
               name};
@@ -440,9 +441,10 @@ Progress progress_of(const Project& project, const json::object& status) {
     return std::to_string(static_cast<std::uint64_t>(part)) + " of " +
            std::to_string(static_cast<std::uint64_t>(wanted));
   };
-  if (complete == project.deployments.size()) return {Progress::State::ready, share(ready) + " replicas are ready"};
-  if (complete + out == project.deployments.size()) return {Progress::State::does_not_fit, why};
-  return {Progress::State::goes_on,
+  if (complete == project.deployments.size())
+    return {ReadyProgress::State::ready, share(ready) + " replicas are ready"};
+  if (complete + out == project.deployments.size()) return {ReadyProgress::State::does_not_fit, why};
+  return {ReadyProgress::State::goes_on,
           share(ready) + " ready" + (updated < ready ? ", " + share(updated) + " updated" : "")};
 }
 

@@ -35,13 +35,13 @@ int roll_out_and_wait(const ServerArguments& arguments, const Call& call);
 std::string change_text(const boost::json::object& answer, const Style& style);
 
 // How far an applied project is, from /status.
-struct Progress {
+struct ReadyProgress {
   enum class State : std::uint8_t { goes_on, ready, does_not_fit, stopped, stuck };
   State state = State::goes_on;
   std::string text;             // "3 of 4 ready, 1 of 4 updated"; where it is stopped or does not fit, why
   std::string deployment = {};  // that is stopped
 };
-Progress progress_of(const Project& project, const boost::json::object& status);
+ReadyProgress progress_of(const Project& project, const boost::json::object& status);
 
 // What to do about a deployment that is stopped, from /deployments/NAME and /replicas?deployment=NAME.
 std::string advice_when_stopped(const boost::json::object& deployment, const boost::json::object& replicas);

@@ -282,20 +282,21 @@ TEST_F(ProjectChange, AdviceIsWhatTheDeploymentAllows) {
 TEST_F(ProjectChange, ProgressTellsWhatWillNotBeReady) {
   const Project project = *read_project(project_text, "project");
   const auto of = [&](const std::string& text) { return progress_of(project, json::parse(text).get_object()); };
-  EXPECT_EQ(of(status_answer("updating", 1, 1)).state, Progress::State::goes_on);
+  EXPECT_EQ(of(status_answer("updating", 1, 1)).state, ReadyProgress::State::goes_on);
   EXPECT_EQ(of(status_answer("updating", 1, 1)).text, "1 of 2 ready");
   EXPECT_EQ(of(status_answer("updating", 2, 1)).text, "2 of 2 ready, 1 of 2 updated");
-  EXPECT_EQ(of(status_answer("serving", 2, 1)).state, Progress::State::goes_on) << "one of the earlier revision";
-  EXPECT_EQ(of(status_answer("degraded", 0, 1, fits_nowhere)).state, Progress::State::goes_on) << "one has a place";
-  const Progress out = of(status_answer("degraded", 1, 1, fits_nowhere));
-  EXPECT_EQ(out.state, Progress::State::does_not_fit);
+  EXPECT_EQ(of(status_answer("serving", 2, 1)).state, ReadyProgress::State::goes_on) << "one of the earlier revision";
+  EXPECT_EQ(of(status_answer("degraded", 0, 1, fits_nowhere)).state, ReadyProgress::State::goes_on)
+      << "one has a place";
+  const ReadyProgress out = of(status_answer("degraded", 1, 1, fits_nowhere));
+  EXPECT_EQ(out.state, ReadyProgress::State::does_not_fit);
   EXPECT_EQ(out.text, "chat is pending: all are tainted");
-  EXPECT_EQ(of(status_answer("failed", 0, 2)).state, Progress::State::stopped);
+  EXPECT_EQ(of(status_answer("failed", 0, 2)).state, ReadyProgress::State::stopped);
   EXPECT_EQ(of(status_answer("paused", 1, 1)).text, "chat is paused: chat/0 failed 3 times");
   const std::string by_a_user =
       R"({"deployments":[{"name":"chat","state":"paused","replicas":2,"reason":"paused by user:ann"}]})";
   EXPECT_EQ(of(by_a_user).text, "chat is paused by user:ann");
-  EXPECT_EQ(of(R"({"schema":1})").state, Progress::State::goes_on) << "not there yet";
+  EXPECT_EQ(of(R"({"schema":1})").state, ReadyProgress::State::goes_on) << "not there yet";
 }
 
 TEST(ChangeText, NamesAndCountsWhatRestartsAndNamesFieldsAsTheFileDoes) {

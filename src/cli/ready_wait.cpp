@@ -89,17 +89,17 @@ ReadyWait::Hope ReadyWait::hope(const json::object& replicas) const {
   return is_any ? most : Hope::some;
 }
 
-int ReadyWait::looks_needed(const Progress& progress, Hope hope) const {
+int ReadyWait::looks_needed(const ReadyProgress& progress, Hope hope) const {
   switch (progress.state) {
-    case Progress::State::ready: return 1;
-    case Progress::State::does_not_fit: return fits_ ? looks_until_unplaced : looks_until_final;
-    case Progress::State::stuck: return hope == Hope::none ? looks_until_final : looks_until_unplaced;
+    case ReadyProgress::State::ready: return 1;
+    case ReadyProgress::State::does_not_fit: return fits_ ? looks_until_unplaced : looks_until_final;
+    case ReadyProgress::State::stuck: return hope == Hope::none ? looks_until_final : looks_until_unplaced;
     default: return looks_until_final;
   }
 }
 
 ReadyWait::Look ReadyWait::look(const json::object& status, const json::object& replicas, TimePoint now) {
-  Progress progress = progress_of(project_, status);
+  ReadyProgress progress = progress_of(project_, status);
   const Hope now_hope = hope(replicas);
   std::string seen = progress.text;
   for (const std::string& line : unready_lines(project_, replicas)) seen += "\n" + line;
@@ -108,13 +108,14 @@ ReadyWait::Look ReadyWait::look(const json::object& status, const json::object& 
     seen_since_ = now;
   }
   const bool is_stalled = now - seen_since_ >= stalled_after_;
-  if (progress.state == Progress::State::goes_on && (now_hope != Hope::some || is_stalled))
-    progress.state = Progress::State::stuck;
+  if (progress.state == ReadyProgress::State::goes_on && (now_hope != Hope::some || is_stalled))
+    progress.state = ReadyProgress::State::stuck;
   looks_ = progress.state == state_ ? looks_ + 1 : 1;
   state_ = progress.state;
   const bool is_final =
-      progress.state != Progress::State::goes_on && (is_stalled || looks_ >= looks_needed(progress, now_hope));
-  if (is_final && progress.state == Progress::State::stuck) progress.text += ", and no other replica can become ready";
+      progress.state != ReadyProgress::State::goes_on && (is_stalled || looks_ >= looks_needed(progress, now_hope));
+  if (is_final && progress.state == ReadyProgress::State::stuck)
+    progress.text += ", and no other replica can become ready";
   return {std::move(progress), is_final};
 }
 

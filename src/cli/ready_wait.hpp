@@ -25,7 +25,7 @@ class ReadyWait {
   // The current answers of /status and /replicas. Once the state is final, waiting is over. Empty `replicas`: not
   // known.
   struct Look {
-    Progress progress;
+    ReadyProgress progress;
     bool is_final = false;
   };
   Look look(const boost::json::object& status, const boost::json::object& replicas, TimePoint now);
@@ -33,12 +33,12 @@ class ReadyWait {
  private:
   enum class Hope : std::uint8_t { some, little, none };
   Hope hope(const boost::json::object& replicas) const;
-  int looks_needed(const Progress& progress, Hope hope) const;
+  int looks_needed(const ReadyProgress& progress, Hope hope) const;
 
   const Project& project_;
   const bool fits_;
   Duration stalled_after_{};
-  Progress::State state_ = Progress::State::goes_on;
+  ReadyProgress::State state_ = ReadyProgress::State::goes_on;
   int looks_ = 0;  // consecutive looks that found this state
   std::string seen_;
   TimePoint seen_since_{};  // nothing has changed since then

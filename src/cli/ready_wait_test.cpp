@@ -9,7 +9,7 @@ namespace {
 
 namespace json = boost::json;
 using namespace std::chrono_literals;
-using State = Progress::State;
+using State = ReadyProgress::State;
 using Words = std::vector<std::string>;
 
 class ReadyWaiting : public testing::Test {
@@ -36,7 +36,7 @@ class ReadyWaiting : public testing::Test {
         .get_object();
   }
   // Looks twice a second at the same, until waiting is over or for an hour.
-  std::pair<Duration, Progress> wait(const std::string& state, const std::string& list) {
+  std::pair<Duration, ReadyProgress> wait(const std::string& state, const std::string& list) {
     ReadyWait waiting(project, true);
     for (Duration waited{};; waited += 500ms) {
       const ReadyWait::Look look = waiting.look(status(state), replicas(list), TimePoint{} + 1s + waited);

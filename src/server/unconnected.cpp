@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "http/request_checks.hpp"
+
 namespace berth::server {
 namespace {
 
@@ -16,8 +18,10 @@ std::string names_of(const std::vector<NodeId>& nodes) {
   return text + (shown < nodes.size() ? " and " + std::to_string(nodes.size() - shown) + " more" : "");
 }
 
-bool is_loopback(const std::string& address) {
-  return address.starts_with("127.") || address.starts_with("[::1]") || address == "::1";
+// With or without a port.
+bool is_on_loopback(const std::string& address) {
+  const auto name = http::host_name(address);
+  return http::is_loopback_name(name ? *name : address);
 }
 
 }  // namespace
@@ -35,7 +39,7 @@ std::vector<Unconnected> unconnected_nodes(const Leader& leader, const GatewayRe
       const bool is_well = last && leader.health(node) == controller::NodeHealth::healthy;
       if (!is_well || leader.is_ignored_by(node)) continue;
       found.nodes.push_back(node);
-      found.is_elsewhere = found.is_elsewhere || (!last->address.empty() && !is_loopback(last->address));
+      found.is_elsewhere = found.is_elsewhere || (!last->address.empty() && !is_on_loopback(last->address));
     }
     std::sort(found.nodes.begin(), found.nodes.end());
     if (!found.nodes.empty()) all.push_back(std::move(found));
@@ -47,7 +51,7 @@ std::string text_of(const Unconnected& found, const std::string& gateway) {
   const bool is_one = found.nodes.size() == 1;
   std::string text = names_of(found.nodes) + (is_one ? " has" : " have") + " no connection to " + gateway + ", so " +
                      (is_one ? "its" : "their") + " replicas get no requests from this gateway; ";
-  if (is_loopback(found.address) && found.is_elsewhere)
+  if (is_on_loopback(found.address) && found.is_elsewhere)
     return text + "the gateway listens on " + found.address +
            ", which other machines cannot reach: give it another address with berth serve --gateway ADDRESS:PORT or "
            "berth gateway --listen ADDRESS:PORT";
