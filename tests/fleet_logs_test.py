@@ -141,7 +141,7 @@ class Logs(Fleet):
             self.assertTrue(reader.stdout.readline())
         answer = self.command("logs", "w/0")
         self.assertEqual((answer.returncode, answer.stdout), (1, ""), answer.stderr)
-        self.assertRegex(answer.stderr, "^berth: node a sends output to 16 readers already; .*\n$")
+        self.assertRegex(answer.stderr, "^berth: node a already sends output to 16 readers; .*\n$")
         for reader in more:
             reader.kill()
         self.until(lambda: self.command("logs", "w/0").returncode == 0, "those that are gone are noticed", seconds=10)

@@ -161,6 +161,12 @@ class Shown(JobsCase):
         both = self.job("-q", "-n", "4", "--", "sleep", "610")
         self.until(lambda: "place 2 in line" in self.jobs()[both].get("reason", ""))
         self.assertIn("its start cannot be estimated", " ".join(self.berth("why", both).stdout.split()))
+        after = self.job("-q", "--after", own[0], "--", "true")
+        self.until(lambda: "has not finished" in self.jobs()[after].get("reason", ""))
+        answer = self.berth("why", after)
+        self.assertEqual((answer.returncode, answer.stderr), (0, ""))
+        self.assertRegex(" ".join(answer.stdout.split()), rf"^{after} is waiting: {own[0]} has not finished {own[0]} \(own0\) is running; it ends by \S+ \S+ next: berth logs -f {own[0]}$")
+        self.assertEqual(json.loads(self.berth("why", after, "--json").stdout), {"job": after, "state": "waiting", "reason": f"{own[0]} has not finished"})
 
     def test_why_names_the_request_ahead_that_alone_keeps_a_job_waiting(self):
         self.machine.write_text(f"gpus 2 memory=80GiB\nprocess gpu=1 pid={os.getpid()} bytes=10GiB\n")
@@ -174,13 +180,6 @@ class Shown(JobsCase):
         self.assertIn(f"in the way: {large} (large) at place 1 is ahead of it in line and is served first", text)
         self.assertEqual(json.loads(self.berth("why", small, "--json").stdout)["ahead"], f"{large} (large) at place 1")
         self.assertNotIn("in the way: j", " ".join(self.berth("why", large).stdout.split()), "a lease is in its way")
-
-        after = self.job("-q", "--after", own[0], "--", "true")
-        self.until(lambda: "has not finished" in self.jobs()[after].get("reason", ""))
-        answer = self.berth("why", after)
-        self.assertEqual((answer.returncode, answer.stderr), (0, ""))
-        self.assertRegex(" ".join(answer.stdout.split()), rf"^{after} is waiting: {own[0]} has not finished {own[0]} \(own0\) is running; it ends by \S+ \S+ next: berth logs -f {own[0]}$")
-        self.assertEqual(json.loads(self.berth("why", after, "--json").stdout), {"job": after, "state": "waiting", "reason": f"{own[0]} has not finished"})
 
     def test_why_says_that_load_decided(self):
         self.machine.write_text("gpus 2 memory=80GiB\nprocess gpu=0 pid=4194711 bytes=30GiB\nprocess gpu=1 pid=4194712 bytes=10GiB\n")

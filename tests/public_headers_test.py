@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Public headers: each compiles on its own, refuses an older C++ in one sentence, and stays light. Needs only a compiler:
+"""Public headers: each refuses an older C++ in one sentence, and stays light. (make nightly compiles each one alone.) Needs only a compiler:
 
     public_headers_test.py COMPILER SOURCE_FOLDER
 """
@@ -29,10 +29,6 @@ class PublicHeaders(unittest.TestCase):
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             found = dict(zip(HEADERS, pool.map(check, HEADERS)))
         self.assertEqual({str(header): text for header, text in found.items() if text}, {})
-
-    def test_compile_on_their_own(self):
-        warnings = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
-        self.of_each(lambda header: compiled(header, "-std=c++20", "-fsyntax-only", *warnings).stderr)
 
     def test_an_older_cpp_is_refused_in_one_sentence(self):
         compilers = {COMPILER, *filter(None, map(shutil.which, ("g++", "clang++", "clang++-19")))}

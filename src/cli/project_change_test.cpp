@@ -223,7 +223,7 @@ TEST_F(ProjectChange, OfSeveralThatAreNotReadyTheOneInTheSentenceIsNotListedAgai
   const Outcome waited = apply(server, {"--wait"});
   EXPECT_EQ(waited.status, environment_error);
   EXPECT_EQ(waited.err,
-            "berth: chat is paused: " + reason + "; see berth logs chat/0\n  chat/1 on a backing off: exit status 3\n");
+            "berth: chat is paused: " + reason + "; see berth logs chat/0\n  chat/1 on a waiting to restart: exit status 3\n");
 }
 
 TEST_F(ProjectChange, WhatThePlanHasSaidIsNotSaidAgainAtTheEndOfTheWait) {
@@ -263,7 +263,7 @@ TEST_F(ProjectChange, AScaleARestartAndAnUndoWaitForTheirDeploymentAsAnApplyDoes
   EXPECT_EQ(stuck.status, environment_error);
   EXPECT_EQ(stuck.err,
             "berth: 1 of 2 ready, and no other replica can become ready; see berth logs NAME/N and berth why replica "
-            "NAME/N\n  chat/1 on a backing off: exit status 3\n");
+            "NAME/N\n  chat/1 on a waiting to restart: exit status 3\n");
 }
 
 TEST_F(ProjectChange, AdviceIsWhatTheDeploymentAllows) {

@@ -17,10 +17,10 @@ using fleet::GatewayReport;
 
 namespace {
 
-constexpr std::chrono::milliseconds report_every{1'000}, look_every{20};
+constexpr std::chrono::milliseconds report_every{1'000}, poll_interval{20};
 // Interval without news, because reports older than 5 s no longer count.
 constexpr std::chrono::milliseconds repeat_every{3'000};
-constexpr std::chrono::milliseconds answer_time{5'000}, last_answer_time{2'000};
+constexpr std::chrono::milliseconds report_answer_time{5'000}, last_answer_time{2'000};
 // The server learns of an outage that was at least this long.
 constexpr std::chrono::seconds silent_min{10};
 
@@ -29,7 +29,7 @@ constexpr int niceness = 10;
 void pause(std::chrono::milliseconds time, const std::stop_token& stop) {
   for (const Deadline deadline = Deadline::after(real_clock(), time);
        !deadline.passed(real_clock().now()) && !stop.stop_requested();)
-    real_clock().sleep_for(look_every);
+    real_clock().sleep_for(poll_interval);
 }
 
 }  // namespace
@@ -61,14 +61,14 @@ void ReportSender::send_regularly(http::Client& client, const std::stop_token& s
     std::future<GatewayReport> made = promised->get_future();
     ask_(promised);
     // Once stopping has begun, a report exists or never will.
-    while (made.wait_for(look_every) != std::future_status::ready)
+    while (made.wait_for(poll_interval) != std::future_status::ready)
       if (stop.stop_requested() && made.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
     GatewayReport report = made.get();
     keep_records(report);
     const bool is_new = !sent || !unsent_.empty() || report != last;
     if (!is_new && real_clock().now() - *sent < repeat_every) continue;
     last = report;
-    if (!send(client, std::move(report), answer_time, stop)) return;
+    if (!send(client, std::move(report), report_answer_time, stop)) return;
     sent = taken_at_;
   }
 }

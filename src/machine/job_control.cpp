@@ -20,6 +20,7 @@
 #include "machine/job_output.hpp"
 #include "machine/job_processes.hpp"
 #include "machine/job_supervisor.hpp"
+#include "machine/launch.hpp"
 #include "world/files.hpp"
 #include "world/user_name.hpp"
 #include "world/wall_time.hpp"
@@ -62,13 +63,6 @@ std::vector<std::string> environment_for(const Job& job, const JobOrder& order) 
       all.push_back(entry);
   }
   return all;
-}
-
-std::vector<char*> pointers_to(std::vector<std::string>& texts) {
-  std::vector<char*> pointers;
-  for (std::string& text : texts) pointers.push_back(text.data());
-  pointers.push_back(nullptr);
-  return pointers;
 }
 
 // The file that a job writes to, created if it is missing, as a shell does for `>> FILE`.

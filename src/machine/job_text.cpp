@@ -101,7 +101,7 @@ void check_schema(const json::object& object) {
     throw JsonError{"it was written by another version of berth"};
 }
 
-JobRequest request_of(const json::value& value) {
+JobRequest parse_request(const json::value& value) {
   const json::object& object = object_of(value, "job");
   check_schema(object);
   JobRequest request;
@@ -194,7 +194,7 @@ std::string to_text(const JobRequest& request) { return json_text(to_json(reques
 std::string to_text(const JobProgress& progress) { return json_text(to_json(progress)) + "\n"; }
 std::string to_text(const ProcessIdentity& process) { return json_text(to_json(process)) + "\n"; }
 Result<JobRequest> read_request(const std::string& path) {
-  return read_file(path, world::read_plain_text(path, request_bytes_max), request_of);
+  return read_file(path, world::read_plain_text(path, request_bytes_max), parse_request);
 }
 Result<JobProgress> read_progress(const std::string& path) {
   return read_file(path, read_shared_text(path, progress_bytes_max), progress_of);

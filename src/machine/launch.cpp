@@ -142,13 +142,6 @@ std::vector<std::string> environment_of(const Launch& command) {
   return all;
 }
 
-std::vector<char*> pointers_to(std::vector<std::string>& texts) {
-  std::vector<char*> pointers;
-  for (std::string& text : texts) pointers.push_back(text.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
 // The test that shells use: a zero byte in the first line means a binary file.
 bool is_binary(const char* path) noexcept {
   const int file = open(path, O_RDONLY | O_CLOEXEC);
@@ -304,6 +297,13 @@ int wait_for_exit(pid_t child, const SignalPipe& signals, Terminal& terminal, Ti
 }
 
 }  // namespace
+
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
 
 Result<std::string> find_command(const std::string& name, const char* path) {
   const auto missing = [&] {

@@ -23,6 +23,9 @@ namespace berth::machine {
 // invalid_argument: it cannot be executed.
 Result<std::string> find_command(const std::string& name, const char* path = nullptr);
 
+// For exec: one pointer for each text, then a null pointer.
+std::vector<char*> pointers_to(std::vector<std::string>& texts);
+
 struct Launch {
   std::string program;  // as find_command returns it
   std::vector<std::string> arguments;

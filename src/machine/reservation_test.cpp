@@ -22,7 +22,7 @@ using std::chrono::seconds;
 
 const ProcessIdentity holder_process{4711, 12, 3};
 
-ObservedDevice gpu(const std::string& id, std::uint64_t total, std::uint64_t free) {
+ObservedDevice observed_gpu(const std::string& id, std::uint64_t total, std::uint64_t free) {
   ObservedDevice device;
   device.info.id = DeviceId(id);
   device.info.backend = "cuda";
@@ -54,7 +54,7 @@ LedgerEntry taken(std::uint64_t id, const std::string& device, std::uint64_t byt
 
 TEST(Views, ContainLeasesAndIntentsFromTheLedger) {
   MachineSnapshot observed;
-  observed.devices = {gpu("b", 80, 50), gpu("a", 80, 50), gpu("b/part", 80, 50)};
+  observed.devices = {observed_gpu("b", 80, 50), observed_gpu("a", 80, 50), observed_gpu("b/part", 80, 50)};
   observed.devices[0].health = Health::quarantined;
   observed.devices[1].telemetry.reset();
   observed.devices[2].info.parent = DeviceId("b");
@@ -74,7 +74,7 @@ TEST(Views, ContainLeasesAndIntentsFromTheLedger) {
 
 TEST(Views, ContainOtherProcessesOnADevice) {
   MachineSnapshot observed;
-  observed.devices = {gpu("a", 80 * gib, 80 * gib)};
+  observed.devices = {observed_gpu("a", 80 * gib, 80 * gib)};
   ObservedDevice& device = observed.devices[0];
   device.telemetry->load.memory_bytes_total = 80 * gib;
   LedgerSnapshot snapshot;
@@ -101,7 +101,8 @@ TEST(Views, ContainOtherProcessesOnADevice) {
 
 TEST(Views, AmongEqualDevicesInUseTheLessBusyComesFirst) {
   MachineSnapshot observed;
-  observed.devices = {gpu("a", 80, 20), gpu("b", 80, 10), gpu("c", 80, 30), gpu("d", 80, 80)};
+  observed.devices = {observed_gpu("a", 80, 20), observed_gpu("b", 80, 10), observed_gpu("c", 80, 30),
+                      observed_gpu("d", 80, 80)};
   for (std::size_t i = 0; i < 3; ++i) {
     observed.devices[i].telemetry->load.memory_bytes_total = 80;
     add_process(observed.devices[i], ProcessIdentity{4711 + static_cast<std::uint32_t>(i), 1, 3}, 50);
@@ -116,7 +117,7 @@ TEST(Views, AmongEqualDevicesInUseTheLessBusyComesFirst) {
 
 TEST(KeepAlive, ADriverThatDoesNotListProcessesKeepsLeasesOfItsDevices) {
   MachineSnapshot observed;
-  observed.devices = {gpu("a", 80, 80), gpu("b", 80, 80), gpu("c", 80, 80)};
+  observed.devices = {observed_gpu("a", 80, 80), observed_gpu("b", 80, 80), observed_gpu("c", 80, 80)};
   observed.devices[0].telemetry.reset();  // no answer
   observed.devices[2].telemetry->processes.emplace();
   LedgerSnapshot snapshot;
@@ -146,7 +147,7 @@ class Reserving : public testing::Test {
 
   ledger::TestFolder folder_;
   std::shared_ptr<Ledger> ledger_ = Ledger::open({folder_.path, nullptr}).value();
-  MachineSnapshot observed_{{gpu("a", 80, 80), gpu("b", 80, 80)}, {}};
+  MachineSnapshot observed_{{observed_gpu("a", 80, 80), observed_gpu("b", 80, 80)}, {}};
 };
 
 TEST_F(Reserving, RequestsThatFitGetALeaseAndOthersAreRefused) {
@@ -204,7 +205,7 @@ TEST_F(Reserving, ALeaseThatEndedDuringTheSnapshotStillCounts) {
   const auto asked = reserve(*ledger_, wanted,
                              [&] {
                                MachineSnapshot observed;
-                               observed.devices = {gpu(device.text(), 80, looks == 0 ? 70 : 50)};
+                               observed.devices = {observed_gpu(device.text(), 80, looks == 0 ? 70 : 50)};
                                if (looks++ == 0) {
                                  EXPECT_TRUE(ledger_->lock().value().release(held->lease.reference()));
                                }
@@ -332,7 +333,7 @@ TEST(Views, ALedgerWithFormerIdsCountsAgainstTheRightDevice) {
     ASSERT_TRUE(lock.set_intent(former, Intent::cordoned));
   }
   MachineSnapshot observed;
-  observed.devices = {gpu("gpu-opencl-0", 80, 80), gpu("gpu-opencl-1", 80, 80)};
+  observed.devices = {observed_gpu("gpu-opencl-0", 80, 80), observed_gpu("gpu-opencl-1", 80, 80)};
   observed.devices[0].info.former_id = former;
   observed.devices[1].info.former_id = DeviceId("opencl/x/chip.1");
   for (ObservedDevice& device : observed.devices) device.info.backend = "opencl";
@@ -357,7 +358,7 @@ TEST(Views, ALedgerWithFormerIdsCountsAgainstTheRightDevice) {
 }
 
 TEST(DeviceNames, AFormerIdNamesItsDevice) {
-  std::vector<ObservedDevice> devices = {gpu("gpu-opencl-0", 80, 80), gpu("gpu-opencl-1", 80, 80)};
+  std::vector<ObservedDevice> devices = {observed_gpu("gpu-opencl-0", 80, 80), observed_gpu("gpu-opencl-1", 80, 80)};
   devices[1].info.former_id = DeviceId("opencl/x/chip.0");
   EXPECT_EQ(find_device(devices, "opencl/x/chip.0").value(), DeviceId("gpu-opencl-1"));
   EXPECT_EQ(find_device(devices, "gpu-opencl-1").value(), DeviceId("gpu-opencl-1"));

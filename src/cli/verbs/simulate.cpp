@@ -121,8 +121,8 @@ std::string to_json(const std::vector<Row>& rows, const Figures& central, bool a
   return (all ? json_text(array) : json_text(array.front())) + "\n";
 }
 
-std::string to_text(const std::vector<Row>& rows, const Figures& central, const std::string& heading,
-                    const Style& style) {
+std::string result_text(const std::vector<Row>& rows, const Figures& central, const std::string& heading,
+                        const Style& style) {
   Table table({"POLICY", ">P50 S", ">P99 S", ">P99/CENTRAL", ">IMBALANCE"});
   // Enough digits that both 20 ms and 20 minutes are readable.
   const double smallest = std::max(std::min(central.p50_s, 1.0), 1e-9);
@@ -177,7 +177,7 @@ int run_simulate_requests(const SimulateRequestsArguments& arguments) {
     }
   }
   if (arguments.json) return print(to_json(rows, central, arguments.policy == "all"));
-  return print(to_text(rows, central, heading_of(arguments, trace->size()), stdout_style()));
+  return print(result_text(rows, central, heading_of(arguments, trace->size()), stdout_style()));
 }
 
 void add_simulate(const Verb& command) {
