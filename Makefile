@@ -32,7 +32,7 @@ run: setup configure ## set up, build the command, and serve a sample deployment
 .PHONY: test
 test: setup configure ## set up, build, run every test that can run on this machine, and list what was skipped
 	@cmake --build --preset release -j $(JOBS)
-	@cd $(release) && ctest --output-on-failure -j $$((3 * $(JOBS))) --no-tests=error # many of them mostly wait
+	@cd $(release) && ctest --output-on-failure -j $$((4 * $(JOBS))) --no-tests=error # many of them mostly wait
 	@scripts/skips $(release)
 
 .PHONY: quick

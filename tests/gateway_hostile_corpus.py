@@ -155,6 +155,6 @@ ANSWERS = {
     "upgrade-unasked": (b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\nplanted", 502, "without being asked"),
     "many-interim-answers": (b"HTTP/1.1 103 Early Hints\r\n\r\n" * 1000 + OK + b"content-length: 0\r\n\r\n", 502, "interim answers"),
     "low-status": (b"HTTP/1.1 007 OK\r\ncontent-length: 0\r\n\r\n", 502, "status"),
-    "own-cookie": (OK + b"set-cookie: berth-01234567=planted; Path=/\r\ncontent-length: 0\r\n\r\n", 200, ""),
-    "own-headers": (OK + b"x-berth-replica: planted\r\nx-berth-refused: planted\r\ncontent-length: 0\r\n\r\n", 200, ""),
+    "own-cookie": (OK + b"connection: close\r\nset-cookie: berth-01234567=planted; Path=/\r\ncontent-length: 0\r\n\r\n", 200, ""),
+    "own-headers": (OK + b"connection: close\r\nx-berth-replica: planted\r\nx-berth-refused: planted\r\ncontent-length: 0\r\n\r\n", 200, ""),
 }
