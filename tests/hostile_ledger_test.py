@@ -13,13 +13,13 @@ import sys
 import time
 import unittest
 
-from berth_case import BERTH, DOUBLE, GIB
+from berth_case import BERTH, DOUBLE, GIB, QUIET
 from shared_box_case import ALICE, MALLORY, SharedFolder, user
 
 BOB = 5003
 POOL_PROGRAM = pathlib.Path(DOUBLE).parent / "pool_program"
-# A command that cannot wait says within two seconds who is in the way. Twice that here: a busy machine starts processes late.
-SOON = 4
+# A command that cannot wait says within two seconds who is in the way. A busy machine starts processes late.
+SOON = 2 if QUIET else 4
 
 # What programs of the attacker begin with: a ledger file with these lines.
 FORGE = """

@@ -1,9 +1,11 @@
 """The scripts that judge other tests can fail: each is run on a small tree with a planted defect.
 
 usage: tests/scripts_test.py ROOT"""
+import ast
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -118,6 +120,35 @@ class Documentation(ScriptCase):
         self.assertGreen(self.run_script("scripts/readme-check"))
         self.change("docs/guide/pool.md", "use()", "use_all()")
         self.assertRed(self.run_script("scripts/readme-check"), "is not a part of examples/pool.cpp")
+
+
+class Nightly(unittest.TestCase):
+    def test_applies_every_strict_limit(self):
+        """A test that uses assertQuick or QUIET runs there with BERTH_QUIET_MACHINE."""
+        named = re.findall(r'["(]?\bscript (\w+) \w+((?: \w+)*)', self.text) + re.findall(r'"(\w+)((?: [A-Z][\w.]*)*)"', self.text)
+        listed = {}
+        for entry, words in named:
+            listed.setdefault(entry, []).extend(words.split() or [""])
+        strict = 0
+        for path in sorted((ROOT / "tests").glob("*.py")):
+            entry = path.stem.removesuffix("_test")
+            if path.stem in ("berth_case", "scripts_test") or not re.search(r"\b(assertQuick|QUIET)\b", text := path.read_text()):
+                continue
+            self.assertIn(entry, listed, f"scripts/nightly does not run {path.name}, which has a strict limit")
+            for case in (node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)):
+                for test in (node for node in case.body if isinstance(node, ast.FunctionDef) and "assertQuick" in ast.unparse(node)):
+                    strict += 1
+                    self.assertTrue({"", "all", case.name, f"{case.name}.{test.name}"} & set(listed[entry]),
+                                    f"scripts/nightly does not run {case.name}.{test.name} of {path.name}, which has a strict limit")
+        self.assertGreater(strict, 10)
+
+    def test_judges_the_shares_of_exemptions(self):
+        """fleet_seeds does so from twenty fleets on."""
+        runs = [int(count) for count in re.findall(r"-n (\d+) \S*fleet_seeds", self.text)]
+        self.assertEqual(len(runs), 2)
+        self.assertGreaterEqual(min(runs), 20)
+
+    text = (ROOT / "scripts/nightly").read_text()
 
 
 class GpuResults(ScriptCase):
