@@ -84,7 +84,9 @@ while True:
                 pass
     else:
         for number in range(200):
-            with open(os.path.join(folder, f"berth-ledger-{os.geteuid()}-{dice.randrange(1 << 20)}"), "wb") as file:
+            # The usual name of its file, or that of a further one.
+            ending = dice.choice(["", f"-{dice.randrange(1 << 20):016x}"])
+            with open(os.path.join(folder, f"berth-ledger-{os.geteuid()}{ending}"), "wb") as file:
                 file.write(dice.randbytes(100))
     time.sleep(dice.uniform(0.5, 2))
 """
@@ -257,7 +259,7 @@ class Chaos(Networked):
         os.chmod(self.folder, 0o755)
         devices = [device["id"] for node in self.get("nodes")["nodes"] for device in node["devices"]]
         liar = self.helper("liar", LIAR, HEAD, PORT, self.token("join"), dice.randrange(1 << 32), ",".join(devices), prefix=self.into(self.link("liar")))
-        self.helper("hostile_user", HOSTILE_USER, shared, dice.randrange(1 << 32), prefix=("setpriv", f"--reuid={STRANGER}", "--clear-groups"))
+        hostile = self.helper("hostile_user", HOSTILE_USER, shared, dice.randrange(1 << 32), prefix=("setpriv", f"--reuid={STRANGER}", "--clear-groups"))
         # Another user may hold the ledger of b for a while; the disk of small may be full.
         wrong_in_ledgers, stop_watching = self.watch_ledgers(80 * GIB, may_fail=("b", "small"))
         ends = threading.Event()
@@ -281,6 +283,8 @@ class Chaos(Networked):
         ends.set()
         for thread in people:
             thread.join()
+        for helper, name in (liar, "liar"), (hostile, "hostile_user"):
+            self.assertIsNone(helper.poll(), f"{name} ended early: " + (self.folder / f"{name}.log").read_text()[-1000:])
         # The operators remove the node that lies: what it was given it never runs and never ends. Then all is well.
         liar.kill()
         self.until_healthy(*nodes)

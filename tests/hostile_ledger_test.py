@@ -232,6 +232,19 @@ class ForgedEntries(Hostile):
         self.assertNamed("4096 lines")
         self.assertEqual(sum(lease["user"] == "5002" for lease in self.ps()), 4096)
 
+    def test_forged_lines_hide_no_lease_from_a_user_namespace(self):
+        """There, the files of all users from outside have one owner."""
+        if subprocess.run([*user(BOB), "unshare", "-r", "true"], stderr=subprocess.DEVNULL).returncode != 0:
+            self.skipTest("users may not make user namespaces here")
+        self.hold("--mem", "60G", prefix=user(ALICE))
+        # Before those of Alice in the order of names. Of locks on every second byte, each query looks at many.
+        names = [f"berth-ledger-1000-{i:016x}" for i in range(6)]
+        lock_each = ("for name in os.listdir('.'):\n    if name.startswith('berth-ledger-1000'):\n        file = os.open(name, os.O_RDWR)\n"
+                     "        held.append(file)\n        for i in range(3500):\n"
+                     "            fcntl.fcntl(file, 37, struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, (1 << 40) + 20000 + 2 * i, 1, 0))\n")
+        self.forge(MALLORY, names, self.lines(4000, self.holder_of(1), "within=0000000000000001:7"), then="held = []\n" + lock_each)
+        self.assertFalse(self.fits("60G", prefix=(*user(BOB), "unshare", "-r")), "Alice holds 60 of the 80")
+
     def test_a_user_at_the_limit_is_told_and_loses_nothing(self):
         text = "".join(f"lease {i + 1} waiting pid=0 since=0 count=1 beat=0 name=x claim=GPU-x,GPU-x,1,0,0\n" for i in range(4095))
         self.forge(ALICE, ["berth-ledger-5001"], text, alive=True)

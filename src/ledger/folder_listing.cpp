@@ -85,7 +85,6 @@ Result<FolderListing> FolderListing::read(const std::string& folder) {
     if (const std::optional<std::uint64_t> user = user_in_name(entry->d_name)) names[*user].push_back(entry->d_name);
   }
 
-  // In a user namespace all users from outside have one number, so no limit can tell them apart.
   const std::uint32_t unmapped = unmapped_user();
   std::unordered_map<std::uint32_t, Owned> owned;
   std::vector<std::uint64_t> users;
@@ -107,7 +106,7 @@ Result<FolderListing> FolderListing::read(const std::string& folder) {
         continue;
       Owned& of_owner = owned[about.st_uid];
       const FileIdentity identity{about.st_dev, about.st_ino};
-      if (unmapped != 0 && about.st_uid == unmapped)
+      if (is_shared_number(about.st_uid, unmapped))
         of_owner.files.push_back({folder + "/" + name, about.st_uid, identity});
       else if (of_owner.files.size() >= files_per_user_max)
         ++listing.unlisted_[about.st_uid];

@@ -37,6 +37,11 @@ Result<Folder> single_folder(const std::string& path);
 // In a user namespace, the number that stands for all unmapped users, including the owner of root's folders;
 // elsewhere 0.
 std::uint32_t unmapped_user();
+// Whether several users have this number here, so that no limit per user can tell them apart. `unmapped` is
+// unmapped_user().
+constexpr bool is_shared_number(std::uint32_t user, std::uint32_t unmapped) {
+  return unmapped != 0 && user == unmapped;
+}
 
 // A flock on the folder itself, which no user can replace.
 class FolderLock {

@@ -135,11 +135,13 @@ LedgerSnapshot Ledger::Lock::snapshot() {
   snapshot.problems = state.problems();
   std::vector<LedgerEntry> without_holder;
   std::map<std::uint32_t, Duration> spent_on;  // by user
+  const std::uint32_t unmapped = unmapped_user();
   const TimePoint now = state.clock->now();
   for (const std::unique_ptr<State::KnownFile>& known : state.files) {
     TimePoint& last_grant = snapshot.last_grants[known->file.user()];
     last_grant = std::max(last_grant, std::min(now, known->history.last_grant));
-    Duration& spent = spent_on[known->file.user()];
+    Duration spent_on_file{};
+    Duration& spent = is_shared_number(known->file.user(), unmapped) ? spent_on_file : spent_on[known->file.user()];
     const Duration began = thread_time();
     for (std::size_t i = 0; i < known->lines.size(); ++i) {
       // The owner of a file can slow down lock queries by holding very many locks.

@@ -195,9 +195,8 @@ Result<void> State::read_folders() {
       const auto before = std::find_if(earlier.begin(), earlier.end(), [&](const std::unique_ptr<KnownFile>& known) {
         return known && known->file.identity() == listed.identity;
       });
-      // In a user namespace all users from outside have one number, so a limit could not tell them apart.
       Budget whole;
-      Budget& left = unmapped != 0 && listed.user == unmapped ? whole : budgets[listed.user];
+      Budget& left = is_shared_number(listed.user, unmapped) ? whole : budgets[listed.user];
       if (before != earlier.end()) {
         KnownFile& known = *found.emplace_back(std::move(*before));
         if (known.file.read_header() != known.header || !known.problem.empty() || known.header.length > left.bytes ||

@@ -103,6 +103,8 @@ Result<std::shared_ptr<PoolState>> make(PoolOptions options, std::span<const Dev
   if (options.machine_wide && !options.ledger && std::any_of(infos.begin(), infos.end(), is_of_the_machine)) {
     if (Result<std::shared_ptr<Ledger>> ledger = Ledger::open())
       options.ledger = *std::move(ledger);
+    else if (ledger.error().code == ErrorCode::invalid_argument)
+      return std::move(ledger).error();  // there may be one elsewhere
     else
       ledger_error = std::move(ledger).error();
   }

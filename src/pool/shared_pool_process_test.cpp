@@ -155,5 +155,19 @@ TEST_F(SharedPool, WithoutALedgerAProgramWorksAloneAndSaysWhy) {
   EXPECT_TRUE(pool->acquire(bytes_anywhere(1)));
 }
 
+// The machine's ledger may exist, so the pool does not work without it.
+TEST_F(SharedPool, DoesNotOpenWithAVariableThatNamesNoLedger) {
+  BackendOptions backends;
+  const std::vector<std::shared_ptr<Backend>> all{make_backend("host", backends).value()};
+  for (const char* const given : {"", "here"}) {
+    setenv("BERTH_RUNTIME_DIR", given, 1);
+    const auto pool = Pool::open_backends(all, {});
+    unsetenv("BERTH_RUNTIME_DIR");
+    ASSERT_FALSE(pool) << given;
+    EXPECT_EQ(pool.error().code, ErrorCode::invalid_argument);
+    EXPECT_NE(pool.error().to_text().find("BERTH_RUNTIME_DIR"), std::string::npos) << pool.error().to_text();
+  }
+}
+
 }  // namespace
 }  // namespace berth

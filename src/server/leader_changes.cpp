@@ -239,7 +239,10 @@ Result<Leader::Proposal> Leader::propose_rollout(const DeploymentId& name, const
       text = "restarting its replicas as revision " + std::to_string(wanted.revision);
       break;
   }
-  return propose_change(std::move(wanted), EventKind::rollout, std::move(text));
+  Proposal out = propose_change(std::move(wanted), EventKind::rollout, std::move(text));
+  // With the present number of replicas, earlier settings may be larger than what was accepted then.
+  if (request.action == RolloutAction::undo) BERTH_TRY(check_acceptable(out.desired));
+  return out;
 }
 
 Result<void> Leader::rollout(const DeploymentId& name, const RolloutRequest& request, const std::string& actor) {

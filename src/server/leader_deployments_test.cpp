@@ -195,6 +195,24 @@ TEST_F(LeaderTest, AnUndoGoesBackToANamedRevisionOrTheNewestOneThatDiffers) {
   EXPECT_EQ(wanted().spec.command.front(), "three") << "the revision before the restart has the same settings";
 }
 
+// Together with the present number of replicas, earlier settings may be more than a server accepts.
+TEST_F(LeaderTest, AnUndoHasTheBoundsOfWhatIsAccepted) {
+  const DeploymentId name("chat");
+  DeploymentSpec large = cpu_spec("chat", 90), small = cpu_spec("chat", 90);
+  large.command.push_back(std::string(fleet::orders_bytes_max / 100, 'x'));
+  ASSERT_TRUE(leader_.apply(project_of({large}), std::nullopt, "user:ann"));
+  ASSERT_TRUE(leader_.apply(project_of({small}), std::nullopt, "user:ann"));
+  ASSERT_TRUE(leader_.make(leader_.propose_scale(name, 1'000, std::nullopt).value(), "user:ann"));
+  const auto undone = leader_.rollout(name, {RolloutAction::undo}, "user:ann");
+  ASSERT_FALSE(undone);
+  EXPECT_EQ(undone.error().code, ErrorCode::invalid_argument);
+  EXPECT_EQ(leader_.state().desired.deployments.at(name).spec, [&] {
+    small.replicas = 1'000;
+    return small;
+  }());
+  EXPECT_TRUE(leader_.rollout(name, {RolloutAction::pause}, "user:ann")) << "its settings were accepted";
+}
+
 TEST_F(LeaderTest, AProposalChangesNothingUntilItIsMade) {
   ASSERT_TRUE(leader_.apply(project_of({cpu_spec("chat")}), std::nullopt, "user:ann"));
   const std::uint64_t version = leader_.state().desired.version;
