@@ -283,6 +283,20 @@ class Fleet(Machine):
             return node["devices"] and node.get("last_report_age_s", 99) < min(3, time.monotonic() - since)
         self.until(lambda: {node["name"] for node in self.get("nodes")["nodes"] if is_healthy(node)} >= set(names), self.situation)
 
+    def until_reports(self, *names, count=3, holds=lambda: True):
+        """Until each of these nodes has reported that many times more: what it might do wrongly, it has done. `holds`: at every look."""
+        ages, left = {}, dict.fromkeys(names, count)
+
+        def reported():
+            if not holds():
+                self.fail(self.situation())
+            for node in self.get("nodes")["nodes"]:
+                name, age = node["name"], node.get("last_report_age_s", 0)
+                left[name] = left.get(name, 0) - (age < ages.get(name, 0))
+                ages[name] = age
+            return max(left[name] for name in names) <= 0
+        self.until(reported, self.situation)
+
     # What is wanted.
 
     def write_project(self, *deployments):

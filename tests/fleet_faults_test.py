@@ -4,6 +4,7 @@ are full, clocks that are wrong.
   fleet_faults_test.py BERTH ROOT DOUBLE [all]   all: also those that take long; they run in `make nightly`
 """
 import os
+import pathlib
 import random
 import subprocess
 import sys
@@ -114,6 +115,11 @@ class Networked(Fleet):
         node.network = self.link(node.name)
         node.prefix, node.url = self.into(node.network), f"https://{HEAD}:{PORT}"
 
+    def received_packets(self, node):
+        """Of its link to the server."""
+        lines = pathlib.Path(f"/proc/{node.network}/net/dev").read_text().splitlines()
+        return next(int(line.split()[2]) for line in lines if line.split()[0] == "eth0:")
+
     def set_link(self, name, state):
         self.inside(self.head, "ip", "link", "set", f"to-{name}", state)
 
@@ -219,7 +225,9 @@ class Faults(Networked):
         twin.start()
         self.until(lambda: 'another agent is already registered as node' in twin.log.read_text(), lambda: twin.log.read_text())
         self.apply(self.web(replicas=2))
-        time.sleep(1)  # nothing may happen
+        received = self.received_packets(twin)
+        self.until_reports("a")
+        self.until(lambda: self.received_packets(twin) > received + 20, lambda: f"the copy asks no more: {twin.log.read_text()}")
         self.assertEqual((len(self.pids()), twin.jobs()), (2, {}), "the copy starts nothing")
         self.assertEqual(len(a.jobs()), 2)
 
@@ -349,7 +357,7 @@ class Clocks(Networked):
             self.until(lambda: abs(self.get("nodes/a")["node"]["clock_offset_s"] - step) < 5, self.situation)
             shown = " ".join(self.command("nodes", "a").stdout.split())
             self.assertRegex(shown, f"its clock is .* {'ahead of' if step > 0 else 'behind'} the server's")
-            time.sleep(4)  # nothing may happen
+            self.until_reports("a")
             for name, entry in before.items():
                 now = self.replicas(name)[0]
                 self.assertEqual((now["state"], now["generation"], now["failures"]), ("ready", entry["generation"], 0), self.situation())

@@ -74,7 +74,7 @@ class Killed(Fleet):
         self.assertEqual(self.get("project")["version"], 0)
         a.start()
         self.until(lambda: "is lower than one that this node has obeyed" in a.log.read_text(), self.situation)
-        time.sleep(1)  # nothing may happen
+        self.until_reports("a")
         self.assertEqual(self.pids(), pids)
         # The one that it heard last is obeyed.
         end_server()
@@ -92,7 +92,7 @@ class Killed(Fleet):
             os.kill(supervisor, signal.SIGKILL)
             self.until(lambda: not is_alive(supervisor), "killed")
         kill_supervisor("web")
-        time.sleep(1)  # nothing may happen
+        self.until_reports("a")
         self.assertEqual(self.pids(), {0: [pid]}, "the command runs on")
         self.assertEqual(self.until_ready("web", 1)[0]["failures"], 0)
         self.assertEqual(len(a.leases()), 1, "with its lease")
@@ -120,7 +120,7 @@ class Killed(Fleet):
         self.apply(stubborn, parent)
         for state in a.jobs().values():
             os.kill(state["supervisor"]["pid"], signal.SIGKILL)
-        time.sleep(1)  # nothing may happen
+        self.until_reports("a")
         self.until_ready("parent", 1)
         # The command ends and leaves another process: both must be gone before it is restarted.
         command = next(state["command"]["pid"] for name, state in a.jobs().items() if name.startswith("parent."))
@@ -283,7 +283,7 @@ class CutOff(Fleet):
         a.agent.send_signal(signal.SIGCONT)
         self.until_healthy("a")
         self.until_ready("web", 1, lambda replica: replica["node"] == "b")
-        time.sleep(1)  # nothing may happen
+        self.until_reports("a", "b")
         self.assertEqual(self.pids(), kept)
         self.never_two("web")
 

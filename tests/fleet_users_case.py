@@ -4,7 +4,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import time
 
 from fleet_case import Fleet
 
@@ -92,9 +91,6 @@ class UsersCase(Fleet):
         return subprocess.run([*as_user(UID), PYTHON, "-c", write, str(path)],
                               input=json.dumps(text), text=True, stderr=subprocess.DEVNULL, check=False).returncode == 0
 
-    def stays(self, condition, seconds=4):
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            if not condition():
-                self.fail(self.situation())
-            time.sleep(0.2)
+    def stays(self, condition):
+        """While the node reports three times."""
+        self.until_reports("a", holds=condition)

@@ -3,7 +3,6 @@ import json
 import os
 import pathlib
 import subprocess
-import time
 import unittest
 
 from berth_case import BERTH
@@ -120,8 +119,7 @@ class Users(UsersCase):
         state = folder / "state.json"
         for size in (15_000_000, 20_000):
             self.assertTrue(self.change_as_user(state, reason="A" * size))
-            time.sleep(3)
-            self.stays(lambda: self.get("nodes")["nodes"][0]["last_report_age_s"] < 5)
+            self.until_reports("a")
             self.assertLess(len(self.replicas("mine")[0].get("reason", "")), 2000)
         self.assertEqual(self.command("delete", "mine").returncode, 0)
         self.until_nothing_runs()

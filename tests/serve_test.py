@@ -324,7 +324,7 @@ class Restart(Fleet):
         store = self.folder / "server" / f"server-{os.geteuid()}" / "store.db"
         kept = self.inventory(store)
         self.assertIn(ids[0], kept)
-        time.sleep(5)
+        self.until_reports("a")
         self.assertEqual(self.inventory(store), kept)
         node.kill()
         self.server.kill()
