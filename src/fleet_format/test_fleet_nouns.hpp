@@ -9,7 +9,9 @@
 
 #include "berth/random.hpp"
 #include "deployment/spec_description.hpp"
+#include "fleet/endpoints_description.hpp"
 #include "fleet/fleet.hpp"
+#include "fleet/requests_description.hpp"
 #include "fleet_format/described_json.hpp"
 
 namespace berth::format {
@@ -93,8 +95,12 @@ Value some_value(Random& random, const world::FieldRules& rules) {
       out.emplace(std::move(key), some_value<typename Value::mapped_type>(random, rules));
     return out;
   } else if constexpr (is_list<Value>) {
+    using Entry = typename Value::value_type;
     Value out;
-    for (std::string& text : several(random, some_text)) out.insert(out.end(), std::move(text));
+    if constexpr (world::Described<Entry> || std::unsigned_integral<Entry>)
+      out = several(random, [&](Random& of) { return some_value<Entry>(of, rules); });
+    else
+      for (std::string& text : several(random, some_text)) out.insert(out.end(), Entry(std::move(text)));
     return out;
   } else {
     return Value(rules.text == world::Text::name || is_id<Value> ? "d" + std::to_string(random.below(1000))
@@ -257,6 +263,10 @@ inline fleet::NodeOrders some_orders(Random& random) {
           several(random, [](Random& r) { return fleet::ReplicaOrder{some_assigned(r), some_spec(r)}; }),
           several(random, [](Random& r) { return fleet::GatewayOrder{some_text(r), some_text(r), some_text(r)}; })};
 }
+
+inline fleet::GatewayView some_gateway_view(Random& random) { return some_value<fleet::GatewayView>(random, {}); }
+
+inline fleet::GatewayReport some_gateway_report(Random& random) { return some_value<fleet::GatewayReport>(random, {}); }
 
 inline fleet::Event some_event(Random& random) {
   return {some_number(random), some_number(random), some_word<fleet::EventKind>(random, 14),
