@@ -192,5 +192,27 @@ class GpuResults(ScriptCase):
         self.assertRed(self.run_script("scripts/gpu-check"))
 
 
+class GatewayBench(unittest.TestCase):
+    def status(self, check, *met):
+        """Of the benchmark, with cases that met their goals or missed them."""
+        program = f"""
+import argparse, os, sys
+sys.path.insert(0, "{ROOT}/bench/gateway")
+sys.argv[1:] = [os.devnull, "{ROOT}", "double"]
+import gateway_bench as bench
+class Bench:
+    def __init__(self, name): self.cases = [{{"met": met}} for met in {met!r}]
+    def run(self, result): pass
+bench.Bench, bench.program, bench.OPTIONS = Bench, lambda name: name, argparse.Namespace(json=True, check={check})
+sys.exit(bench.main())
+"""
+        return subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60).returncode
+
+    def test_ends_with_1_after_a_missed_goal_only_where_it_checks(self):
+        self.assertEqual([self.status(True, True, True), self.status(True, True, False), self.status(True)], [0, 1, 1])
+        self.assertEqual([self.status(False, True, False), self.status(False)], [0, 0])
+        self.assertIn("bench/gateway memory_growth --memory-seconds 600 --check", (ROOT / "scripts" / "nightly").read_text())
+
+
 if __name__ == "__main__":
     unittest.main()
