@@ -196,9 +196,13 @@ void FleetChecker::check_start(TimePoint now, TimePoint call_began, const fleet:
          place + "shares its node with another one, although one per node is required");
   // A server's memory of this is lost when the server ends, or with a commit that seems to have failed.
   const auto avoided = avoided_.find({assigned.place.deployment, assigned.place.node});
-  expect(now, servers_fail_ || avoided == avoided_.end() || now >= avoided->second.until,
-         place + "was placed too soon on a node that has refused it " +
-             std::to_string(avoided == avoided_.end() ? 0 : avoided->second.refusals) + " times");
+  if (avoided == avoided_.end()) return;
+  const bool is_too_soon = now < avoided->second.until;
+  if (servers_fail_)
+    exempt("a node was tried again too soon after a refusal, because its server failed", 15, is_too_soon);
+  expect(now, servers_fail_ || !is_too_soon,
+         place + "was placed too soon on a node that has refused it " + std::to_string(avoided->second.refusals) +
+             " times");
 }
 
 // A node that refuses a deployment is left alone for 1 s, 2 s, 4 s, ... 60 s.
@@ -280,7 +284,9 @@ void FleetChecker::check_together(TimePoint now, const ByReplica& before, const 
       const auto& all = all_of({id, replica});
       const auto earlier = before.find({id, replica});
       // Replaced replicas, and those stopped to make room, do not wait for others; refused ones count as new again.
-      if (returning_.contains({id, replica})) continue;
+      const bool is_returning = returning_.contains({id, replica});
+      exempt("a replica that was refused or made room returns without waiting for others", 1, is_returning);
+      if (is_returning) continue;
       const auto is_replaced = [&](const fleet::Assigned* old) {
         return old->stopping || std::any_of(all.begin(), all.end(), [&](const fleet::Assigned* assigned) {
                  return assigned->generation == old->generation;
@@ -413,7 +419,9 @@ void FleetChecker::note_report(TimePoint now, std::uint64_t epoch, const fleet::
     const bool is_late = ended != ended_.end() && now < ended->second + oldest_report;
     const bool was_ready = facts_[replica.key.generation].has_readiness ? answered_.contains(replica.key)
                                                                         : now >= began->second + settled_after;
-    expect(now, (was_ready && !is_ended) || is_late,
+    const bool is_right = was_ready && !is_ended;
+    exempt("a report says ready after the replica's end, because it was on its way", 1, !is_right && is_late);
+    expect(now, is_right || is_late,
            to_string(replica.key) + " is reported as ready by " + node.text() + " and is not");
   }
   known_[node] = {report, now};

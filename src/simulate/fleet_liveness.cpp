@@ -166,7 +166,9 @@ void FleetChecker::check_rest(TimePoint now, const std::set<fleet::ReplicaKey>& 
       const auto wanted = state_.desired.deployments.find(name.first);
       expect(now, wanted != state_.desired.deployments.end() && name.second < wanted->second.spec.replicas,
              text + " is not wanted");
-      if (wanted == state_.desired.deployments.end() || !known_.contains(replica->place.node)) continue;
+      const bool is_known = known_.contains(replica->place.node);
+      expect(now, is_known, text + " is on " + replica->place.node.text() + ", which has not reported in the end");
+      if (wanted == state_.desired.deployments.end() || !is_known) continue;
       // A replica with an earlier, possibly bad, revision stays if its successor fits nowhere.
       const bool is_stuck =
           replica->revision != wanted->second.revision &&

@@ -61,6 +61,7 @@ TEST(SimulatedFleet, KeepsItsLawsWithMoreNodes) {
   Total total;
   for (std::uint64_t seed = 0; seed < large_seeds && !HasFailure(); ++seed)
     expect_laws({.nodes = 8, .gpus = 4, .deployments = 40, .seed = seed}, total);
+  if (!HasFailure()) expect_substance(total, large_seeds);
 }
 
 TEST(SimulatedFleet, OneSeedIsOneRun) {
