@@ -14,6 +14,8 @@
 
 namespace {
 
+namespace deployment = berth::deployment;
+
 // The value, or the end of the program with the reason.
 template <class T>
 T need(berth::Result<T> result) {
@@ -38,18 +40,18 @@ int main() {
 
   // 2. Deployment: two replicas of a service that needs no GPU, planned onto this
   // machine as a fleet of one node.
-  berth::NodeView node;
+  deployment::NodeView node;
   node.id = berth::NodeId("here");
   node.memory_bytes = std::uint64_t{1} << 30;
   for (const auto& device : pool.status())
     node.devices.push_back({.info = device.info, .intent = device.view.intent, .health = device.view.health});
-  berth::DeploymentSpec service;
+  deployment::DeploymentSpec service;
   service.name = berth::DeploymentId("thumbnails");
   service.model = "resize";
   service.cpu = true;
   service.replicas = 2;
-  const berth::Plan plan = berth::plan({&service, 1}, berth::Fleet{{node}});
-  std::printf("%s", berth::plan_to_text(plan).c_str());
+  const deployment::Plan plan = deployment::plan({&service, 1}, deployment::Fleet{{node}});
+  std::printf("%s", deployment::plan_to_text(plan).c_str());
   check(plan.pending.empty() && plan.assignments.size() == 2, "the plan does not place both replicas");
 
   // 3. Acquire: 64 MiB on whichever device the policy prefers, and why.

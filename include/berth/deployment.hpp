@@ -6,6 +6,7 @@
 // asking placement about that node's devices. A plan never puts two replicas on
 // a GPU that one of them holds exclusively and never promises more bytes than a
 // device has; "does not fit" is part of the plan, never an error.
+// All names are in berth::deployment, because many of them are common words.
 #pragma once
 
 #include "berth/version.hpp"
@@ -31,7 +32,7 @@
 #include "berth/result.hpp"
 #include "berth/topology.hpp"
 
-namespace berth {
+namespace berth::deployment {
 
 // What runs the model. A word that this version does not know is kept as `unknown`, so that the
 // refusal of a newer file names it.
@@ -398,4 +399,4 @@ Result<void> validate(const Project& project);
 Result<Project> read_project(std::string_view text, std::string_view filename);
 Result<Fleet> read_fleet(std::string_view text, std::string_view filename);
 
-}  // namespace berth
+}  // namespace berth::deployment

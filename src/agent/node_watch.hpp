@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "agent/agent_file.hpp"
-#include "berth/deployment.hpp"
+#include "deployment/names.hpp"
 #include "fleet/reported_device.hpp"
 #include "inventory/device_row.hpp"
 #include "machine/find_machine.hpp"

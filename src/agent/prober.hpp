@@ -10,7 +10,7 @@
 #include <string>
 
 #include "agent/step.hpp"
-#include "berth/deployment.hpp"
+#include "deployment/names.hpp"
 #include "machine/launch.hpp"
 #include "machine/port_owner.hpp"
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "agent/agent_file.hpp"
-#include "berth/deployment.hpp"
+#include "deployment/names.hpp"
 
 namespace berth::agent {
 

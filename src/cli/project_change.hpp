@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
-#include "berth/deployment.hpp"
 #include "cli/server_access.hpp"
+#include "deployment/names.hpp"
 
 namespace berth::cli {
 

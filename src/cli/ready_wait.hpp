@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "berth/clock.hpp"
-#include "berth/deployment.hpp"
 #include "cli/project_change.hpp"
+#include "deployment/names.hpp"
 
 namespace berth::cli {
 

@@ -116,7 +116,7 @@ TEST(Evidence, ReplicasWithoutAGpu) {
 TEST(Evidence, APlanIsExplainedBesideWhatItPlaces) {
   const std::vector<DeploymentSpec> specs{gpu_spec("chat", 2), gpu_spec("draw", 1), gpu_spec("huge", 1)};
   const Fleet fleet{{gpu_node("a", 2)}};
-  const Plan plan = berth::plan(specs, fleet);
+  const Plan plan = deployment::plan(specs, fleet);
   ASSERT_EQ(plan.pending.size(), 2u);
   const SmallestChanges changes = smallest_changes(plan, specs, fleet, {});
   ASSERT_EQ(changes.size(), 2u);

@@ -252,18 +252,14 @@ std::optional<Fault> find_fault(std::span<const DeploymentSpec> specs) {
   return std::nullopt;
 }
 
-}  // namespace berth::deployment
-
-namespace berth {
-
 Result<void> validate(const DeploymentSpec& spec) {
-  if (auto fault = deployment::find_fault(spec)) return std::move(fault->error);
+  if (auto fault = find_fault(spec)) return std::move(fault->error);
   return {};
 }
 
 Result<void> validate(const Project& project) {
-  if (auto fault = deployment::find_fault(project.deployments)) return std::move(fault->error);
+  if (auto fault = find_fault(project.deployments)) return std::move(fault->error);
   return {};
 }
 
-}  // namespace berth
+}  // namespace berth::deployment

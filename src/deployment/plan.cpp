@@ -13,8 +13,7 @@
 #include "berth/deployment.hpp"
 #include "deployment/job.hpp"
 
-namespace berth {
-namespace deployment {
+namespace berth::deployment {
 namespace {
 
 constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
@@ -385,11 +384,9 @@ Plan make_plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::s
   return result;
 }
 
-}  // namespace deployment
-
 Plan plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::span<const Assignment> current,
           const EgressPreference& preference, const PlanLimits& limits) {
-  return deployment::make_plan(specs, fleet, current, preference, limits, nullptr);
+  return make_plan(specs, fleet, current, preference, limits, nullptr);
 }
 
-}  // namespace berth
+}  // namespace berth::deployment

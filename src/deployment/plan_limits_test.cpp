@@ -19,7 +19,7 @@ TEST(PlanLimits, WhatStaysIsPartOfThePlanWhateverTheSpecSays) {
   Fleet fleet{{gpu_node("a", 2), gpu_node("b", 2)}};
   fleet.nodes[1].labels = {{"zone", "b"}};
   const std::vector staying{on("d", 0, "a", "a/gpu1")};
-  const Plan plan = berth::plan(std::vector{spec}, fleet, {}, {}, {staying, {}, {}});
+  const Plan plan = deployment::plan(std::vector{spec}, fleet, {}, {}, {staying, {}, {}});
   EXPECT_EQ(places(plan), (Words{"a/gpu1", "b/gpu0"}));
   ASSERT_EQ(plan.actions.size(), 1u);
   EXPECT_EQ(plan.actions[0].sign(), '+');
@@ -27,16 +27,16 @@ TEST(PlanLimits, WhatStaysIsPartOfThePlanWhateverTheSpecSays) {
 
 TEST(PlanLimits, AReplicaThatStaysWithoutANodeIsNotPlaced) {
   const std::vector staying{Assignment{DeploymentId("d"), 0, {}, {}, 0, false}};
-  const Plan plan = berth::plan(std::vector{gpu_spec("d", 2)}, {{gpu_node("a", 2)}}, {}, {}, {staying, {}, {}});
+  const Plan plan = deployment::plan(std::vector{gpu_spec("d", 2)}, {{gpu_node("a", 2)}}, {}, {}, {staying, {}, {}});
   EXPECT_EQ(places(plan), (Words{"", "a/gpu0"}));
 }
 
 TEST(PlanLimits, WhatIsOccupiedIsGivenToNoOtherAndIsInNoPlan) {
   const Fleet fleet{{gpu_node("a", 2)}};
   const std::vector occupied{on("old", 0, "a", "a/gpu0")};
-  const Plan single = berth::plan(std::vector{gpu_spec("d", 1)}, fleet, {}, {}, {{}, occupied, {}});
+  const Plan single = plan(std::vector{gpu_spec("d", 1)}, fleet, {}, {}, {{}, occupied, {}});
   EXPECT_EQ(places(single), Words{"a/gpu1"});
-  const Plan two = berth::plan(std::vector{gpu_spec("d", 2)}, fleet, {}, {}, {{}, occupied, {}});
+  const Plan two = plan(std::vector{gpu_spec("d", 2)}, fleet, {}, {}, {{}, occupied, {}});
   EXPECT_TRUE(two.assignments.empty());
   EXPECT_EQ(only_reason(two).kind, ReasonKind::not_enough_gpus);
 }
@@ -47,10 +47,9 @@ TEST(PlanLimits, OccupiedBytesAreNotPromisedAgain) {
   spec.exclusive = false;
   spec.memory_bytes = 50 * gib;
   const std::vector small{on("old", 0, "a", "a/gpu0", false, 30 * gib)};
-  EXPECT_EQ(places(berth::plan(std::vector{spec}, fleet, {}, {}, {{}, small, {}})), Words{"a/gpu0"});
+  EXPECT_EQ(places(plan(std::vector{spec}, fleet, {}, {}, {{}, small, {}})), Words{"a/gpu0"});
   const std::vector large{on("old", 0, "a", "a/gpu0", false, 31 * gib)};
-  EXPECT_EQ(only_reason(berth::plan(std::vector{spec}, fleet, {}, {}, {{}, large, {}})).kind,
-            ReasonKind::not_enough_gpus);
+  EXPECT_EQ(only_reason(plan(std::vector{spec}, fleet, {}, {}, {{}, large, {}})).kind, ReasonKind::not_enough_gpus);
 }
 
 TEST(PlanLimits, TheDevicesThatAreLeftOfWhatIsOccupiedCount) {
@@ -58,22 +57,23 @@ TEST(PlanLimits, TheDevicesThatAreLeftOfWhatIsOccupiedCount) {
   Assignment pair = on("old", 0, "a", "a/gpu1");
   pair.devices.push_back(DeviceId("a/gpu7"));  // gone
   const std::vector occupied{pair};
-  EXPECT_EQ(places(berth::plan(std::vector{gpu_spec("d", 1)}, fleet, {}, {}, {{}, occupied, {}})), Words{"a/gpu0"});
+  EXPECT_EQ(places(plan(std::vector{gpu_spec("d", 1)}, fleet, {}, {}, {{}, occupied, {}})), Words{"a/gpu0"});
 }
 
 TEST(PlanLimits, OnePerNodeCountsWhatEnds) {
   DeploymentSpec spec = gpu_spec("d", 1);
   spec.spread = Spread::one_per_node;
   const std::vector occupied{on("d", 1, "a", "a/gpu0")};
-  const Plan plan = berth::plan(std::vector{spec}, {{gpu_node("a", 4), gpu_node("b", 1)}}, {}, {}, {{}, occupied, {}});
+  const Plan plan =
+      deployment::plan(std::vector{spec}, {{gpu_node("a", 4), gpu_node("b", 1)}}, {}, {}, {{}, occupied, {}});
   EXPECT_EQ(places(plan), Words{"b/gpu0"});
 }
 
 TEST(PlanLimits, AnAvoidedNodeTakesNothingNewOfThatDeployment) {
   const Fleet fleet{{gpu_node("a", 8), gpu_node("b", 1)}};
   const PlanLimits limits{{}, {}, {{DeploymentId("d"), NodeId("a")}}};
-  EXPECT_EQ(places(berth::plan(std::vector{gpu_spec("d", 1)}, fleet, {}, {}, limits)), Words{"b/gpu0"});
-  EXPECT_EQ(places(berth::plan(std::vector{gpu_spec("e", 1)}, fleet, {}, {}, limits)), Words{"a/gpu0"});
+  EXPECT_EQ(places(plan(std::vector{gpu_spec("d", 1)}, fleet, {}, {}, limits)), Words{"b/gpu0"});
+  EXPECT_EQ(places(plan(std::vector{gpu_spec("e", 1)}, fleet, {}, {}, limits)), Words{"a/gpu0"});
 }
 
 }  // namespace

@@ -161,7 +161,7 @@ TEST(Deployment, S1_15_NoInputMakesAPlanFailOtherThanByReasons) {
       {DeploymentId("big"), 0, NodeId("n"), {DeviceId("n/gpu0"), DeviceId("n/gpu0")}, 1, true},
       {DeploymentId("big"), 4'000'000'000u, NodeId("n"), {}, ~0ull, false}};
   const std::vector specs{odd, huge, big, bad_policy, odd, big};
-  const Plan plan = berth::plan(specs, fleet, nonsense);
+  const Plan plan = deployment::plan(specs, fleet, nonsense);
   std::map<std::string, ReasonKind> kinds;
   for (const Pending& pending : plan.pending) kinds[pending.deployment.text()] = pending.reason.kind;
   EXPECT_EQ(kinds.at("huge"), ReasonKind::invalid_spec);
@@ -460,7 +460,7 @@ TEST(Deployment, PriorityIsServedFirstAndDoesNotEvict) {
 
 TEST(Deployment, LargeNeedsAreServedBeforeSmallOnes) {
   const std::vector specs{gpu_spec("a", 3), gpu_spec("b", 1, 4)};
-  const Plan plan = berth::plan(specs, {{gpu_node("x", 4), gpu_node("y", 3)}});
+  const Plan plan = deployment::plan(specs, {{gpu_node("x", 4), gpu_node("y", 3)}});
   EXPECT_TRUE(plan.pending.empty()) << plan_to_text(plan);
 }
 

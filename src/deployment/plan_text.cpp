@@ -9,7 +9,7 @@
 #include "deployment/replica_ranges.hpp"
 #include "inventory/short_id.hpp"
 
-namespace berth {
+namespace berth::deployment {
 namespace {
 
 std::string devices_text(const Assignment& assignment, std::span<const DeviceId> all) {
@@ -51,7 +51,7 @@ std::string change_text(const Assignment& before, const Assignment& after, std::
 
 }  // namespace
 
-std::string deployment::replica_ranges(std::span<const std::uint32_t> replicas) {
+std::string replica_ranges(std::span<const std::uint32_t> replicas) {
   std::string text;
   for (std::size_t i = 0; i < replicas.size();) {
     std::size_t end = i;
@@ -93,7 +93,7 @@ std::string plan_to_text(const Plan& plan, std::span<const DeviceId> others, std
   for (const Pending& pending : plan.pending) {
     waiting += std::max<std::size_t>(pending.replicas.size(), 1);
     text += "! " + pending.deployment.text();
-    if (!pending.replicas.empty()) text += "/" + deployment::replica_ranges(pending.replicas);
+    if (!pending.replicas.empty()) text += "/" + replica_ranges(pending.replicas);
     text += "  pending: " + pending.reason.text + "\n";
   }
   if (plan.actions.empty() && plan.pending.empty() && restarts.empty())
@@ -106,4 +106,4 @@ std::string plan_to_text(const Plan& plan, std::span<const DeviceId> others, std
          " unchanged, " + std::to_string(waiting) + " pending.\n";
 }
 
-}  // namespace berth
+}  // namespace berth::deployment

@@ -10,11 +10,8 @@
 #include "deployment/spec_description.hpp"
 #include "inventory/device_description.hpp"
 
-namespace berth {
+namespace berth::deployment {
 namespace {
-
-using deployment::Reading;
-using deployment::Table;
 
 template <class T>
 void assign(T& target, std::optional<T> value) {
@@ -55,8 +52,8 @@ NodeView read_node(const Table& table) {
     }
   }
   for (const toml::table* source : table.tables("device")) {
-    deployment::fail_if_retired(table.reading(), *source, "[[node.device]]",
-                                world::Retired{"foreign", "write memory_used: the memory that any process uses"});
+    fail_if_retired(table.reading(), *source, "[[node.device]]",
+                    world::Retired{"foreign", "write memory_used: the memory that any process uses"});
     const Table entry(table.reading(), *source, "[[node.device]]",
                       {"id", "backend", "model", "memory", "capability", "labels", "memory_used", "intent", "health"});
     NodeDevice device;
@@ -86,22 +83,20 @@ Result<Project> read_project(std::string_view text, std::string_view filename) {
 
   Project project;
   if (const auto* source = top.table("cluster")) {
-    project.cluster =
-        deployment::read_noun<Cluster>(deployment::table_of<Cluster>(reading, *source, "[cluster]"), "cluster");
+    project.cluster = read_noun<Cluster>(table_of<Cluster>(reading, *source, "[cluster]"), "cluster");
   } else {
     top.fail("cluster", "the project file has no table [cluster]", "begin it with [cluster] and name = \"...\"");
   }
 
   std::vector<Table> tables;
   for (const toml::table* source : top.tables("deployment")) {
-    tables.push_back(deployment::table_of<DeploymentSpec>(reading, *source, "[[deployment]]"));
-    DeploymentSpec& spec =
-        project.deployments.emplace_back(deployment::read_noun<DeploymentSpec>(tables.back(), "deployment"));
+    tables.push_back(table_of<DeploymentSpec>(reading, *source, "[[deployment]]"));
+    DeploymentSpec& spec = project.deployments.emplace_back(read_noun<DeploymentSpec>(tables.back(), "deployment"));
     if (spec.gpus_per_replica() > 0 && spec.memory_bytes > 0 && !tables.back().has("exclusive")) spec.exclusive = false;
     if (spec.readiness && !tables.back().has("unready_within")) spec.unready_within = unready_within_in_files;
   }
   if (!reading.failed()) {
-    if (const auto fault = deployment::find_fault(project.deployments))
+    if (const auto fault = find_fault(project.deployments))
       reading.fail(tables[fault->deployment].place_of_path(fault->key), fault->error.message, fault->error.advice);
   }
   for (const toml::table* source : top.tables("egress_preference")) {
@@ -125,7 +120,7 @@ Result<Fleet> read_fleet(std::string_view text, std::string_view filename) {
   if (!file) return reading.error();
   const Table top(reading, *file, "the fleet file", {"node"});
   Fleet fleet;
-  deployment::FleetIds ids;
+  FleetIds ids;
   for (const toml::table* source : top.tables("node")) {
     const Table table(reading, *source, "[[node]]",
                       {"name", "labels", "taints", "egress", "cpus", "memory", "intent", "health", "gpus", "device"});
@@ -137,4 +132,4 @@ Result<Fleet> read_fleet(std::string_view text, std::string_view filename) {
   return fleet;
 }
 
-}  // namespace berth
+}  // namespace berth::deployment

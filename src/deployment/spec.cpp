@@ -12,7 +12,7 @@
 #include "deployment/key_source.hpp"
 #include "placement/nearest_name.hpp"
 
-namespace berth {
+namespace berth::deployment {
 namespace {
 
 constexpr std::array<std::pair<RuntimeKind, std::string_view>, 16> runtime_words{{
@@ -250,9 +250,9 @@ bool same_but_replicas(const DeploymentSpec& a, const DeploymentSpec& b) {
   return a == other;
 }
 
-Result<void> deployment::check_needs(const DeploymentSpec& spec) {
+Result<void> check_needs(const DeploymentSpec& spec) {
   const std::string name = "\"" + spec.name.text() + "\"";
-  if (!deployment::is_name(spec.name.text()))
+  if (!is_name(spec.name.text()))
     return wrong("the deployment name " + name + " is not a valid name",
                  "use letters, digits, '.', '_' and '-', a letter or digit first");
   if (spec.model.empty() && spec.command.empty())
@@ -315,14 +315,14 @@ Result<void> deployment::check_needs(const DeploymentSpec& spec) {
     if (timeout < std::chrono::seconds(1) || timeout > std::chrono::hours(24))
       return wrong("deployment " + name + " has " + field + " out of range", "use 1s to 24h");
   if (spec.serving.key) {
-    if (const auto source = deployment::parse_key_source(*spec.serving.key); !source) return source.error();
-    if (spec.replicas > deployment::keyed_replicas_max)
+    if (const auto source = parse_key_source(*spec.serving.key); !source) return source.error();
+    if (spec.replicas > keyed_replicas_max)
       return wrong("deployment " + name + " has serving.key and " + std::to_string(spec.replicas) + " replicas",
-                   "use at most " + std::to_string(deployment::keyed_replicas_max) + " replicas, or no key");
+                   "use at most " + std::to_string(keyed_replicas_max) + " replicas, or no key");
   } else if (spec.serving.affinity != Affinity::bounded_load) {
     return wrong("deployment " + name + " has an affinity but no key", "add key = \"header:NAME\" to its serving");
   }
   return {};
 }
 
-}  // namespace berth
+}  // namespace berth::deployment

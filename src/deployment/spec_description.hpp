@@ -5,7 +5,7 @@
 #include <string_view>
 #include <tuple>
 
-#include "berth/deployment.hpp"
+#include "deployment/names.hpp"
 #include "world/description.hpp"
 
 namespace berth::world {

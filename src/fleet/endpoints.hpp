@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "berth/deployment.hpp"
 #include "berth/ids.hpp"
+#include "deployment/names.hpp"
 
 namespace berth::fleet {
 

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "berth/deployment.hpp"
+#include "deployment/names.hpp"
 #include "fleet/reported_device.hpp"
 
 namespace berth::fleet {

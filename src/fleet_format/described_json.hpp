@@ -15,8 +15,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "berth/deployment.hpp"
 #include "berth/ids.hpp"
+#include "deployment/names.hpp"
 #include "format/json_reading.hpp"
 #include "world/description.hpp"
 

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "berth/deployment.hpp"
 #include "deployment/evidence.hpp"
+#include "deployment/names.hpp"
 
 namespace berth::format {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "berth/deployment.hpp"
+#include "deployment/names.hpp"
 
 namespace berth::format {
 

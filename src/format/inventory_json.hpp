@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "berth/deployment.hpp"
+#include "deployment/names.hpp"
 #include "inventory/device_row.hpp"
 
 namespace berth::format {

@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "berth/deployment.hpp"
 #include "berth/ledger.hpp"
+#include "deployment/names.hpp"
 #include "inventory/device_row.hpp"
 
 namespace berth::machine {

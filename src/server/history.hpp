@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "berth/deployment.hpp"
+#include "deployment/names.hpp"
 #include "fleet/reported_device.hpp"
 
 namespace berth::server {

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "berth/deployment.hpp"
 #include "berth/ids.hpp"
+#include "deployment/names.hpp"
 #include "fleet/fleet.hpp"
 
 namespace berth::store {

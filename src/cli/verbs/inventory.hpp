@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "berth/deployment.hpp"
 #include "cli/text/terminal.hpp"
+#include "deployment/names.hpp"
 #include "machine/telemetry_poller.hpp"
 
 namespace berth::cli {

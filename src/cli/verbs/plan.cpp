@@ -103,7 +103,7 @@ int run_plan(const PlanArguments& arguments) {
   }
   warn_about_unknown_nodes(*project, *fleet);
 
-  const Plan plan = berth::plan(project->deployments, *fleet, current, project->egress_preference);
+  const Plan plan = deployment::plan(project->deployments, *fleet, current, project->egress_preference);
   const deployment::SmallestChanges changes =
       deployment::smallest_changes(plan, project->deployments, *fleet, project->egress_preference);
   std::vector<std::string> change_texts;

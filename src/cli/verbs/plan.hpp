@@ -6,9 +6,9 @@
 #include <span>
 #include <string>
 
-#include "berth/deployment.hpp"
 #include "berth/device.hpp"
 #include "cli/server_access.hpp"
+#include "deployment/names.hpp"
 
 namespace berth::cli {
 
