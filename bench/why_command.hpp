@@ -20,7 +20,7 @@ inline const std::vector<int> command_spoils{0, 3, 4, 6};
 
 class Command {
  public:
-  // Absent: the command is not built beside this benchmark.
+  // Empty if the command is not built next to this benchmark.
   static std::optional<Command> find() {
     const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
     const std::filesystem::path berth = self.parent_path().parent_path() / "berth";
@@ -70,7 +70,7 @@ class Command {
       const DeviceInfo& info = s.machine.infos[i];
       // No lease is out, so bytes that the situation has promised are in use here.
       const DeviceView& view = s.machine.views[i];
-      const Maybe free = view.memory_bytes_free;
+      const OptionalU64 free = view.memory_bytes_free;
       file << "[[device]]\nid = \"" << info.id.text() << "\"\n";
       if (free) file << "memory_bytes = " << *info.memory_bytes_total << "\n";
       if (free) file << "foreign_bytes = " << *info.memory_bytes_total - *free + view.memory_bytes_promised << "\n";

@@ -76,8 +76,8 @@ struct Situation {
   // Two or three things wrong, of different filters, so that lifting one of them
   // changes nothing.
   void add_noise(std::size_t n) {
-    // This one may have the room or not, so it is no better a cause.
-    if (random.below(3) == 0) view(machine.add(need() + random.below(64 * gib))).memory_bytes_free = Maybe();
+    // This one may have the room or not, so it is not a better cause.
+    if (random.below(3) == 0) view(machine.add(need() + random.below(64 * gib))).memory_bytes_free = OptionalU64();
     for (std::size_t added = 0; added < n; ++added) {
       const std::size_t i = machine.add(need() + random.below(64 * gib));
       std::vector<int> kinds = spoils;
@@ -144,7 +144,7 @@ constexpr auto try_out = [](Situation& s, DeviceView& view, DeviceInfo&) {
 constexpr auto age = [](Situation&, DeviceView& view, DeviceInfo&) { view.sample = SampleState::stale; };
 constexpr auto never_sampled = [](Situation&, DeviceView& view, DeviceInfo&) {
   view.sample = SampleState::unknown;
-  view.memory_bytes_free = Maybe();
+  view.memory_bytes_free = OptionalU64();
 };
 constexpr auto old_model = [](Situation& s, DeviceView&, DeviceInfo& info) {
   s.requirements.capability_min = Capability{9, 0};

@@ -124,7 +124,7 @@ class Soak {
     ++counts.mistakes;
     std::fprintf(stderr, "soak: %s: %s\n", names[kind], what.c_str());
   }
-  // Whether one was out of service lately: work that was waiting for it may end a moment later.
+  // Whether one was out of service recently: work that was waiting for it may end a moment later.
   bool note_service() {
     const auto all = workers_.status();
     const bool is_out = std::any_of(all.begin(), all.end(), [](const auto& status) { return status.out_of_service; });
@@ -286,7 +286,7 @@ class Soak {
         options.may_run_twice = true;
         const auto harm_kind = std::array{Harm::segv, Harm::abort, Harm::exit, Harm::kill}[random() % 4];
         expect(kind, before, workers_.submit(harm, harmful(producer, harm_kind, 1), options).get(soon()),
-               {ErrorCode::poisonous_work}, true);
+               {ErrorCode::poison_task}, true);
         expect_runs(kind, producer, 2);
         break;
       }
@@ -294,7 +294,7 @@ class Soak {
         options.may_run_twice = true;
         const auto harm_kind = std::array{Harm::segv, Harm::abort, Harm::exit, Harm::kill}[random() % 4];
         expect(kind, before, workers_.submit(harm, harmful(producer, harm_kind, 1'000'000), options).get(soon()),
-               {ErrorCode::poisonous_work}, false);
+               {ErrorCode::poison_task}, false);
         expect_runs(kind, producer, 2);
         break;
       }

@@ -16,17 +16,17 @@
 namespace berth {
 
 // An unsigned number that may be unknown, in eight bytes; all ones is "unknown".
-class Maybe {
+class OptionalU64 {
  public:
-  constexpr Maybe() = default;
-  constexpr Maybe(std::uint64_t value) : raw_(value) {}
-  constexpr Maybe(std::optional<std::uint64_t> value) : raw_(value.value_or(unknown)) {}
+  constexpr OptionalU64() = default;
+  constexpr OptionalU64(std::uint64_t value) : raw_(value) {}
+  constexpr OptionalU64(std::optional<std::uint64_t> value) : raw_(value.value_or(unknown)) {}
   constexpr bool has_value() const { return raw_ != unknown; }
   constexpr explicit operator bool() const { return has_value(); }
   constexpr std::uint64_t operator*() const { return raw_; }  // precondition: has_value()
   constexpr std::uint64_t value_or(std::uint64_t other) const { return has_value() ? raw_ : other; }
-  constexpr std::uint64_t raw() const { return raw_; }  // for storing; Maybe(raw) restores it
-  friend bool operator==(const Maybe&, const Maybe&) = default;
+  constexpr std::uint64_t raw() const { return raw_; }  // for storing; OptionalU64(raw) restores it
+  friend bool operator==(const OptionalU64&, const OptionalU64&) = default;
 
  private:
   static constexpr std::uint64_t unknown = std::numeric_limits<std::uint64_t>::max();
@@ -71,9 +71,9 @@ struct DeviceView {
   bool kept_for_waiting = false;  // kept free for a request further ahead in the queue
 
   // Reported by the device; absent if it does not report it.
-  Maybe memory_bytes_free;
-  Maybe active_streams;
-  Maybe queue_depth;
+  OptionalU64 memory_bytes_free;
+  OptionalU64 active_streams;
+  OptionalU64 queue_depth;
   TimePoint sampled_at{};
   SampleState sample = SampleState::unknown;
   // Processes of others on the device, as far as its driver lists them. Graphics
@@ -81,7 +81,7 @@ struct DeviceView {
   std::uint32_t other_processes = 0;
 
   // Learnt for the work class at hand: nanoseconds per unit of cost.
-  Maybe unit_cost_ns;
+  OptionalU64 unit_cost_ns;
   std::uint32_t measurements = 0;
   // Mean of the measured rates of work without a class, in units per second.
   std::optional<double> mean_rate;
@@ -93,7 +93,7 @@ struct DeviceView {
   Health health = Health::healthy;
 
   // Bytes a new promise may take: free as last reported minus what is promised.
-  Maybe memory_bytes_available() const noexcept {
+  OptionalU64 memory_bytes_available() const noexcept {
     if (!memory_bytes_free) return {};
     return *memory_bytes_free > memory_bytes_promised ? *memory_bytes_free - memory_bytes_promised : 0;
   }

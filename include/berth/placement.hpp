@@ -87,8 +87,8 @@ struct Explanation {
     std::string detail;                  // "needs 22.0 GiB, 3.1 GiB available"
     std::optional<std::uint64_t> cost;   // absent: it was rejected, or the policy has no costs
     std::uint32_t in_flight = 0;
-    Maybe memory_bytes_available;
-    Maybe memory_bytes_total;
+    OptionalU64 memory_bytes_available;
+    OptionalU64 memory_bytes_total;
     std::string backend;
   };
   struct Stage {

@@ -60,9 +60,9 @@ struct Columns {
   Word* status = nullptr;
   Word* backlog_ns = nullptr;
   Word* charged_offset = nullptr;  // charged_total = work ever charged + this
-  Word* unit_ns = nullptr;         // as Maybe keeps it; `stride` words per class of work
+  Word* unit_ns = nullptr;         // as OptionalU64 keeps it; `stride` words per class of work
   Word* mean_rate = nullptr;       // bits of a double, all ones: unknown
-  Word* memory_free = nullptr;     // as Maybe keeps it
+  Word* memory_free = nullptr;     // as OptionalU64 keeps it
   Word* memory_promised = nullptr;
   Word* memory_home = nullptr;  // slot that counts the promises of this device's memory
   Word* reported = nullptr;     // queue depth (high half) and active streams, all ones: unknown
@@ -71,8 +71,8 @@ struct Columns {
 
   static std::uint64_t load(const Word& word) noexcept { return word.load(std::memory_order_relaxed); }
   std::uint64_t promised(std::size_t slot) const noexcept { return load(memory_promised[load(memory_home[slot])]); }
-  Maybe available(std::size_t slot) const noexcept {
-    const Maybe free(load(memory_free[slot]));
+  OptionalU64 available(std::size_t slot) const noexcept {
+    const OptionalU64 free(load(memory_free[slot]));
     const std::uint64_t taken = promised(slot);
     if (!free) return {};
     return *free > taken ? *free - taken : 0;
@@ -100,10 +100,10 @@ class Candidate {
   }
   std::uint64_t backlog_ns() const { return load(columns_.backlog_ns); }
   // Learnt time of one unit of this class of work.
-  Maybe unit_cost_ns() const { return {columns_.load(unit_ns_[slot_])}; }
+  OptionalU64 unit_cost_ns() const { return {columns_.load(unit_ns_[slot_])}; }
   // Mean of the measured rates of work without a class, in units per second.
   std::optional<double> mean_rate() const {
-    const Maybe bits(load(columns_.mean_rate));
+    const OptionalU64 bits(load(columns_.mean_rate));
     return bits ? std::optional(std::bit_cast<double>(*bits)) : std::nullopt;
   }
   // Configured capacity in thousandths, positive.
@@ -114,14 +114,14 @@ class Candidate {
   std::uint32_t id_order() const { return (status_ >> detail::Columns::id_order_shift) & 0xfff; }
   Health health() const { return static_cast<Health>((status_ >> detail::Columns::health_shift) & 7); }
   bool is_suspect() const { return health() == Health::suspect; }
-  Maybe memory_bytes_available() const { return columns_.available(slot_); }
+  OptionalU64 memory_bytes_available() const { return columns_.available(slot_); }
   // As the device reports them.
-  Maybe queue_depth() const { return half(load(columns_.reported) >> 32); }
-  Maybe active_streams() const { return half(load(columns_.reported) & 0xffffffff); }
+  OptionalU64 queue_depth() const { return half(load(columns_.reported) >> 32); }
+  OptionalU64 active_streams() const { return half(load(columns_.reported) & 0xffffffff); }
 
  private:
   std::uint64_t load(const detail::Columns::Word* column) const { return detail::Columns::load(column[slot_]); }
-  static Maybe half(std::uint64_t value) { return value == 0xffffffff ? Maybe() : Maybe(value); }
+  static OptionalU64 half(std::uint64_t value) { return value == 0xffffffff ? OptionalU64() : OptionalU64(value); }
 
   const detail::Columns& columns_;
   const detail::Columns::Word* const unit_ns_;
@@ -186,7 +186,7 @@ struct Policy {
   Ties ties = Ties::stable_id;
   // The policy promises a rotation or exact shares, so map waits for the device whose turn it is
   // instead of skipping it.
-  bool takes_turns = false;
+  bool keeps_rotation = false;
 
   static constexpr std::size_t declined = ~std::size_t{0};
   // Position of the best candidate, or `declined`: none is good enough. After any other answer out

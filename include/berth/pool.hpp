@@ -105,7 +105,7 @@ class [[nodiscard]] Lease {
   const DeviceId& id() const noexcept { return held_.device->id(); }
   // The load that the decision was based on, before this lease was charged.
   std::uint32_t in_flight_before() const noexcept { return held_.in_flight_before; }
-  Maybe memory_bytes_free() const noexcept { return held_.memory_bytes_free; }
+  OptionalU64 memory_bytes_free() const noexcept { return held_.memory_bytes_free; }
   std::uint64_t memory_bytes() const noexcept { return held_.bytes; }  // promised to this lease
   std::size_t slot() const noexcept { return held_.slot; }             // of the device in its pool
 
@@ -125,7 +125,7 @@ class [[nodiscard]] Lease {
   struct Held {
     pool::Board* board = nullptr;
     Device* device = nullptr;
-    Maybe memory_bytes_free;
+    OptionalU64 memory_bytes_free;
     std::uint64_t bytes = 0;
     std::uint64_t backlog_ns = 0;
     double cost = 1;  // as requested

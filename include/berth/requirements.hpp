@@ -44,14 +44,14 @@ struct Requirements {
 
   // The bytes that the request takes on this device: the larger of both members. Unknown if
   // `memory_share` is set and the device does not report its total memory.
-  Maybe memory_bytes_needed(const DeviceInfo& info) const noexcept {
+  OptionalU64 memory_bytes_needed(const DeviceInfo& info) const noexcept {
     if (!memory_share) [[likely]]
       return memory_bytes_min;
     return memory_bytes_of_share(info);
   }
 
  private:
-  Maybe memory_bytes_of_share(const DeviceInfo& info) const noexcept;
+  OptionalU64 memory_bytes_of_share(const DeviceInfo& info) const noexcept;
 };
 
 }  // namespace berth

@@ -32,7 +32,7 @@ enum class ErrorCode {
   device_lost,         // this process can no longer use the device
   work_failed,         // the work ran and reported failure
   worker_lost,         // the process that ran the work ended before the work did
-  poisonous_work,      // two such processes ended with this work in them
+  poison_task,         // two such processes ended with this work in them
   io,                  // a file or socket failed
   internal,            // a bug in Berth that does not require stopping the program
 };

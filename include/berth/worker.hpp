@@ -285,7 +285,7 @@ auto make_task(const TaskSource& task, Call call, Init init) {
   [[maybe_unused]] static const auto name = \
       ::berth::detail::make_task({#name, __FILE__ ":" + std::to_string(__LINE__)}, __VA_ARGS__)
 
-// In a worker, which is this program started again, it runs tasks until the program has ended, and
+// In a worker, which is another process of this program, it runs tasks until the program has ended, and
 // does not return. Elsewhere it returns at once.
 void worker_entry(int argc, char** argv);
 
@@ -317,7 +317,7 @@ struct WorkerStatus {
 //
 // When a worker dies, work that it had begun and that may run twice (TaskOptions::may_run_twice) runs
 // once more, alone in the next worker; other work that it had begun ends with worker_lost. Work that
-// was running when two workers died ends with poisonous_work, and the device is not blamed for these
+// was running when two workers died ends with poison_task, and the device is not blamed for these
 // deaths. When four workers of a device have died within a minute, and no task is known to be the
 // cause, the device is out of service for a minute. It is also out of service while a worker cannot be
 // ended. Work then goes to other devices, or ends with `unavailable`.

@@ -13,10 +13,10 @@ namespace json = boost::json;
 using namespace std::chrono_literals;
 
 // The controller needs a moment for a new project, so a state that looks final must stay the same for this many
-// looks. A replica that the plan has placed is pending while its predecessor ends or while a node reports late, and
+// polls. A replica that the plan has placed is pending while its predecessor ends or while a node reports late, and
 // an unready replica may recover.
-constexpr int looks_until_final = 5;
-constexpr int looks_until_unplaced = 60;
+constexpr int polls_until_final = 5;
+constexpr int polls_until_unplaced = 60;
 // As the controller counts.
 constexpr double failures_max = 3;
 constexpr double lost_after_s = 30;
@@ -89,12 +89,12 @@ ReadyWait::Hope ReadyWait::hope(const json::object& replicas) const {
   return is_any ? most : Hope::some;
 }
 
-int ReadyWait::looks_needed(const ReadyProgress& progress, Hope hope) const {
+int ReadyWait::polls_needed(const ReadyProgress& progress, Hope hope) const {
   switch (progress.state) {
     case ReadyProgress::State::ready: return 1;
-    case ReadyProgress::State::does_not_fit: return fits_ ? looks_until_unplaced : looks_until_final;
-    case ReadyProgress::State::stuck: return hope == Hope::none ? looks_until_final : looks_until_unplaced;
-    default: return looks_until_final;
+    case ReadyProgress::State::does_not_fit: return fits_ ? polls_until_unplaced : polls_until_final;
+    case ReadyProgress::State::stuck: return hope == Hope::none ? polls_until_final : polls_until_unplaced;
+    default: return polls_until_final;
   }
 }
 
@@ -110,10 +110,10 @@ ReadyWait::Look ReadyWait::look(const json::object& status, const json::object& 
   const bool is_stalled = now - seen_since_ >= stalled_after_;
   if (progress.state == ReadyProgress::State::goes_on && (now_hope != Hope::some || is_stalled))
     progress.state = ReadyProgress::State::stuck;
-  looks_ = progress.state == state_ ? looks_ + 1 : 1;
+  polls_ = progress.state == state_ ? polls_ + 1 : 1;
   state_ = progress.state;
   const bool is_final =
-      progress.state != ReadyProgress::State::goes_on && (is_stalled || looks_ >= looks_needed(progress, now_hope));
+      progress.state != ReadyProgress::State::goes_on && (is_stalled || polls_ >= polls_needed(progress, now_hope));
   if (is_final && progress.state == ReadyProgress::State::stuck)
     progress.text += ", and no other replica can become ready";
   return {std::move(progress), is_final};

@@ -33,13 +33,13 @@ class ReadyWait {
  private:
   enum class Hope : std::uint8_t { some, little, none };
   Hope hope(const boost::json::object& replicas) const;
-  int looks_needed(const ReadyProgress& progress, Hope hope) const;
+  int polls_needed(const ReadyProgress& progress, Hope hope) const;
 
   const Project& project_;
   const bool fits_;
   Duration stalled_after_{};
   ReadyProgress::State state_ = ReadyProgress::State::goes_on;
-  int looks_ = 0;  // consecutive looks that found this state
+  int polls_ = 0;  // consecutive polls that found this state
   std::string seen_;
   TimePoint seen_since_{};  // nothing has changed since then
 };

@@ -27,7 +27,7 @@ std::string times_in_a_row(std::uint32_t failures) {
   return failures == 1 ? "once" : std::to_string(failures) + " times in a row";
 }
 
-// It has ended, or was restarted after it ended more than once: between two restarts it is no healthier.
+// It has ended, or was restarted after it ended more than once: between two restarts it is not healthier.
 bool is_failing(const Incarnation& incarnation) {
   return incarnation.is_in(ReplicaState::backing_off) || (incarnation.failures() > 1 && !incarnation.is_ready());
 }
@@ -102,12 +102,12 @@ class Observer {
     clean_memory();
     find_look_again();
     find_awaited();
-    out_.memory.has_looked = true;
+    out_.memory.has_baseline = true;
   }
 
  private:
   void say(EventKind kind, std::string subject, std::string text) {
-    if (input_.memory.has_looked)
+    if (input_.memory.has_baseline)
       out_.events.push_back({0, input_.now_ms, kind, "controller", std::move(subject), std::move(text)});
   }
 
@@ -116,7 +116,7 @@ class Observer {
 
   void find_awaited() {
     std::set<NodeId>& awaited = out_.memory.awaited;
-    if (!input_.memory.has_looked) {
+    if (!input_.memory.has_baseline) {
       for (const auto& [id, state] : input_.nodes) awaited.insert(id);
     }
     std::erase_if(awaited, [&](const NodeId& id) {

@@ -137,7 +137,7 @@ class Stepper {
     if (wanted == input_.desired->deployments.end() || place.replica >= wanted->second.spec.replicas) stop(incarnation);
   }
 
-  // Of several incarnations, one stays. The others end when it is ready, or when they no longer serve.
+  // Keeps one of several incarnations. The others end when it is ready, or when they no longer serve.
   void end_others(const ReplicaName& name, const Incarnation& current) {
     for (Incarnation* incarnation : survey_.all_of(name)) {
       if (!incarnation->is_live() || incarnation == &current) continue;
@@ -191,7 +191,7 @@ class Stepper {
     const auto known = out_.memory.rollouts.find(id);
     if (is_outdated && (known == out_.memory.rollouts.end() || known->second != wanted.revision)) {
       out_.memory.rollouts[id] = wanted.revision;
-      if (input_.memory.has_looked)
+      if (input_.memory.has_baseline)
         say(EventKind::rollout, id.text(), "revision " + std::to_string(wanted.revision) + " is rolling out");
     } else if (known != out_.memory.rollouts.end() && is_done && !is_outdated) {
       say(EventKind::rollout, id.text(), "revision " + std::to_string(wanted.revision) + " is running on all replicas");

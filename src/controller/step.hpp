@@ -41,7 +41,7 @@ std::string_view to_string(NodeHealth health) noexcept;
 
 struct NodeState {
   const fleet::NodeReport* report = nullptr;  // the last one; null: none so far
-  TimePoint reported_at{};                    // when it arrived, but not before this server began to lead
+  TimePoint reported_at{};                    // when it arrived, but not before this server became leader
   Intent intent = Intent::in_service;         // the operator's
   std::string intent_reason = {};
   std::map<DeviceId, fleet::DeviceIntent> devices = {};  // the operator's intents for single devices
@@ -76,7 +76,7 @@ struct Memory {
   std::set<ReplicaName> returning;
   // The last observations, so that events report changes only. The first step reports only its own actions; the
   // first news from a node was reported by the previous server, unless the node has joined since.
-  bool has_looked = false;
+  bool has_baseline = false;
   std::set<NodeId> awaited;  // nodes that had not reported at the first step, and have not since
   struct Seen {
     bool was_ready = false;

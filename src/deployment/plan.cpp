@@ -103,7 +103,7 @@ std::optional<Key> node_key(const PlanJob& job, const PlannedFleet& planned, std
     return pack ? Key{0, aside, most - count, most - node.replicas_without_gpu, position}
                 : Key{0, count, aside, node.replicas_without_gpu, position};
   }
-  const Maybe available = node.memory_bytes_available();
+  const OptionalU64 available = node.memory_bytes_available();
   if (spec.memory_bytes > available.value_or(0)) return std::nullopt;
   return pack ? Key{0, most - count, available.value_or(0), 0, position}
               : Key{0, count, node.replicas_without_gpu, most - available.value_or(0), position};

@@ -41,7 +41,7 @@ DeviceView idle(DeviceView view) {
   view.in_flight = view.holders = view.other_processes = 0;
   view.held_exclusively = false;
   view.memory_bytes_promised = 0;
-  view.memory_bytes_free = view.info->memory_bytes_total ? Maybe(*view.info->memory_bytes_total) : Maybe();
+  view.memory_bytes_free = view.info->memory_bytes_total ? OptionalU64(*view.info->memory_bytes_total) : OptionalU64();
   view.sample = SampleState::fresh;
   return view;
 }
@@ -60,7 +60,7 @@ Topology topology_of(const NodeView& node, std::span<const DeviceView> gpus) {
 
 }  // namespace
 
-Maybe PlannedNode::memory_bytes_available() const {
+OptionalU64 PlannedNode::memory_bytes_available() const {
   if (!node->memory_bytes) return {};
   return *node->memory_bytes - std::min(*node->memory_bytes, memory_bytes_promised);
 }

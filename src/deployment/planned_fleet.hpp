@@ -29,7 +29,7 @@ struct PlannedNode {
 
   bool is_usable() const { return node->health != Health::quarantined && node->health != Health::lost; }
   bool accepts_replicas() const { return is_usable() && node->intent == Intent::in_service; }
-  Maybe memory_bytes_available() const;
+  OptionalU64 memory_bytes_available() const;
 };
 
 // Positions in `nodes` and in that node's `gpus`.

@@ -92,7 +92,7 @@ json::object device_to_json(const inventory::DeviceRow& row, TimePoint now) {
   json::object out = device_info_to_json(row.info);
   out["health"] = to_string(health_of(row));
   if (row.seen) put(out, "memory_bytes_total", row.seen->load.memory_bytes_total);
-  if (const Maybe available = inventory::memory_bytes_available(row)) out["memory_bytes_available"] = *available;
+  if (const OptionalU64 available = inventory::memory_bytes_available(row)) out["memory_bytes_available"] = *available;
   if (row.memory_bytes_promised) out["memory_bytes_promised"] = row.memory_bytes_promised;
   if (row.held_exclusively) out["held_exclusively"] = true;
   if (row.holders) out["holders"] = row.holders;

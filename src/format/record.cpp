@@ -129,7 +129,7 @@ namespace {
 json::object to_json(const DecisionRecord::Device& device) {
   const DeviceView& view = device.view;
   json::object out{{"info", device_info_to_json(device.info)}, {"id_order", view.id_order}};
-  const auto put = [&](std::string_view key, const Maybe& value) {
+  const auto put = [&](std::string_view key, const OptionalU64& value) {
     if (value) out[key] = *value;
   };
   out["in_flight"] = view.in_flight;
@@ -184,7 +184,7 @@ DecisionRecord::Device recorded_device_of(const json::value& value, const std::s
     return take(member(object, key, where), where + "." + std::string(key));
   };
   const auto unless_unknown = [&](std::string_view key) {
-    return Maybe(optional_member(object, key, where, whole_of));
+    return OptionalU64(optional_member(object, key, where, whole_of));
   };
   view.id_order = need("id_order", small_of);
   view.in_flight = need("in_flight", small_of);

@@ -29,7 +29,7 @@ namespace {
 constexpr std::uint64_t poll_wait_s = 20;
 constexpr std::chrono::milliseconds renew_again{60'000};
 // How often to log how old the gateway's view is while the server cannot be reached.
-constexpr std::chrono::milliseconds tell_again{600'000};
+constexpr std::chrono::milliseconds repeat_after{600'000};
 constexpr std::chrono::milliseconds pause_min{100}, pause_max{2'000}, drain_time{60'000};
 // For streams after another gateway has taken over.
 constexpr std::chrono::milliseconds last_streams_time{3'600'000};
@@ -76,9 +76,9 @@ class ServerFeed {
   void tell(const std::string& problem) {
     const TimePoint now = real_clock().now();
     if (problem.empty()) connected_at_ = now;
-    if (problem == problem_ && (problem.empty() || now - told_at_ < tell_again)) return;
+    if (problem == problem_ && (problem.empty() || now - last_logged_at_ < repeat_after)) return;
     problem_ = problem;
-    told_at_ = now;
+    last_logged_at_ = now;
     if (problem.empty()) return options_.log({LogLevel::info, "the gateway is connected to its server again"});
     format::LogFields more{{"reason", problem}};
     if (connected_at_)
@@ -139,7 +139,7 @@ class ServerFeed {
     bool is_address_told = false;
     while (true) {
       const Place place = place_;
-      // Of two gateways with the same name, the address of the one that accepts connections counts.
+      // If two gateways have the same name, the address of the one that accepts connections counts.
       Result<void> address_told = {};
       if (place == Place::taken && !is_address_told) {
         address_told = tell_address(client, stop);
@@ -177,7 +177,7 @@ class ServerFeed {
   const std::function<void(fleet::GatewayView)> take_;
   std::string token_;
   std::uint64_t epoch_seen_ = 0;
-  TimePoint renews_at_{}, told_at_{};
+  TimePoint renews_at_{}, last_logged_at_{};
   std::optional<TimePoint> connected_at_;  // when the server answered last
   std::string problem_;
   std::jthread thread_;

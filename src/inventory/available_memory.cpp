@@ -4,7 +4,7 @@
 
 namespace berth::inventory {
 
-Maybe memory_bytes_available(const DeviceRow& row) {
+OptionalU64 memory_bytes_available(const DeviceRow& row) {
   const Health health = health_of(row);
   const bool is_usable = row.intent == Intent::in_service && !row.held_exclusively &&
                          (health == Health::healthy || health == Health::suspect || health == Health::probation);

@@ -8,6 +8,6 @@ namespace berth::inventory {
 
 // Free bytes that are not promised; 0 if no request gets any: the device is out of service, not healthy, or held
 // exclusively. Absent: the device does not report free memory.
-Maybe memory_bytes_available(const DeviceRow& row);
+OptionalU64 memory_bytes_available(const DeviceRow& row);
 
 }  // namespace berth::inventory

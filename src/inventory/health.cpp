@@ -17,7 +17,7 @@ bool blames_device(ErrorCode code) noexcept {
     case ErrorCode::queue_full:
     case ErrorCode::no_eligible_device:
     case ErrorCode::worker_lost:
-    case ErrorCode::poisonous_work:
+    case ErrorCode::poison_task:
     case ErrorCode::out_of_memory: return false;
     default: return true;
   }

@@ -26,8 +26,8 @@ NodeDevice node_device(const inventory::DeviceRow& row) {
     device.used_by_others = others.used;
   }
   if (row.seen && row.seen->load.memory_bytes_total) device.info.memory_bytes_total = row.seen->load.memory_bytes_total;
-  const Maybe total = device.info.memory_bytes_total,
-              free = row.seen ? Maybe(row.seen->load.memory_bytes_free) : Maybe();
+  const OptionalU64 total = device.info.memory_bytes_total,
+                    free = row.seen ? OptionalU64(row.seen->load.memory_bytes_free) : OptionalU64();
   if (total && free) device.memory_bytes_used = *total - std::min(*free, *total);
   return device;
 }

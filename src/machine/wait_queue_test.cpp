@@ -155,7 +155,7 @@ TEST(WaitQueue, AFittingRequestIsChargedAndTheFirstOtherKeepsTheClosestDevices) 
                                           waiting_request_of(waiting(2, 1000, seconds(8), 70, 2)),
                                           waiting_request_of(waiting(3, 1000, seconds(7), 50, 3))};
   charge_requests_ahead(ahead, machine.views);
-  EXPECT_EQ(machine.views[0].memory_bytes_available(), Maybe(0)) << "request 1 gets it";
+  EXPECT_EQ(machine.views[0].memory_bytes_available(), OptionalU64(0)) << "request 1 gets it";
   EXPECT_EQ(machine.kept(), "12") << "the two with the most free memory; request 3 keeps none";
 }
 
@@ -207,7 +207,7 @@ TEST(WaitQueue, ARequestAheadFitsExactlyWhereTheFiltersAcceptIt) {
   add([](DeviceView& v) { v.held_exclusively = true; });
   add([](DeviceView& v) { v.used_by_others = true; });
   add([](DeviceView& v) { v.other_processes = 1; });
-  add([](DeviceView& v) { v.memory_bytes_free = Maybe(); });
+  add([](DeviceView& v) { v.memory_bytes_free = OptionalU64(); });
   for (const std::uint64_t free : {20, 40}) add([&](DeviceView& v) { v.memory_bytes_free = free * gib; });
   for (const Requirements& requirements : {shared, exclusive, whole}) {
     const std::uint64_t bytes = (requirements.whole ? 80 : 30) * gib;

@@ -62,7 +62,7 @@ constexpr Causes memory_causes =
     bit(Cause::memory_unknown) | bit(Cause::memory_too_small) | bit(Cause::memory_in_use) | bit(Cause::memory_promised);
 
 Causes memory_causes_of(const Requirements& requirements, const DeviceView& view) noexcept {
-  const Maybe needed = requirements.memory_bytes_needed(*view.info);
+  const OptionalU64 needed = requirements.memory_bytes_needed(*view.info);
   if (!needed || !view.memory_bytes_free) return bit(Cause::memory_unknown);
   const auto& total = view.info->memory_bytes_total;
   if (total && *total < *needed) return bit(Cause::memory_too_small);
@@ -91,7 +91,7 @@ struct Situation {
     std::vector<Member> members;
     for (std::size_t i = 0; i < views.size(); ++i) {
       if ((causes[i] & ~lifted) != 0) continue;
-      const Maybe needed = requirements.memory_bytes_needed(*views[i].info);
+      const OptionalU64 needed = requirements.memory_bytes_needed(*views[i].info);
       const bool counts = needed && *needed > 0 && (lifted & bit(Cause::memory_shared)) == 0;
       members.push_back({views[i].info->memory_home(), counts ? available_without(lifted, views[i]) : boundless,
                          counts ? *needed : 0});

@@ -23,7 +23,7 @@ TEST(Requirements, S0_1_ADefaultValueConstrainsNothing) {
   EXPECT_FALSE(requirements.capability_min);
   EXPECT_FALSE(requirements.priority);
   TestFleet fleet(1);
-  fleet[0].memory_bytes_free = Maybe();
+  fleet[0].memory_bytes_free = OptionalU64();
   fleet[0].sample = SampleState::unknown;
   fleet.info(0).capability.reset();
   fleet.info(0).memory_bytes_total.reset();
@@ -64,7 +64,7 @@ TEST(Filters, S0_13_CapabilityComparesMajorThenMinorEqualIsAccepted) {
 
 TEST(Filters, AValueNobodyKnowsDoesNotMeetAMinimum) {
   TestFleet fleet(1);
-  fleet[0].memory_bytes_free = Maybe();
+  fleet[0].memory_bytes_free = OptionalU64();
   fleet.info(0).capability.reset();
   Requirements bytes;
   bytes.memory_bytes_min = 1;

@@ -42,12 +42,12 @@ std::string wanted_memory(const Requirements& requirements) {
 }
 
 std::string memory_detail(const Requirements& requirements, const DeviceView& view) {
-  const Maybe needed = requirements.memory_bytes_needed(*view.info);
+  const OptionalU64 needed = requirements.memory_bytes_needed(*view.info);
   if (!needed) return "needs " + wanted_memory(requirements) + ", does not report its memory size";
   const std::string needs = bytes_text(*needed);
   const auto& total = view.info->memory_bytes_total;
   if (total && *total < *needed) return "needs " + needs + ", has " + bytes_text(*total) + " in total";
-  const Maybe available = view.memory_bytes_available();
+  const OptionalU64 available = view.memory_bytes_available();
   if (!available) return "needs " + needs + ", does not report free memory";
   const std::string has = bytes_text(*available);
   // Both round to the same text, so show exact bytes.
@@ -285,7 +285,7 @@ std::string Explanation::reason() const {
     if (kept_out.size() > 1) text += "; " + std::to_string(kept_out.size() - 1) + " more";
     return text + ")";
   };
-  const auto largest = [&](Maybe Candidate::* amount) {
+  const auto largest = [&](OptionalU64 Candidate::* amount) {
     const Candidate* most = nullptr;
     for (const Candidate* candidate : kept_out) {
       if (!(candidate->*amount)) continue;

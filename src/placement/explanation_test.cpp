@@ -55,7 +55,7 @@ TEST(Explanation, TheMainReasonIsOneSentence) {
 
   TestFleet fleet(2);
   EXPECT_EQ(reason_for(fleet, needing(22 * gib)), "no device has 22.0 GiB in total (largest: 16.0 GiB on dev-00)");
-  fleet[0].memory_bytes_free = fleet[1].memory_bytes_free = Maybe();
+  fleet[0].memory_bytes_free = fleet[1].memory_bytes_free = OptionalU64();
   EXPECT_EQ(reason_for(fleet, needing(gib)),
             "no device has 1.0 GiB free (dev-00: needs 1.0 GiB, does not report free memory; 1 more)");
 
@@ -147,7 +147,7 @@ TEST(Explanation, TheReasonSaysWhetherMemoryIsInUseOrPromised) {
 
 TEST(Explanation, ADeviceWithUnknownMemoryDoesNotHideAKnownCause) {
   TestFleet fleet(3);
-  fleet[0].memory_bytes_free = Maybe();
+  fleet[0].memory_bytes_free = OptionalU64();
   EXPECT_EQ(explain_with("least_loaded", fleet, needing(22 * gib)).cause, Cause::memory_too_small);
   fleet[1].intent = Intent::cordoned;
   fleet[2].memory_bytes_free = 0;
@@ -190,7 +190,7 @@ TEST(Explanation, TheReasonIsAboutTheSelectedDevice) {
   Requirements requirements = needing(10 * gib);
   requirements.only = {fleet.info(1).id};
   EXPECT_EQ(reason_for(fleet, requirements), "no selected device has 10.0 GiB in total (largest: 4.0 GiB on dev-01)");
-  fleet[1].memory_bytes_free = Maybe();
+  fleet[1].memory_bytes_free = OptionalU64();
   EXPECT_EQ(reason_for(fleet, needing(17 * gib)), "no device has 17.0 GiB in total (largest: 16.0 GiB on dev-00)");
   requirements.memory_bytes_min = gib;
   EXPECT_EQ(reason_for(fleet, requirements),

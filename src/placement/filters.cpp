@@ -61,7 +61,7 @@ bool placement::meets_static_limits(const Requirements& requirements, const Devi
          has_labels(requirements, info);
 }
 
-Maybe Requirements::memory_bytes_of_share(const DeviceInfo& info) const noexcept {
+OptionalU64 Requirements::memory_bytes_of_share(const DeviceInfo& info) const noexcept {
   if (!info.memory_bytes_total) return {};
   const double part = std::ceil(static_cast<double>(*info.memory_bytes_total) * *memory_share);
   // Rounding must not exceed the total.
@@ -77,7 +77,7 @@ Wholeness placement::wholeness(const DeviceView& view) noexcept {
   // The memory of the processor is never all free, and its processes belong to all users.
   if (info.is_fallback || info.backend == "host" || !info.memory_bytes_total) return Wholeness::whole;
   if (view.other_processes > 0) return Wholeness::has_processes;
-  const Maybe available = view.memory_bytes_available();
+  const OptionalU64 available = view.memory_bytes_available();
   if (!available) return Wholeness::unknown_memory;
   const std::uint64_t total = *info.memory_bytes_total, reserve = inventory::driver_reserve_bytes(total);
   return total <= reserve || *available >= total - reserve ? Wholeness::whole : Wholeness::has_memory_in_use;

@@ -34,8 +34,8 @@ constexpr bool is_usable(Health health, std::uint64_t in_flight) noexcept {
   return health == Health::healthy || health == Health::suspect || (health == Health::probation && in_flight == 0);
 }
 
-constexpr bool has_room(Maybe needed, Maybe available) noexcept {
-  return needed == Maybe(0) || (needed && available && *available >= *needed);
+constexpr bool has_room(OptionalU64 needed, OptionalU64 available) noexcept {
+  return needed == OptionalU64(0) || (needed && available && *available >= *needed);
 }
 
 // Whether a device is available as a whole, and what prevents it.

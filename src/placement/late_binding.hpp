@@ -42,7 +42,7 @@ class LateBinding {
     u128 work = u128{size_left} << (speed_bits - size_bits);
     std::uint64_t speeds = 0;
     for (std::size_t i = 0; i < all.size(); ++i) {
-      const Maybe unit = all[i].unit_cost_ns();
+      const OptionalU64 unit = all[i].unit_cost_ns();
       if (!unit) continue;
       const std::uint64_t speed = (std::uint64_t{1} << speed_bits) / capped_ns(*unit);
       speeds += speed;
@@ -52,7 +52,7 @@ class LateBinding {
     even_ns_ = speeds ? saturated(work / speeds) : 0;
   }
   bool is_too_slow(Candidate device) const {
-    const Maybe unit = device.unit_cost_ns();
+    const OptionalU64 unit = device.unit_cost_ns();
     return unit && finish_ns(device.backlog_ns(), *unit) > std::max(earliest_ns_, even_ns_);
   }
 

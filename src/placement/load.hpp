@@ -67,7 +67,7 @@ inline auto load_for_speed(const Candidates& all) {
 inline std::uint64_t mean_unit_ns(const Candidates& all) {
   std::uint64_t sum_ns = 0, count = 0;  // 65,536 capped times fit
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const Maybe cost = all[i].unit_cost_ns();
+    const OptionalU64 cost = all[i].unit_cost_ns();
     if (!cost) continue;
     sum_ns += capped_ns(*cost);
     ++count;

@@ -313,7 +313,7 @@ class Suggestions {
     std::vector<DeviceId> names;  // one device per memory domain
     std::uint64_t most = 0;
     for (const DeviceView& view : views_) {
-      const Maybe needed = requirements_.memory_bytes_needed(*view.info);
+      const OptionalU64 needed = requirements_.memory_bytes_needed(*view.info);
       if (reject(without, view) || !needed || *needed == 0 || !view.memory_bytes_available()) continue;
       most = std::max(most, policy::saturating_product(*needed, count_));
       const std::string_view domain = view.info->memory_home();
@@ -331,7 +331,7 @@ class Suggestions {
         const std::uint64_t bytes = each[static_cast<std::size_t>(member - set.begin())];
         // Between the current amount and the total.
         const std::uint64_t now = *view.memory_bytes_available();
-        const std::uint64_t total = view.info->memory_bytes_total.value_or(Maybe().raw() - 1);
+        const std::uint64_t total = view.info->memory_bytes_total.value_or(OptionalU64().raw() - 1);
         view.memory_bytes_free = std::max(now, std::min(policy::saturating_sum(now, bytes), total));
         view.memory_bytes_promised = 0;
       }

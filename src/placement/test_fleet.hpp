@@ -31,7 +31,7 @@ inline std::vector<Policy> order_free_policies() {
   }
   return result;
 }
-// Of a test with a policy as its parameter.
+// Names a test that has a policy as its parameter.
 template <class Info>
 std::string name_of(const Info& info) {
   return std::string(info.param.name);
@@ -58,7 +58,9 @@ class TestFleet {
   static TestFleet random(std::size_t n, std::uint64_t seed) {
     SeededRandom random(seed);
     const auto number = [&](int bits_max) { return random.next() >> (64 - 1 - random.below(bits_max)); };
-    const auto maybe = [&](int bits_max) { return random.below(3) == 0 ? Maybe() : Maybe(number(bits_max)); };
+    const auto maybe = [&](int bits_max) {
+      return random.below(3) == 0 ? OptionalU64() : OptionalU64(number(bits_max));
+    };
     const bool all_measured = random.below(2) == 0;
     const bool equal_weights = random.below(2) == 0;
     TestFleet fleet(n);
@@ -71,7 +73,7 @@ class TestFleet {
       view.memory_bytes_free = maybe(35);
       view.active_streams = maybe(3);
       view.queue_depth = maybe(3);
-      view.unit_cost_ns = all_measured ? Maybe(number(24)) : maybe(24);
+      view.unit_cost_ns = all_measured ? OptionalU64(number(24)) : maybe(24);
       view.measurements = view.unit_cost_ns ? 1 : 0;
       view.weight_milli = equal_weights ? 1000 : static_cast<std::uint32_t>(1 + number(random.below(9) == 0 ? 31 : 12));
       view.sample = static_cast<SampleState>(random.below(3));

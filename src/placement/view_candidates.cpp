@@ -29,7 +29,7 @@ Columns columns_at(Columns::Word* words, Columns::Info* infos, std::size_t count
 }
 
 constexpr std::uint64_t unknown_half = 0xffffffff;
-std::uint64_t half(Maybe value) { return value ? std::min(*value, unknown_half - 1) : unknown_half; }
+std::uint64_t half(OptionalU64 value) { return value ? std::min(*value, unknown_half - 1) : unknown_half; }
 
 void fill(const DeviceView& view, std::size_t slot, const Columns& columns) {
   const auto store = [slot](Columns::Word* column, std::uint64_t value) {
@@ -40,7 +40,7 @@ void fill(const DeviceView& view, std::size_t slot, const Columns& columns) {
   store(columns.backlog_ns, view.backlog_ns);
   store(columns.charged_offset, view.charged_total);
   store(columns.unit_ns, view.unit_cost_ns.raw());
-  store(columns.mean_rate, view.mean_rate ? std::bit_cast<std::uint64_t>(*view.mean_rate) : Maybe().raw());
+  store(columns.mean_rate, view.mean_rate ? std::bit_cast<std::uint64_t>(*view.mean_rate) : OptionalU64().raw());
   store(columns.memory_free, view.memory_bytes_free.raw());
   store(columns.memory_promised, view.memory_bytes_promised);
   store(columns.memory_home, slot);

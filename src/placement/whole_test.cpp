@@ -48,7 +48,8 @@ TEST(Whole, ADeviceThatDoesNotAnswerOrHasProcessesOfOthersIsNotWhole) {
   EXPECT_EQ(detail_with([](auto& view, auto&) { view.sample = SampleState::unknown; }), "does not answer");
   EXPECT_EQ(detail_with([](auto& view, auto&) { view.other_processes = 1; }), "in use by 1 other process");
   EXPECT_EQ(detail_with([](auto& view, auto&) { view.other_processes = 3; }), "in use by 3 other processes");
-  EXPECT_EQ(detail_with([](auto& view, auto&) { view.memory_bytes_free = Maybe(); }), "does not report free memory");
+  EXPECT_EQ(detail_with([](auto& view, auto&) { view.memory_bytes_free = OptionalU64(); }),
+            "does not report free memory");
   EXPECT_EQ(detail_with([](auto& view, auto&) { view.memory_bytes_free = gib; }),
             "15.0 GiB of its 16.0 GiB are in use");
   EXPECT_EQ(detail_with([](auto& view, auto&) { view.memory_bytes_promised = 5 * gib; }),

@@ -172,7 +172,7 @@ Attempt Board::charge(Lease& lease, std::size_t slot, std::uint64_t seen, const 
   if (seen & Columns::closed) return {Attempt::lost};
   if (seen & Columns::in_flight_max) return {Attempt::full};
   const DeviceInfo& info = membership_.info(slot);
-  const Maybe bytes = requirements.memory_bytes_needed(info);
+  const OptionalU64 bytes = requirements.memory_bytes_needed(info);
   if (!bytes) return {Attempt::lost};
   // Kept in the lease, so that exactly what was promised is taken back, whatever happens to the
   // device in the meantime.
@@ -192,7 +192,7 @@ Attempt Board::charge(Lease& lease, std::size_t slot, std::uint64_t seen, const 
     Lease::Held& held = lease.held_;
     held.board = this;
     held.device = membership_.device(slot);
-    held.memory_bytes_free = Maybe(Columns::load(counters_.columns().memory_free[slot]));
+    held.memory_bytes_free = OptionalU64(Columns::load(counters_.columns().memory_free[slot]));
     held.bytes = *bytes;
     held.backlog_ns = backlog_ns;
     held.cost = requirements.cost;

@@ -25,9 +25,9 @@ Counters::Counters(std::size_t capacity)
   columns_.status = next(0);
   columns_.backlog_ns = next(0);
   columns_.charged_offset = next(0);
-  columns_.unit_ns = next(Maybe().raw(), Columns::classes);
-  columns_.mean_rate = next(Maybe().raw());
-  columns_.memory_free = next(Maybe().raw());
+  columns_.unit_ns = next(OptionalU64().raw(), Columns::classes);
+  columns_.mean_rate = next(OptionalU64().raw());
+  columns_.memory_free = next(OptionalU64().raw());
   columns_.memory_promised = next(0);
   columns_.memory_home = next(0);
   columns_.reported = next(~std::uint64_t{0});

@@ -46,13 +46,13 @@ std::vector<std::string> LearntCosts::names() const {
 
 void LearntCosts::fill(std::size_t slot, std::uint16_t work_class, DeviceView& view) const noexcept {
   const placement::Learnt learnt = of(slot, work_class);
-  view.unit_cost_ns = learnt.measurements ? Maybe(learnt.whole_ns()) : Maybe();
+  view.unit_cost_ns = learnt.measurements ? OptionalU64(learnt.whole_ns()) : OptionalU64();
   view.measurements = learnt.measurements;
   view.mean_rate = mean_rate(slot);
 }
 
 std::optional<double> LearntCosts::mean_rate(std::size_t slot) const noexcept {
-  const Maybe bits(Columns::load(columns_.mean_rate[slot]));
+  const OptionalU64 bits(Columns::load(columns_.mean_rate[slot]));
   return bits ? std::optional(std::bit_cast<double>(*bits)) : std::nullopt;
 }
 
@@ -67,7 +67,7 @@ void LearntCosts::learn(std::size_t slot, std::uint16_t work_class, double cost,
   publish(slot, known(work_class));
   if (known(work_class) != 0 || !(busy_ns > 0)) return;
   update(columns_.mean_rate[slot], [&](std::uint64_t seen) {
-    const Maybe bits(seen);
+    const OptionalU64 bits(seen);
     const double rate = 1e9 / unit_cost_ns;
     return std::bit_cast<std::uint64_t>(bits ? placement::mean_rate_after(std::bit_cast<double>(*bits), rate) : rate);
   });
@@ -81,7 +81,8 @@ void LearntCosts::publish(std::size_t slot, std::size_t work_class) noexcept {
   std::uint64_t now = 0;
   do {
     now = word.load();
-    const std::uint64_t value = now ? policy::capped_ns(placement::Learnt::unpack(now).whole_ns()) : Maybe().raw();
+    const std::uint64_t value =
+        now ? policy::capped_ns(placement::Learnt::unpack(now).whole_ns()) : OptionalU64().raw();
     if (published.load() != value) published.store(value);
   } while (word.load() != now);
 }
@@ -111,7 +112,7 @@ void LearntCosts::forget(std::size_t slot) noexcept {
     words_[c * capacity_ + slot].store(0);
     publish(slot, c);
   }
-  columns_.mean_rate[slot].store(Maybe().raw(), std::memory_order_relaxed);
+  columns_.mean_rate[slot].store(OptionalU64().raw(), std::memory_order_relaxed);
 }
 
 }  // namespace berth::pool

@@ -13,7 +13,7 @@ namespace berth::pool {
 namespace {
 
 std::uint64_t or_unknown(std::optional<std::uint32_t> value) { return value.value_or(0xffffffffU); }
-Maybe known(std::uint64_t half) { return half == 0xffffffffU ? Maybe() : Maybe(half); }
+OptionalU64 from_half(std::uint64_t half) { return half == 0xffffffffU ? OptionalU64() : OptionalU64(half); }
 
 std::uint64_t next_version() {
   static std::atomic<std::uint64_t> versions{0};
@@ -47,10 +47,10 @@ DeviceView Membership::view(std::size_t slot, std::uint64_t charge, std::uint64_
   view.memory_bytes_promised = columns_.promised(slot);
   const std::uint64_t total = (charge >> Columns::charged_shift) + Columns::load(columns_.charged_offset[slot]);
   view.charged_total = total >> 63 ? 0 : total;  // the shares were reset since the charge was read
-  view.memory_bytes_free = Maybe(Columns::load(columns_.memory_free[slot]));
+  view.memory_bytes_free = OptionalU64(Columns::load(columns_.memory_free[slot]));
   const std::uint64_t reported = Columns::load(columns_.reported[slot]);
-  view.active_streams = known(reported & 0xffffffff);
-  view.queue_depth = known(reported >> 32);
+  view.active_streams = from_half(reported & 0xffffffff);
+  view.queue_depth = from_half(reported >> 32);
   view.sampled_at = TimePoint(Duration(sampled_at_ns_[slot].load(std::memory_order_relaxed)));
   view.sample = static_cast<SampleState>(status >> sample_shift & 3);
   view.weight_milli = static_cast<std::uint32_t>(status);

@@ -169,7 +169,7 @@ TEST(Poller, S0_F6_NewsDuringAQuestionAreAskedForAfterIt) {
   sample.memory_bytes_free = 77;
   x->answer(sample);
   x->let_go();
-  EXPECT_TRUE(eventually([&] { return p.status(0).view.memory_bytes_free == Maybe(77); }));
+  EXPECT_TRUE(eventually([&] { return p.status(0).view.memory_bytes_free == OptionalU64(77); }));
   EXPECT_EQ(x->questions(), 3);
 }
 
@@ -337,7 +337,7 @@ TEST(Poller, ARejoinedDeviceIsNotConfusedWithTheStuckOneBefore) {
   ASSERT_TRUE(p.pool->leave(DeviceId("x")));
   auto fresh = make_device("x", 20);
   ASSERT_TRUE(p.pool->join(fresh));
-  EXPECT_TRUE(eventually([&] { return p.status(0).view.memory_bytes_free == Maybe(20); }));
+  EXPECT_TRUE(eventually([&] { return p.status(0).view.memory_bytes_free == OptionalU64(20); }));
   old->answer_free(10);
   old->let_go();
   poll.join();

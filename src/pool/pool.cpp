@@ -71,7 +71,7 @@ std::string line(const Board::Entry& entry, TimePoint now) {
   if (view.intent != Intent::in_service) text += ", " + std::string(to_string(view.intent));
   if (entry.error) text += ", " + entry.error->to_text();
   if (view.in_flight) text += ", " + std::to_string(view.in_flight) + " in flight";
-  if (const Maybe bytes = view.memory_bytes_available()) text += ", " + bytes_text(*bytes) + " available";
+  if (const OptionalU64 bytes = view.memory_bytes_available()) text += ", " + bytes_text(*bytes) + " available";
   if (view.sample == SampleState::stale) text += ", stale";
   if (entry.sampled) {
     const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now - view.sampled_at);

@@ -45,7 +45,7 @@ Promises::Promise Promises::promise(std::size_t slot, std::size_t at, std::uint6
   Word& word = columns_.memory_promised[at];
   std::uint64_t promised = word.load(std::memory_order_relaxed);
   do {
-    const Maybe free(Columns::load(columns_.memory_free[slot]));
+    const OptionalU64 free(Columns::load(columns_.memory_free[slot]));
     if (!free || *free < promised || *free - promised < bytes) return Promise::no_room;
     if (Columns::load(claimed_[at]) < promised + bytes) return Promise::unclaimed;
   } while (!word.compare_exchange_weak(promised, promised + bytes));
@@ -66,7 +66,7 @@ void Promises::unshare(const DeviceId& id) {
 
 void Promises::add(std::size_t slot, std::size_t home, std::shared_ptr<Device> device, MachineClaims::Added shared) {
   columns_.memory_home[slot].store(home, std::memory_order_relaxed);
-  columns_.memory_free[slot].store(Maybe().raw(), std::memory_order_relaxed);
+  columns_.memory_free[slot].store(OptionalU64().raw(), std::memory_order_relaxed);
   Memory& memory = memories_[slot];
   memory.device = std::move(device);
   memory.reported = false;
@@ -123,7 +123,7 @@ std::uint64_t Promises::allocated_in_domain(std::size_t slot) const noexcept {
 // belong to them.
 void Promises::refresh_free(std::size_t slot) noexcept {
   const Memory& memory = memories_[slot];
-  Maybe free;
+  OptionalU64 free;
   if (memory.reported) {
     const std::uint64_t ours = memory.last.free + std::min(memory.last.taken, promised(home(slot)));
     free = ours - std::min(ours, memory.promised_by_others);

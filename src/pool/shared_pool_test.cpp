@@ -259,7 +259,7 @@ TEST_F(SharedPool, ReasonsSayWhatIsLeft) {
   const Result<Lease> held = first.acquire(bytes_of(700));
   second.poll_now();
   const Explanation explanation = second.explain(bytes_of(400));
-  EXPECT_EQ(explanation.candidates[0].memory_bytes_available, Maybe(300));
+  EXPECT_EQ(explanation.candidates[0].memory_bytes_available, OptionalU64(300));
 }
 
 TEST_F(SharedPool, TheOperatorsIntentReachesEveryProgramAndRecoveryDoesNotUndoIt) {

@@ -139,8 +139,8 @@ bool Mapping::assign(std::size_t index) {
   // If no item of this map is running, none would end and assign this one, so it must be assigned
   // now, to any device.
   const bool may_wait = next_ != ended_;
-  // A policy that takes turns is called only once: the item waits for the device whose turn it is.
-  const bool in_turn = given_.takes_turns;
+  // A policy that keeps a rotation is called only once: the item waits for the device whose turn it is.
+  const bool in_turn = given_.keeps_rotation;
   if (!held_ && may_wait && !in_turn) {
     held_ = acquire(options->requirements);
     if (!held_) return false;

@@ -403,10 +403,10 @@ void Api::changed() {
     change_is_due_ = false;
     std::string text = to_text(http::Event{"change", "", format::document({{"revision", leader_.change_count()}})});
     for (const fleet::Event& event : leader_.recent_events()) {
-      if (event.id > told_event_)
+      if (event.id > last_event_sent_)
         text += to_text(http::Event{"event", std::to_string(event.id), format::document(format::to_json(event))});
     }
-    told_event_ = leader_.state().last_event;
+    last_event_sent_ = leader_.state().last_event;
     for (const auto& [number, listener] : streams_) listener.stream.write(text);
   });
 }
@@ -414,7 +414,7 @@ void Api::changed() {
 void Api::tick() {
   const TimePoint now = real_clock().now();
   access_.forget_old_sessions(now);
-  if (streams_.empty()) told_event_ = leader_.state().last_event;
+  if (streams_.empty()) last_event_sent_ = leader_.state().last_event;
   const auto is_valid_now = [&](const std::string& credential) {
     return is_valid(credential, leader_.state().credentials, world::wall_time_ms());
   };

@@ -169,7 +169,7 @@ class Api {
   const fleet::GatewayView& show_gateway(const std::string& credential);
   void answer_gateway(std::uint64_t number, bool is_late);
   void tell_gateways();
-  // Of nodes without a connection to a gateway, as the warnings of the status are: one for each gateway.
+  // Has one warning for each gateway that some nodes are not connected to, in the form of the status's warnings.
   boost::json::array connection_warnings() const;
   // Create events from a gateway's report, and about silent gateways and conflicting routes.
   void note_report(const std::string& gateway, const fleet::GatewayReport& report);
@@ -217,7 +217,7 @@ class Api {
   std::map<std::string, Reader> readers_;
   std::map<std::uint64_t, Listener> streams_;
   bool change_is_due_ = false;  // a timer will notify the streams
-  std::uint64_t told_event_ = 0;
+  std::uint64_t last_event_sent_ = 0;
 };
 
 }  // namespace berth::server

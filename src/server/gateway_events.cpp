@@ -128,9 +128,10 @@ void GatewayEvents::take_failure(Gateway& gateway, const std::string& name, cons
   Replica& replica = gateway.replicas[attempt.replica];
   const bool is_first = !replica.failed_at || now - *replica.failed_at > failures_apart;
   replica.failed_at = now;
-  const bool is_other = attempt.reason != replica.reason && replica.told_at && now - *replica.told_at > failures_apart;
+  const bool is_other =
+      attempt.reason != replica.reason && replica.last_event_at && now - *replica.last_event_at > failures_apart;
   if (!is_first && !is_other) return;
-  replica.told_at = now;
+  replica.last_event_at = now;
   replica.reason = attempt.reason;
   say(EventKind::failed, name, replica_of(attempt.replica),
       "a request of the gateway " + name + " failed at " + attempt.replica + ": " + attempt.reason);

@@ -1,5 +1,5 @@
 // Events about gateways' reports: failing or skipped replicas, rejected requests, and silent gateways. One event for
-// each change, however many requests are affected. In memory only: a server that begins to lead treats its first
+// each change, however many requests are affected. In memory only: a server that becomes leader treats its first
 // observations as known. The time is passed in.
 #pragma once
 
@@ -45,9 +45,9 @@ class GatewayEvents {
 
  private:
   struct Replica {
-    std::optional<TimePoint> failed_at, told_at;  // the last failure, and the last one with an event
-    std::string reason;                           // in that event
-    std::optional<TimePoint> left_out;            // since then
+    std::optional<TimePoint> failed_at, last_event_at;  // the last failure, and the last one with an event
+    std::string reason;                                 // in that event
+    std::optional<TimePoint> left_out;                  // since then
   };
   struct Gateway {
     TimePoint seen{};

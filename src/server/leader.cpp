@@ -44,9 +44,9 @@ std::string inventory_text(NodeView node) {
   return text.size() <= inventory_bytes_max ? text : std::string();
 }
 
-// A step decides the same on both, because it reads nothing else from a report. The age of a report matters
+// The controller reads nothing else from a report, so it decides the same on both. The age of a report matters
 // only from controller::suspect_after on.
-bool are_same_to_a_step(const fleet::NodeReport& a, const fleet::NodeReport& b) {
+bool are_equivalent_to_controller(const fleet::NodeReport& a, const fleet::NodeReport& b) {
   return a.node == b.node && a.replicas == b.replicas && a.epoch == b.epoch;
 }
 
@@ -270,7 +270,8 @@ Result<void> Leader::take_report(LastReport next) {
                    "give one of the two another --name"};
     const bool is_numbered = next.report.number > 0;  // older agents do not number their reports
     if (is_same_agent && is_numbered && next.report.number < last->report.number) return {};
-    is_same = health(node) == controller::NodeHealth::healthy && are_same_to_a_step(last->report, next.report);
+    is_same =
+        health(node) == controller::NodeHealth::healthy && are_equivalent_to_controller(last->report, next.report);
   }
   BERTH_TRY(use_current_ids(next.report.node));
   is_settled_ = is_settled_ && is_same;

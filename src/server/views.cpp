@@ -121,7 +121,7 @@ std::vector<const fleet::Assigned*> sorted_assigned(const Leader& leader) {
   return out;
 }
 
-bool begins_replica(const std::vector<const fleet::Assigned*>& all, std::size_t i) {
+bool is_newest_incarnation(const std::vector<const fleet::Assigned*>& all, std::size_t i) {
   return i == 0 || all[i - 1]->place.deployment != all[i]->place.deployment ||
          all[i - 1]->place.replica != all[i]->place.replica;
 }
@@ -218,7 +218,8 @@ json::object node_view(const Leader& leader, const fleet::NodeRecord& record) {
   json::array replicas;
   const std::vector<const fleet::Assigned*> all = sorted_assigned(leader);
   for (std::size_t i = 0; i < all.size(); ++i) {
-    if (all[i]->place.node == record.id) replicas.push_back(incarnation_view(leader, *all[i], begins_replica(all, i)));
+    if (all[i]->place.node == record.id)
+      replicas.push_back(incarnation_view(leader, *all[i], is_newest_incarnation(all, i)));
   }
   out["replicas"] = std::move(replicas);
   return out;
@@ -281,7 +282,7 @@ json::array replicas_view(const Leader& leader, const std::optional<DeploymentId
   const std::vector<const fleet::Assigned*> all = sorted_assigned(leader);
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (!only || all[i]->place.deployment == *only)
-      out.push_back(incarnation_view(leader, *all[i], begins_replica(all, i)));
+      out.push_back(incarnation_view(leader, *all[i], is_newest_incarnation(all, i)));
   }
   return out;
 }
@@ -311,7 +312,7 @@ json::object replica_view(const Leader& leader, const DeploymentId& name, std::u
   const std::vector<const fleet::Assigned*> all = sorted_assigned(leader);
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (all[i]->place.deployment != name || all[i]->place.replica != replica) continue;
-    incarnations.push_back(incarnation_view(leader, *all[i], begins_replica(all, i)));
+    incarnations.push_back(incarnation_view(leader, *all[i], is_newest_incarnation(all, i)));
     if (!text.empty()) continue;
     const fleet::ReplicaReport* const report = report_of(leader, *all[i]);
     text = subject + " is " + std::string(fleet::state_in_words(to_string(state_of(report, *all[i])))) + " on " +

@@ -77,7 +77,7 @@ class Replicas {
     view.backlog_ns -= expected_ns;
     placement::Learnt& learnt = learnt_[replica];
     learnt = learnt.after(unit_cost_ns);
-    view.unit_cost_ns = learnt.measurements ? Maybe(learnt.whole_ns()) : Maybe();
+    view.unit_cost_ns = learnt.measurements ? OptionalU64(learnt.whole_ns()) : OptionalU64();
     view.measurements = learnt.measurements;
   }
   void report_one_more(std::size_t replica) { views_[replica].queue_depth = *views_[replica].queue_depth + 1; }

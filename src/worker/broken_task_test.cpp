@@ -70,7 +70,7 @@ TEST_P(BrokenTask, ThatTakesTwoWorkersIsPoisonousAndNotHeldAgainstTheDevice) {
   for (int round = 1; round <= 5; ++round) {
     const auto result = bench.workers->submit(harm, bench.harmful(broken.harm), bench.on(device, true)).get(soon());
     ASSERT_FALSE(result);
-    EXPECT_EQ(result.error().code, ErrorCode::poisonous_work) << result.error().to_text();
+    EXPECT_EQ(result.error().code, ErrorCode::poison_task) << result.error().to_text();
     EXPECT_EQ(bench.flags().begun, 2 * round) << "twice each, and on no other device";
     const auto next = bench.workers->submit(add, {1, 1}, bench.on(device)).get(soon());
     EXPECT_TRUE(next) << next.error().to_text();
@@ -86,7 +86,7 @@ TEST_P(DeathOn, FourPoisonousWorksInARowTakeTheDeviceOutOfService) {
   for (int round = 0; round < 4; ++round) {
     EXPECT_FALSE(bench.status(device).out_of_service);
     EXPECT_EQ(bench.workers->submit(harm, bench.harmful(Harm::kill), bench.on(device, true)).get(soon()).error().code,
-              ErrorCode::poisonous_work);
+              ErrorCode::poison_task);
   }
   EXPECT_TRUE(bench.status(device).out_of_service) << "it may be the device after all";
 }

@@ -63,7 +63,7 @@ Result<void> DeviceWorker::call(TaskContext& context, const Call& call, const Cl
       return why;
     }
     if (runs.deaths > 1) {
-      why.code = ErrorCode::poisonous_work;
+      why.code = ErrorCode::poison_task;
       why.message = "two workers have died while running this work; the second time: " + why.message;
       why.advice = "look for the fault in the task or its arguments";
       return why;
@@ -130,7 +130,7 @@ void DeviceWorker::leave(const Place& place, bool succeeded) {
   in.free |= std::uint64_t{1} << place.index;
   --in.users;
   in.users_that_may_run_twice -= place.may_run_twice;
-  if (succeeded) poisonous_works_ = 0;
+  if (succeeded) poison_tasks_ = 0;
   // This work did not cause the earlier death; if no other did, the device is blamed.
   if (in.earlier_death && !in.process->was_killed() && !in.process->is_over()) {
     limit_.confirm(*in.earlier_death);
@@ -384,7 +384,7 @@ void DeviceWorker::bury(TimePoint now) {
     // If work was alone in it and a worker had already died with it, the work caused both deaths. A
     // device on which nothing else happens is itself broken.
     limit_.forgive(*current_->earlier_death);
-    if (++poisonous_works_ > DeathLimit::deaths_max)
+    if (++poison_tasks_ > DeathLimit::deaths_max)
       take_out_of_service(
           "four pieces of work in a row have each ended two workers; the last time: " + last_death_->message,
           "check the device; Berth tries it again after a minute", now + DeathLimit::window);

@@ -83,7 +83,7 @@ class DeviceWorker {
   std::optional<Error> end_before_begin(TaskContext& context, const Clock& clock) const;
   void leave(const Place& place, bool succeeded);
   void ask(const Place& place, const Call& call, Deadline deadline);
-  // Absent: the worker is lost and has ended.
+  // Empty if the worker is lost and has ended.
   std::optional<Result<void>> exchange(const Place& place, TaskContext& context, const Call& call, const Clock& clock);
   std::optional<Result<void>> read_answer(const Place& place, TaskContext& context, std::span<std::byte> value);
   // Waits until it is gone.
@@ -117,8 +117,8 @@ class DeviceWorker {
   std::optional<TimePoint> kill_by_;
   TimePoint next_memory_{};
   DeathLimit limit_;
-  std::uint64_t failed_starts_ = 0;    // in a row
-  std::uint64_t poisonous_works_ = 0;  // in a row, without a success in between
+  std::uint64_t failed_starts_ = 0;  // in a row
+  std::uint64_t poison_tasks_ = 0;   // in a row, without a success in between
   std::uint64_t starts_ = 0;
   std::uint64_t deaths_ = 0;
   std::optional<Error> last_death_;

@@ -89,7 +89,7 @@ TEST(Workers, ATaskBesideABrokenOneIsRunAloneAndNotBlamed) {
   const auto result = innocent.get(soon());
   ASSERT_TRUE(result) << result.error().to_text();
   EXPECT_EQ(bench.flags().begun, 2);
-  EXPECT_EQ(guilty.get(soon()).error().code, ErrorCode::poisonous_work);
+  EXPECT_EQ(guilty.get(soon()).error().code, ErrorCode::poison_task);
 }
 
 TEST(Workers, ADeviceWhoseWorkerCannotBeEndedIsFenced) {

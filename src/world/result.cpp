@@ -25,7 +25,7 @@ std::string_view to_string(ErrorCode code) noexcept {
     case ErrorCode::device_lost: return "device_lost";
     case ErrorCode::work_failed: return "work_failed";
     case ErrorCode::worker_lost: return "worker_lost";
-    case ErrorCode::poisonous_work: return "poisonous_work";
+    case ErrorCode::poison_task: return "poison_task";
     case ErrorCode::io: return "io";
     case ErrorCode::internal: return "internal";
   }
@@ -63,7 +63,7 @@ Reaction reaction_to(ErrorCode code) noexcept {
     case ErrorCode::not_initialized:
     case ErrorCode::no_device:
     case ErrorCode::cancelled:
-    case ErrorCode::poisonous_work:
+    case ErrorCode::poison_task:
     case ErrorCode::work_failed:
     case ErrorCode::internal: return Reaction::give_up;
   }

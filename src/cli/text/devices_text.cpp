@@ -29,7 +29,7 @@ std::string number_text(const auto& value, const char* unit) {
 }
 
 // "50.0/78.0/80.0 GiB": what a new request could get, what is free, and all.
-std::string memory_text(Maybe available, Maybe free, Maybe total) {
+std::string memory_text(OptionalU64 available, OptionalU64 free, OptionalU64 total) {
   if (!total) return free ? bytes_text(*free) + " free" : "-";
   const std::string first = part_of_total(available, *total);
   return first.substr(0, first.find('/') + 1) + part_of_total(free, *total);
@@ -153,8 +153,9 @@ Cells cells_of(const Line& line, const std::string& brief, TimePoint now, const 
   if (line.whole ? shares_memory(info) : !(part && shares_memory(info))) {
     cells.parts = memory_parts(row);
     // The lease on the first part does not cover the others.
-    const Maybe available = line.whole && cells.parts ? Maybe((*cells.parts)[static_cast<std::size_t>(Owner::free)])
-                                                      : memory_bytes_available(row);
+    const OptionalU64 available = line.whole && cells.parts
+                                      ? OptionalU64((*cells.parts)[static_cast<std::size_t>(Owner::free)])
+                                      : memory_bytes_available(row);
     texts[memory] = memory_text(available, memory_bytes_free(row), memory_bytes_total(row));
     const auto& share = seen.load.utilization;
     texts[load] = number_text(share ? std::optional(*share * 100) : std::nullopt, "%");
@@ -169,7 +170,7 @@ Cells cells_of(const Line& line, const std::string& brief, TimePoint now, const 
 
 }  // namespace
 
-std::string part_of_total(Maybe part, std::uint64_t total) {
+std::string part_of_total(OptionalU64 part, std::uint64_t total) {
   const std::string whole = bytes_text(total);
   const std::size_t blank = whole.find(' ');
   std::string amount = "-";

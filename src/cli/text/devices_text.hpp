@@ -18,7 +18,7 @@ namespace berth::cli {
 inline constexpr Duration fresh_for = std::chrono::seconds(2);
 
 // "101.2/139.8 GiB": both in the unit of the total.
-std::string part_of_total(Maybe part, std::uint64_t total);
+std::string part_of_total(OptionalU64 part, std::uint64_t total);
 // "cuda:6".
 std::string device_label(const DeviceInfo& info);
 

@@ -59,14 +59,16 @@ std::array<std::size_t, owners> shares(const MemoryParts& parts, std::size_t wid
 
 }  // namespace
 
-Maybe memory_bytes_total(const DeviceRow& row) {
+OptionalU64 memory_bytes_total(const DeviceRow& row) {
   return row.seen && row.seen->load.memory_bytes_total ? row.seen->load.memory_bytes_total
                                                        : row.info.memory_bytes_total;
 }
-Maybe memory_bytes_free(const DeviceRow& row) { return row.seen ? Maybe(row.seen->load.memory_bytes_free) : Maybe(); }
+OptionalU64 memory_bytes_free(const DeviceRow& row) {
+  return row.seen ? OptionalU64(row.seen->load.memory_bytes_free) : OptionalU64();
+}
 
 std::optional<MemoryParts> memory_parts(const DeviceRow& row) {
-  const Maybe total = memory_bytes_total(row), free = memory_bytes_free(row);
+  const OptionalU64 total = memory_bytes_total(row), free = memory_bytes_free(row);
   if (!total || !free || *total == 0) return std::nullopt;
   MemoryParts parts{};
   const std::uint64_t unused = std::min(*free, *total);

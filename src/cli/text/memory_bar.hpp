@@ -20,8 +20,8 @@ inline constexpr std::size_t owners = 7;
 // processes; `promised` is free, but reserved by a lease.
 using MemoryParts = std::array<std::uint64_t, owners>;
 
-Maybe memory_bytes_total(const inventory::DeviceRow& row);
-Maybe memory_bytes_free(const inventory::DeviceRow& row);
+OptionalU64 memory_bytes_total(const inventory::DeviceRow& row);
+OptionalU64 memory_bytes_free(const inventory::DeviceRow& row);
 // Absent if the total or the free memory is not known.
 std::optional<MemoryParts> memory_parts(const inventory::DeviceRow& row);
 

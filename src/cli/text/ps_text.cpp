@@ -100,7 +100,7 @@ std::string ids_text(const PsRow& row, std::span<const DeviceId> all) {
   return text;
 }
 
-std::string share_text(Maybe used, std::uint64_t promised) {
+std::string share_text(OptionalU64 used, std::uint64_t promised) {
   return promised > 0 ? part_of_total(used, promised) : (used ? bytes_text(*used) : "-") + "/all";
 }
 
@@ -112,7 +112,7 @@ std::string memory_text(const PsRow& row) {
     return wanted.memory_bytes > 0 ? bytes_text(wanted.memory_bytes * wanted.count.value_or(1)) : "all";
   }
   if (row.lease && !row.lease->waits_for) {
-    Maybe used;
+    OptionalU64 used;
     std::uint64_t promised = 0;
     bool is_whole = false;
     for (const LeasedDevice& device : row.lease->devices) {

@@ -43,7 +43,7 @@ int run_pick(const PickArguments& arguments) {
     for (const std::size_t winner : decided->winners) {
       const DeviceView& view = decided->views[winner];
       json::object entry{{"id", view.info->id.text()}, {"backend", view.info->backend}, {"name", view.info->name}};
-      if (const Maybe available = view.memory_bytes_available()) entry["memory_bytes_available"] = *available;
+      if (const OptionalU64 available = view.memory_bytes_available()) entry["memory_bytes_available"] = *available;
       picked.push_back(std::move(entry));
     }
     out["devices"] = std::move(picked);

@@ -14,7 +14,7 @@ Policy adaptive_throughput() {
   return by_cost("highest learnt rate for its queue; unmeasured devices are tried", [](const Candidates& all) {
     return [mean_ns = mean_unit_ns(all)](Candidate device) -> std::uint64_t {
       if (to_be_tried(device)) return 0;
-      const Maybe cost = device.unit_cost_ns();
+      const OptionalU64 cost = device.unit_cost_ns();
       return saturating_product(load(device), cost ? capped_ns(*cost) : mean_ns);
     };
   });

@@ -20,7 +20,7 @@ TEST(BestFit, TheFewestBytesThatStillFit) {
 
 TEST(BestFit, ADeviceThatDoesNotSayComesLast) {
   TestFleet fleet(2);
-  fleet[0].memory_bytes_free = Maybe();
+  fleet[0].memory_bytes_free = OptionalU64();
   EXPECT_EQ(winner_of("best_fit", fleet), 1U);
 }
 
@@ -28,7 +28,7 @@ TEST(BestFit, ASuspectDeviceComesAfterEveryHealthyOne) {
   TestFleet fleet(3);
   fleet[0].memory_bytes_free = gib;
   fleet[0].health = Health::suspect;
-  fleet[1].memory_bytes_free = Maybe();
+  fleet[1].memory_bytes_free = OptionalU64();
   EXPECT_EQ(winner_of("best_fit", fleet), 2U);
   EXPECT_EQ(winner_of("best_fit", fleet.views().first(2)), 1U);
 }

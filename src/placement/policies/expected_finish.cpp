@@ -14,7 +14,7 @@ Policy expected_finish() {
   return by_cost("earliest expected finish: backlog plus size times learnt time", [](const Candidates& all) {
     return [size = size_of(all.requirements().cost), mean_ns = mean_unit_ns(all)](Candidate device) -> std::uint64_t {
       if (to_be_tried(device)) return 0;
-      const Maybe cost = device.unit_cost_ns();
+      const OptionalU64 cost = device.unit_cost_ns();
       const std::uint64_t work_ns = saturated((u128{cost ? capped_ns(*cost) : mean_ns} * size) >> size_bits);
       std::uint64_t queue_ns = device.backlog_ns();
       if (!cost) queue_ns = std::max(queue_ns, saturating_product(device.in_flight(), mean_ns));

@@ -16,7 +16,7 @@ Policy round_robin() {
     };
   });
   policy.ticket = TicketKind::sequence;
-  policy.takes_turns = true;
+  policy.keeps_rotation = true;
   return policy;
 }
 

@@ -18,7 +18,7 @@ TEST(Spread, FewestInFlightThenMostBytesAvailable) {
 
 TEST(Spread, ADeviceThatDoesNotSayComesAfterItsEquals) {
   TestFleet fleet(2);
-  fleet[0].memory_bytes_free = Maybe();
+  fleet[0].memory_bytes_free = OptionalU64();
   EXPECT_EQ(winner_of("spread", fleet), 1U);
   fleet[1].in_flight = 1;
   EXPECT_EQ(winner_of("spread", fleet), 0U);

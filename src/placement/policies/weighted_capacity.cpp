@@ -29,7 +29,7 @@ Policy weighted_capacity() {
       return std::min(ratio(charged + 1, device.weight_milli()), half) + (over_quota ? half + 1 : 0);
     };
   });
-  policy.takes_turns = true;
+  policy.keeps_rotation = true;
   return policy;
 }
 
