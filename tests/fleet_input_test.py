@@ -128,8 +128,11 @@ class BadInput(Fleet):
         project = {"project": {"cluster": {"name": "lab"}, "deployments": []}}
         requests = {  # the least role
             "read": [("GET", "status", None), ("GET", "nodes/a", None), ("GET", "events", None)],
-            "operate": [("PUT", "nodes/a/intent", {"intent": "in_service"}), ("PUT", "nodes/a/devices/x/intent", {"intent": "in_service"})],
-            "deploy": [("PUT", "project", project), ("GET", "tokens", None), ("POST", "tokens", {"role": "read"}), ("DELETE", "tokens/t1", None)],
+            "operate": [("PUT", "nodes/a/intent", {"intent": "in_service"}), ("PUT", "nodes/a/devices/x/intent", {"intent": "in_service"}),
+                        *(("POST", "deployments/x/rollout", {"action": action}) for action in ("restart", "pause", "resume")),
+                        ("GET", "requests/x", None), ("POST", "route", {"deployment": "x"})],
+            "deploy": [("PUT", "project", project), ("POST", "deployments/x/scale", {"replicas": 1}),
+                       ("POST", "deployments/x/rollout", {"action": "undo"}), ("DELETE", "deployments/x", None), ("GET", "tokens", None), ("POST", "tokens", {"role": "read"}), ("DELETE", "tokens/t1", None)],
             "node": [("GET", "agent/assignments", None), ("POST", "agent/report", {})],
             "join": [("POST", "agent/join", {"node": "x", "version": "1"})],
         }

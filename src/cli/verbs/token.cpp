@@ -83,10 +83,11 @@ void add_token(const Verb& command) {
   const Verb token = command.add("token", "manage tokens for users, nodes and gateways");
   const auto arguments = std::make_shared<TokenArguments>();
   Verb add = token.add("add", "print a new token, which is not shown again");
-  add.argument("ROLE", &arguments->name,
-               "read: see everything; operate: also cordon, drain and pause; deploy: also apply and delete; join: one "
-               "machine may "
-               "become a node with it, once; call: send requests to a deployment through a gateway");
+  add.argument(
+      "ROLE", &arguments->name,
+      "read: see everything but output; operate: also cordon, drain, restart and pause, and read output; deploy: "
+      "also apply, scale, undo and delete; join: one machine may become a node with it, once; call: send requests "
+      "to a deployment through a gateway");
   add.option(
       "--ttl", "TIME", &arguments->ttl,
       "how long it is valid (90s, 5m, 2h, 1d); by default 1h for role join, and until it is removed for other roles");
