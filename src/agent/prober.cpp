@@ -42,18 +42,17 @@ std::optional<std::string> ask_http(const std::string& path, const std::string& 
 // Whether a connection is accepted. `where` is for messages.
 std::optional<std::string> ask_connection(const sockaddr* address, socklen_t address_size, const std::string& where,
                                           Duration timeout) {
-  const int socket = ::socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (socket < 0) return where + ": " + std::strerror(errno);
-  int failed = ::connect(socket, address, address_size) == 0 ? 0 : errno;
+  const world::Descriptor socket(::socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket) return where + ": " + std::strerror(errno);
+  int failed = ::connect(socket.get(), address, address_size) == 0 ? 0 : errno;
   if (failed == EINPROGRESS) {
-    pollfd waiting{socket, POLLOUT, 0};
+    pollfd waiting{socket.get(), POLLOUT, 0};
     socklen_t size = sizeof failed;
     if (::poll(&waiting, 1, static_cast<int>(milliseconds(timeout).count())) != 1)
       failed = ETIMEDOUT;
     else
-      ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &failed, &size);
+      ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &failed, &size);
   }
-  ::close(socket);
   return failed == 0 ? std::nullopt : std::optional(where + ": " + std::strerror(failed));
 }
 

@@ -18,6 +18,7 @@
 #include "http/request_checks.hpp"
 #include "http/secret.hpp"
 #include "http/url.hpp"
+#include "world/descriptor.hpp"
 #include "world/duration.hpp"
 #include "world/runtime_folder.hpp"
 
@@ -53,17 +54,16 @@ Result<std::string> read_token_file(const std::string& path, const std::string& 
   const auto wrong = [&](const std::string& what, const std::string& advice) {
     return Error{ErrorCode::invalid_argument, "the token file " + path + " " + what, advice};
   };
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) {
+  const world::Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file) {
     Error error = wrong(std::string("cannot be read: ") + std::strerror(errno), "correct " + named_by);
     if (errno == ENOENT) error.code = ErrorCode::not_found;
     return error;
   }
   struct stat about{};
   std::string token(4096, '\0');
-  const bool known = fstat(file, &about) == 0;
-  const ssize_t got = known && S_ISREG(about.st_mode) ? read(file, token.data(), token.size()) : -1;
-  close(file);
+  const bool known = fstat(file.get(), &about) == 0;
+  const ssize_t got = known && S_ISREG(about.st_mode) ? read(file.get(), token.data(), token.size()) : -1;
   if (got < 0) return wrong("is not a regular file", "correct " + named_by);
   if ((about.st_mode & 077) != 0 || (about.st_uid != geteuid() && about.st_uid != 0))
     return wrong("is open to other users", "make it private: chmod 600 " + path);

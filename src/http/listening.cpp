@@ -12,6 +12,8 @@
 #include <cstddef>
 #include <cstring>
 
+#include "world/descriptor.hpp"
+
 namespace berth::http {
 namespace {
 
@@ -59,13 +61,10 @@ Result<void> remove_leftover(const std::string& path, Bound& address) {
   if (lstat(path.c_str(), &entry) != 0) return {};
   if (!S_ISSOCK(entry.st_mode))
     return Error{ErrorCode::io, "'" + path + "' exists and is not a socket", "remove it, or choose another path"};
-  const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (probe < 0) return io_error("cannot open a socket");
-  const int connected = connect(probe, address.get(), address.size);
-  const int why = errno;
-  ::close(probe);
+  const world::Descriptor probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!probe) return io_error("cannot open a socket");
   // EAGAIN: its queue is full.
-  if (connected == 0 || why == EAGAIN)
+  if (connect(probe.get(), address.get(), address.size) == 0 || errno == EAGAIN)
     return Error{ErrorCode::unavailable, "another process listens on the socket '" + path + "'",
                  "end it, or choose another path"};
   unlink(path.c_str());
@@ -112,39 +111,35 @@ Result<ListenAddress> parse_listen_address(std::string_view text) {
 namespace {
 
 // A socket that is bound to the address and does not listen yet.
-Result<int> bound_socket(const ListenAddress& address) {
+Result<world::Descriptor> bound_socket(const ListenAddress& address) {
   Bound bound = address.path.empty() ? ip_address(address.host, address.port) : BERTH_TRY(unix_address(address.path));
   if (!address.path.empty()) BERTH_TRY(remove_leftover(address.path, bound));
   const int family = bound.storage.ss_family;
-  const int descriptor = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (descriptor < 0) return io_error("cannot open a socket");
+  world::Descriptor descriptor(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!descriptor) return io_error("cannot open a socket");
   const int on = 1;
   if (address.path.empty()) {
     // A restarted server gets its port back even if old connections linger.
-    setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (family == AF_INET6) setsockopt(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+    setsockopt(descriptor.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (family == AF_INET6) setsockopt(descriptor.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
   } else {
     // On Linux, bind() creates the file with this mode, so that others can never connect.
-    fchmod(descriptor, 0600);
+    fchmod(descriptor.get(), 0600);
   }
-  if (bind(descriptor, bound.get(), bound.size) == 0) return descriptor;
-  const Error error = bind_error(address);
-  ::close(descriptor);
-  return error;
+  if (bind(descriptor.get(), bound.get(), bound.size) != 0) return bind_error(address);
+  return descriptor;
 }
 
 }  // namespace
 
 Result<Listening> open_listening(const ListenAddress& address) {
-  const int descriptor = BERTH_TRY(bound_socket(address));
-  if (listen(descriptor, backlog) == 0) return taken_listening(address, descriptor);
-  const Error error = bind_error(address);
-  ::close(descriptor);
-  return error;
+  world::Descriptor descriptor = BERTH_TRY(bound_socket(address));
+  if (listen(descriptor.get(), backlog) != 0) return bind_error(address);
+  return taken_listening(address, descriptor.release());
 }
 
 Result<void> check_is_free(const ListenAddress& address) {
-  ::close(BERTH_TRY(bound_socket(address)));
+  BERTH_TRY(bound_socket(address));
   return {};
 }
 

@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <cstdlib>
 
+#include "world/descriptor.hpp"
+
 namespace berth::machine {
 namespace {
 
@@ -20,19 +22,14 @@ bool is_listened_on(const std::string& path) {
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) return false;
   path.copy(address.sun_path, path.size());
-  const int probe = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (probe < 0) return false;
-  const bool listened =
-      connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 || errno == EPROTOTYPE;
-  close(probe);
-  return listened;
+  const world::Descriptor probe(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!probe) return false;
+  return connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 || errno == EPROTOTYPE;
 }
 
 // Older drivers use a pipe; opening one without a reader for writing fails.
 bool is_read_from(const std::string& path) {
-  const int probe = open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
-  if (probe >= 0) close(probe);
-  return probe >= 0;
+  return static_cast<bool>(world::Descriptor(open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC)));
 }
 
 }  // namespace

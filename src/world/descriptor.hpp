@@ -1,4 +1,5 @@
-// The one owner of a file descriptor: closes it once. Everything else takes a plain int and owns nothing.
+// Owns a file descriptor and closes it once; other code takes a plain int and owns nothing. The exceptions, and their
+// reasons, are in docs/internals/decisions/0018-three-kinds-of-locks.md.
 #pragma once
 
 #include <unistd.h>
