@@ -3,7 +3,7 @@
 #pragma once
 
 #if __cplusplus < 202002L
-// After #error a compiler continues and prints hundreds of further errors. A missing file stops it.
+// A missing file stops the compiler. After an error directive it would continue and print hundreds of further errors.
 #include "Berth needs C++20: compile with -std=c++20"
 #endif
 
