@@ -65,7 +65,7 @@ double makespan_ms(const std::vector<double>& costs, bool sized, std::optional<s
   return elapsed;
 }
 
-// Of items that do nothing: what map itself costs.
+// Measures items that do nothing, which is the cost of map itself.
 double empty_item_ns() {
   std::vector<std::shared_ptr<Device>> devices;
   for (int i = 0; i < 8; ++i) {

@@ -278,7 +278,7 @@ void measure(Report& report, const std::shared_ptr<Ledger>& ledger, const std::s
   for (std::size_t round = 0; round <= rounds || (a.empty() && round < 5 * rounds); ++round) {
     const std::size_t more = two ? 4 * iterations : iterations;  // the two must find time to meet
     const Times mine = run(two, more, through(*pool)), without = run(two, more, through(*apart));
-    // Made anew and gone again: its thread must not take a core from ours.
+    // Created and destroyed each time: its thread must not take a core from ours.
     sets = 0;
     letters = std::make_unique<Actor::Letter[]>(2 * (batch + 1));
     actor.emplace(policy == "round_robin" ? Actor::Rule::round_robin : Actor::Rule::least_loaded, devices);

@@ -5,7 +5,7 @@
 // it reads the free bytes and loads if they suffice.
 //
 // In every tenth round, with BERTH_STORM_ALL=1 in all of them, also: several users
-// and pid namespaces (as root), parents whose child is a program started anew
+// and pid namespaces (as root), parents whose child executes a new program
 // without a descriptor, orphans, pools, foreign memory that changes meanwhile, and
 // telemetry that is 100 ms old.
 //

@@ -250,7 +250,7 @@ inline bool oracle_admits(const Arena& arena, const Slot& request) {
   return fitting >= request.count.load();
 }
 
-// In a file, so that a program that was started anew finds it.
+// Is in a file, so that a child that executed a new program finds it.
 inline Arena* map_arena(const std::string& path, bool create) {
   const int file = open(path.c_str(), O_RDWR | O_CLOEXEC | (create ? O_CREAT | O_EXCL : 0), 0666);
   if (file < 0) return nullptr;

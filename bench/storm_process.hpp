@@ -128,7 +128,7 @@ inline void expect_lease(Ledger& ledger, Arena& arena, const Round& round, const
                whose);
 }
 
-// A program started anew that has nothing of its parent but BERTH_LEASE:
+// A child that executed a new program and has nothing of its parent but BERTH_LEASE:
 //   storm --child ARENA FOLDER PLACE BYTES ROUND SEED
 inline int run_child(char** arguments) {
   Arena* const arena = map_arena(arguments[2], false);
@@ -199,7 +199,7 @@ inline void run_command(Self& self) {
     wanted.requirements.whole = true;
     wanted.requirements.memory_bytes_min = 0;
   }
-  // Of a whole device the driver may have some for itself.
+  // The driver may keep some memory of a whole device for itself.
   const std::uint64_t bytes = wanted.requirements.whole ? capacity - inventory::driver_reserve_bytes(capacity)
                                                         : wanted.requirements.memory_bytes_min;
   slot.bytes.store(bytes);

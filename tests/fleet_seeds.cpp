@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
     if (!run.violations.empty()) broken += " " + std::to_string(run.seed);
   }
-  // Of a few fleets the shares say nothing.
+  // The shares of a few fleets mean nothing.
   const bool counts_shares = argc - first >= 20;
   for (const berth::simulate::Exemption& exemption : exemptions) {
     const bool is_within = !counts_shares || exemption.is_within_share();

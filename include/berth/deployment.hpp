@@ -301,7 +301,7 @@ enum class ReasonKind : std::uint8_t {
   not_enough_gpus,    // no node has `gpus_requested` free ones; `best_node` has `gpus_best`
   not_enough_memory,  // CPU mode: no node has the bytes
   unknown_transport,  // a runtime of a newer version
-  zero_gpus,          // a GPU deployment that asks for none
+  zero_gpus,          // a GPU deployment with gpus = 0
   invalid_spec,       // a contradiction, or a name that is taken
   no_nodes,           // the fleet is empty
   node_selector,      // no node has the labels

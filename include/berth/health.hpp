@@ -54,7 +54,7 @@ HealthState after_failure(HealthState state, ErrorCode code, TimePoint now, cons
 // nothing. An unreachable GPU is lost, regardless of `may_eject`.
 HealthState after_event(HealthState state, const DeviceEvent& event, TimePoint now, const HealthRules& rules,
                         bool may_eject) noexcept;
-// Time passed: a quarantined device whose pause is over goes on probation.
+// Time passed: a quarantined device whose pause is over enters probation.
 HealthState after_time(HealthState state, TimePoint now) noexcept;
 
 // Whether a failure with this code says anything about the device.

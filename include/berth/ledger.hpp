@@ -44,7 +44,7 @@ struct ProcessIdentity {
   friend bool operator==(const ProcessIdentity&, const ProcessIdentity&) = default;
 };
 ProcessIdentity this_process();
-// Absent: there is no such process, it is a zombie, or /proc hides it.
+// Empty if there is no such process, if it is a zombie, or if /proc hides it.
 std::optional<ProcessIdentity> find_process(std::uint32_t pid);
 
 enum class EntryKind : std::uint8_t {

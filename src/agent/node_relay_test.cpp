@@ -344,7 +344,7 @@ TEST_F(NodeRelayTest, ASocketOfAnotherUserInThePlaceOfAReplicasGetsNoRequests) {
   EXPECT_EQ(::listen(taken.get(), 16), 0);
   const relay::Target target{"chat/0#1", "unix:" + path, 1, false, job.folder};
   EXPECT_TRUE(TargetChecks()(target)) << "of the replica's user, such as a server in a container";
-  // Of this thread alone: what the kernel tells of the other side is the user that called listen().
+  // Changes only this thread. The kernel reports the user that called listen() as the user of the other side.
   EXPECT_EQ(::syscall(SYS_setresuid, -1, 54329, -1), 0);
   EXPECT_EQ(::listen(taken.get(), 16), 0);
   EXPECT_EQ(::syscall(SYS_setresuid, -1, 0, -1), 0);

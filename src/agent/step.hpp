@@ -89,7 +89,7 @@ struct Attempts {
 using Memory = std::map<fleet::ReplicaKey, Attempts>;
 
 struct Input {
-  // Absent: none since the agent started. See accept.
+  // Null if there were none since the agent started. See accept.
   const fleet::NodeOrders* orders = nullptr;
   // When the last report that the server has accepted was *sent*. Other requests do not count, because the
   // server also relies on reports only. An answer of a lower epoch than one already seen does not count

@@ -336,7 +336,7 @@ TEST_F(AgentStepTest, WhatWasReadyAndStaysUnreadyHasFailed) {
   EXPECT_EQ(state_of(step), ReplicaState::unready);
   EXPECT_EQ(step.look_again, at(400s));
   EXPECT_TRUE(step.stop.empty());
-  // One good answer begins the time anew.
+  // One good answer restarts the time.
   probed["j1"].readiness = {true, 3, "status 500", at(390s)};
   EXPECT_TRUE(step_at(400s).stop.empty());
   EXPECT_TRUE(step_at(689s).stop.empty());

@@ -89,7 +89,7 @@ std::vector<Candidate> option_candidates(const Place& place) {
   return found;
 }
 
-// Absent: any text, or a file. `before`: the part already typed in the same word, such as "--device=".
+// Empty if the value is any text, or a file. `before`: the part already typed in the same word, such as "--device=".
 std::optional<std::vector<Candidate>> value_candidates(const Offered& offered, const CLI::Option& option,
                                                        const NameSources& sources, const std::string& before = "") {
   const auto names = offered.find(&option);

@@ -31,7 +31,7 @@ class IntentDevice {
   std::string name() const;  // "cuda:6 GPU-454afa53"
   // Reads the drivers and the ledger.
   Occupation look();
-  // Of the last look().
+  // As found by the last look().
   Health health() const;
   std::string table(const Style& style) const;
   std::string json() const;  // one object, with its line end

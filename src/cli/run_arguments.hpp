@@ -18,7 +18,7 @@ struct RunArguments {
   std::string on_fault = "stop";
   std::optional<std::string> limit;  // see Limit
   bool quiet = false;
-  // Of a job.
+  // These apply to jobs only.
   bool detach = false;
   bool json = false;
   std::string name;

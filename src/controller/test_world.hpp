@@ -21,7 +21,7 @@ using deployment::remote_spec;
 using fleet::ReplicaState;
 using Words = std::vector<std::string>;
 
-// Of deployment d: each number has a command of its own.
+// A spec of deployment d. Each number has its own command.
 inline DeploymentSpec version(int number, std::uint32_t replicas = 3) {
   DeploymentSpec spec = gpu_spec("d", replicas);
   spec.command = {"serve", "v" + std::to_string(number)};

@@ -85,7 +85,7 @@ bool matches(const Rule& rule, std::string_view model) {
   return false;
 }
 
-// Absent: no rule matches.
+// Empty if no rule matches.
 std::optional<RuntimeKind> inferred_from(std::string_view model) {
   const std::string low = lower(model);
   for (const Rule& rule : rules) {

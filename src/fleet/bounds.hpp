@@ -23,7 +23,7 @@ inline constexpr std::size_t orders_bytes_max = 24 << 20;
 // The limit of one sentence from a person, an agent or a program.
 inline constexpr std::size_t sentence_bytes_max = 500;
 
-// Of a report.
+// These apply to a report.
 inline constexpr std::size_t node_name_bytes_max = 200;
 inline constexpr std::size_t node_devices_max = 1024, device_id_bytes_max = 200;
 inline constexpr std::size_t node_leases_max = 4096;

@@ -57,7 +57,7 @@ inline KeyRef some_key(Random& random) {
 inline std::uint16_t some_port(Random& random) { return static_cast<std::uint16_t>(random.below(65536)); }
 inline double some_cpus(Random& random) { return static_cast<double>(random.below(1'000'000)) / 1000; }
 
-// Of any field of a spec, so that a new one is read and written by the tests as well.
+// Covers every field of a spec, so that the tests also read and write a new one.
 template <class Value>
 Value some_value(Random& random, const world::FieldRules& rules) {
   using namespace detail;

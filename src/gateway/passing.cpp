@@ -162,7 +162,7 @@ Async<void> Gateway::watch(Link& client, Waiter& waiter) {
   if (waiter.is_gone) waiter.signal.notify();
 }
 
-// Absent: there may be room now, or the client is gone.
+// Returns nothing if there may be room now, or if the client is gone.
 Async<std::optional<Response>> Gateway::wait_for_room(Call& call, bool may_connect) {
   Served& served = *served_.at(call.deployment);
   const Deployment& spec = view_.deployments.at(call.deployment);
@@ -224,7 +224,7 @@ Async<std::unique_ptr<Link>> Gateway::connect(const Endpoint& endpoint, std::str
   co_return *std::move(connected);
 }
 
-// Absent: the call is over, or another replica may be tried.
+// Returns nothing if the call is over, or if another replica may be tried.
 Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& endpoint) {
   Served& served = *served_.at(call.deployment);
   const ServingOptions& serving = view_.deployments.at(call.deployment).serving;

@@ -141,7 +141,7 @@ TEST(Passing, AReplicaThatAnswersLateIsOneSentenceAndIsNotReplacedByAnother) {
   quick.serving.path = "/quick";
   app.serving.first_byte_timeout = quick.serving.first_byte_timeout = 1s;
   fleet.apply();
-  // Of a client that pauses in its body for longer than that, the replica has nothing to answer yet.
+  // While a client pauses in its body for longer than that, the replica has nothing to answer yet.
   const int pausing = sent(fleet.url(), post("/quick", 4) + "ab");
   const http::Response late = fleet.ask("/app");
   EXPECT_EQ(late.status, 504);

@@ -153,7 +153,7 @@ class Fleet {
     view_.callers[caller.sha256] = caller;
     return key;
   }
-  // Of all replicas.
+  // Applies to all replicas.
   void set_concurrent_max(std::uint32_t concurrent_max) {
     for (auto& [name, deployment] : view_.deployments)
       for (Endpoint& endpoint : deployment.endpoints) endpoint.concurrent_max = concurrent_max;

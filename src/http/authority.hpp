@@ -30,7 +30,7 @@ struct CertificateTimes {
 };
 Result<CertificateTimes> certificate_times(const std::string& file);
 
-// Of a client.
+// What the certificate of a client says about it.
 struct CertificateSubject {
   std::string name;  // for people
   std::string role;  // for people

@@ -55,7 +55,7 @@ class Client {
   //   timeout           no complete answer within the timeout
   //   cancelled         stopped
   //   invalid_argument  the server's certificate is not accepted; the target is malformed
-  //   io                the answer is no HTTP or too long
+  //   io                the answer is not HTTP, or too long
   // A request on a kept connection that turns out to be closed is sent again over a new one, unless its method is POST.
   Result<Response> request(const std::string& method, const std::string& target, std::string body = {},
                            CallOptions options = {});

@@ -1,4 +1,4 @@
-// Input that no honest client sends: the server answers with an error or closes, and goes on serving others.
+// Input that no honest client sends: the server answers with an error or closes, and continues to serve others.
 #include <future>
 #include <vector>
 
@@ -123,7 +123,7 @@ TEST(Hostile, ALongBodyIsRefusedBeforeItIsRead) {
   EXPECT_EQ(client.request("POST", "/", std::string(101, 'x'))->status, 413);
   EXPECT_EQ(client.request("POST", "/big", std::string(1000, 'x'))->status, 200);
   EXPECT_EQ(client.request("POST", "/big", std::string(1001, 'x'))->status, 413);
-  // The answer arrives although the client goes on sending more than the sockets hold.
+  // The answer arrives although the client continues to send more than the sockets hold.
   const auto refused = client.request("POST", "/", std::string(3'000'000, 'x'));
   EXPECT_TRUE(!refused || refused->status == 413);
   RawConnection connection(server.address());

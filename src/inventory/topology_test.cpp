@@ -229,7 +229,7 @@ TEST(TopologyLaw, OrderOfLinksDevicesAndMembersChangesNothing) {
     shuffle(random, devices);
     RC_ASSERT(make_topology(devices, links).value() == topology);
     RC_ASSERT(group_cost(topology, devices) == group_cost(topology, topology.devices));
-    // Of several links of a pair, always the same one is kept.
+    // If a pair has several links, always the same one is kept.
     for (Link& link : links) link.kind = static_cast<LinkKind>(random.below(8));
     const Topology kept = make_topology(devices, links).value();
     shuffle(random, links);

@@ -1,6 +1,6 @@
 // The ledger files in one folder, found without opening any of them. Every user can create any name in a shared
-// folder: the name only decides whether a file is checked, and its owner decides whose ledger it is. A limited number
-// of files per owner is listed, however many exist.
+// folder: the name only decides whether a file is checked, and the ledger belongs to the owner of the file. A limited
+// number of files per owner is listed, however many exist.
 #pragma once
 
 #include <cstddef>

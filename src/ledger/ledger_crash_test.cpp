@@ -53,7 +53,7 @@ class LedgerCrash : public testing::Test {
 
   // Kills the victim at the beginning or end of its system call number `steps`, and
   // returns how many there were. Only system calls change what others can see.
-  // Absent: this machine forbids tracing.
+  // Empty if this machine forbids tracing.
   std::optional<long> run(long steps) {
     const pid_t child = fork();
     if (child == 0) victim();

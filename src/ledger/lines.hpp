@@ -38,7 +38,7 @@ struct FileHistory {
 };
 std::string line_of(const FileHistory& history);
 
-// Absent: another kind of line, or damaged. The caller fills in `file` and `user`.
+// Empty if the line is damaged or of another kind. The caller fills in `file` and `user`.
 std::optional<std::variant<EntryLine, DeviceIntent, FileHistory>> parse_line(std::string_view line);
 
 }  // namespace berth::ledger

@@ -19,7 +19,7 @@ enum class ProcessState : std::uint8_t { alive, gone, unknown };
 // user started as root (sudo) counts.
 ProcessState process_state(const ProcessIdentity& holder, std::uint32_t user);
 
-// Absent: there is no such process, or /proc hides it.
+// Empty if there is no such process, or if /proc hides it.
 std::optional<std::uint32_t> user_of_process(std::uint32_t pid);
 // Leases whose locked descriptor the process has open; visible for this user's processes, and for root for all.
 std::vector<LeaseReference> locked_leases(std::uint32_t pid);

@@ -112,7 +112,7 @@ Result<void> start_supervisor(const Job& job, const JobOrder& order) {
   return {};
 }
 
-// Absent: the user of this process.
+// Returns no account if the job runs as the user of this process.
 Result<std::optional<world::UserAccount>> check(const JobOrder& order) {
   const auto wrong = [](std::string message, std::string advice) {
     return Error{ErrorCode::invalid_argument, std::move(message), std::move(advice)};

@@ -124,7 +124,7 @@ Result<Job> read_job(const std::string& jobs, const std::string& id, JobProcesse
   return job;
 }
 
-// Absent: it is being created or removed at this moment.
+// Empty if it is being created or removed at this moment.
 std::optional<Job> unreadable_job(const std::string& jobs, const std::string& id, const Error& error) {
   Job job;
   job.id = id;

@@ -74,7 +74,7 @@ enum class JobState : std::uint8_t {
   stopped,    // by berth stop
   timed_out,  // ran longer than it may
   refused,    // does not fit on this machine, or not within the time it could wait
-  skipped,    // a job that it follows did not end well
+  skipped,    // a job that it follows has not succeeded
   unknown,    // its supervisor was killed before it ended
   unreadable  // its files cannot be read; never written
 };

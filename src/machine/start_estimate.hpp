@@ -24,8 +24,8 @@ std::optional<LeaseEnd> estimate_start(const ReservationRequest& request, Machin
                                        LedgerSnapshot snapshot, std::span<const WaitingRequest> ahead, TimePoint now,
                                        std::vector<LeaseEnd> ends);
 
-// Of the requests ahead, the first one with which the request no longer fits. Null: it would not fit without them
-// either, or it fits.
+// Finds the first of the requests ahead with which the request no longer fits. Null if it would not fit without them
+// either, or if it fits.
 const WaitingRequest* obstacle_ahead(const ReservationRequest& request, const MachineSnapshot& observed,
                                      const LedgerSnapshot& snapshot, std::span<const WaitingRequest> ahead,
                                      TimePoint now);

@@ -30,7 +30,7 @@ inline TestFleet random_machine(std::size_t n, std::uint64_t seed) {
 inline std::string_view domain_of(const DeviceView& view) {
   return view.info->memory_domain.empty() ? view.info->id.text() : view.info->memory_domain;
 }
-// What a group must satisfy, written anew.
+// What a group must satisfy, written independently of the library.
 inline bool fits_together(const Requirements& requirements, std::span<const DeviceView> views,
                           const std::vector<std::size_t>& group) {
   for (const std::size_t i : group) {

@@ -160,7 +160,7 @@ class World : private FaultScript, private FaultChecker {
     pieces_.push_back(std::move(piece));
   }
 
-  // Absent: no verdict.
+  // No outcome means no verdict.
   void settle(std::size_t at, std::optional<Outcome> outcome) {
     audit();
     Piece piece = std::move(pieces_[at]);

@@ -59,7 +59,7 @@ class Job : public detail::TaskState {
   Job* previous = nullptr;
   Deadline deadline;
   SchedulerState* scheduler = nullptr;
-  DeviceLanes* lanes = nullptr;  // the lanes whose queue it is in; null: none
+  DeviceLanes* lanes = nullptr;  // the lanes that have it in their queue; null: none
   bool may_run_twice = false;
   bool may_decline = false;
   // Its kernels, and the options for another device; null: it has no kernels and goes to one device only.

@@ -24,7 +24,7 @@ class KernelCache {
   // Limits the requirements to devices that can run all of them: the back end has a form of each,
   // and none failed to load. Returns an error if no device remains.
   std::optional<Error> limit(Requirements& requirements, std::span<const Kernel> kernels) const;
-  // Of those that failed.
+  // The errors of the kernels that failed to compile.
   std::vector<Error> errors() const;
 
  private:

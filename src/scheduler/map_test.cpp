@@ -193,8 +193,7 @@ TEST(Scheduler, MapUsesASlowDeviceWhileThereIsEnoughToDo) {
   Bench bench(2, with_policy("expected_finish", 1), clock);
   learn(bench, clock, {milliseconds(100), milliseconds(1)});
   Gate gate;
-  // Of a thousand items the fast device does not begin its third before the
-  // slow one has begun its first.
+  // The fast device does not begin its third of a thousand items before the slow one has begun its first.
   std::atomic<int> fast{0};
   const auto results = bench->map(std::vector<int>(1000), [&](TaskContext& execution, int) {
     if (execution.device().id() == sim(0)) gate.open();

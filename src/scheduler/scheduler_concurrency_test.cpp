@@ -1,4 +1,4 @@
-// A scheduler used from several threads, and changed while work goes on.
+// A scheduler used from several threads, and changed while work is running.
 #include <gtest/gtest.h>
 
 #include <set>

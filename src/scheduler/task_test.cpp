@@ -1,4 +1,4 @@
-// What a task can be asked: wait, look, go on when it has ended, withdraw.
+// What a task can be asked: wait, look, continue when it has ended, withdraw.
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -60,7 +60,7 @@ TEST(Acceptance, TheListOfDeploymentsHasABound) {
   EXPECT_NE(refusal(desired_of(many)), "accepted");
 }
 
-// Of a spec of 110 KB the tenth update was refused: what it was before did not fit beside it.
+// The tenth update of a spec of 110 KB was refused, because the earlier specs did not fit next to it.
 TEST(Acceptance, EarlierSpecsAreKeptAsFarAsTheyFit) {
   fleet::DesiredDeployment small = wanted_with("a", 10);
   small.earlier.resize(30, wanted_with("a", 20).spec);

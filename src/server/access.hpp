@@ -48,7 +48,7 @@ class Access {
   // server from others on the same host.
   Access(std::string user, const std::string& local_token, const std::string& server);
 
-  // Absent: the client is unknown. `now_ms` is wall time, for the expiry of tokens.
+  // Empty if the client is unknown. `now_ms` is wall time, for the expiry of tokens.
   std::optional<Who> who(const http::Request& request, const std::map<std::string, fleet::Credential>& credentials,
                          std::uint64_t now_ms) const;
   std::optional<Who> who_has(std::string_view token, const std::map<std::string, fleet::Credential>& credentials,

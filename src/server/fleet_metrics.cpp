@@ -341,7 +341,7 @@ class FleetMetrics {
     out_.metric("berth_server_info", "gauge", "1, with the version of the server.");
     out_.line(metric_label("version", server_.version), 1U);
     value("berth_server_start_time_seconds", "When the server started.", seconds_of_ms(server_.started_ms));
-    value("berth_server_epoch", "Number of this leadership; every server that begins to lead has a higher one.",
+    value("berth_server_epoch", "Number of this leadership; every server that becomes leader has a higher one.",
           leader_.epoch());
     value("berth_server_connections", "Open connections.", server_.connections);
     value("berth_server_connections_limit", "Connections that the server takes at most.", server_.connections_max);

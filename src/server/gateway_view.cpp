@@ -19,7 +19,7 @@ bool can_be_called(const DeploymentSpec& spec) {
   return deployment::uses_placeholder(spec, "port") || deployment::uses_placeholder(spec, "socket");
 }
 
-// Absent: it does not serve yet.
+// Empty if it does not serve yet.
 std::optional<EndpointState> state_of(const Leader& leader, const fleet::Assigned& assigned) {
   const NodeId& node = assigned.place.node;
   if (leader.health(node) == controller::NodeHealth::lost) return EndpointState::gone;
@@ -42,7 +42,7 @@ std::optional<EndpointState> state_of(const Leader& leader, const fleet::Assigne
   return std::nullopt;
 }
 
-// Absent: gateways reach it through the relay of its node. Depends on the revision that it runs, because the
+// Empty if gateways reach it through the relay of its node. Depends on the revision that it runs, because the
 // deployment may have changed since.
 std::optional<std::string> direct_address_of(const Leader& leader, const fleet::DesiredDeployment& wanted,
                                              const fleet::Assigned& assigned) {

@@ -44,7 +44,7 @@ struct StoreCounts {
 
 class Leader {
  public:
-  // Begins to lead. `on_event` is called with every committed event; null: it is not called.
+  // Becomes leader. `on_event` is called with every committed event; null: it is not called.
   static Result<Leader> begin(std::shared_ptr<store::Store> store, std::string server, Clock& clock,
                               std::function<void(const fleet::Event&)> on_event);
   // From now on `changed` is called after every change that a reader could see, and `orders_changed` with each node
@@ -60,7 +60,7 @@ class Leader {
   // For display: the node's report, or else what the store kept of an earlier one. Null: nothing is known.
   const LastReport* known(const NodeId& node) const;
   controller::NodeHealth health(const NodeId& node) const;
-  std::optional<Duration> report_age(const NodeId& node) const;  // absent: no report since this server began to lead
+  std::optional<Duration> report_age(const NodeId& node) const;  // absent: no report since this server became leader
   const std::vector<controller::DeploymentStatus>& deployments() const { return deployments_; }
   const std::vector<Pending>& pending() const { return pending_; }
   // The evidence for one of `pending()`, at most 5 s old, because computing it runs the planner many times and every
@@ -194,7 +194,7 @@ class Leader {
   bool is_current_ = true;  // false: the store may have more than `state_`, and nothing is decided before it is read
   std::vector<fleet::Assigned> all_;  // of state_
   std::set<NodeId> changed_nodes_;
-  TimePoint began_{}, leads_until_{};  // no other server can begin to lead before that
+  TimePoint began_{}, leads_until_{};  // no other server can become leader before that
   std::uint64_t change_count_ = 1;
   std::map<NodeId, std::uint64_t> orders_numbers_;
   std::map<NodeId, LastReport> last_reports_;

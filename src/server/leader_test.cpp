@@ -87,7 +87,7 @@ TEST_F(LeaderTest, AFormerLeaderDoesNotSpeakForItsSuccessor) {
   EXPECT_EQ(next.state().nodes.at(node_).intent, Intent::draining);
 }
 
-// Its node could take itself for heard, and go on with what another server replaces.
+// Its node could believe that its report was received, and keep running what another server replaces.
 TEST_F(LeaderTest, AReportIsTakenOnlyWhileItLeadsForSure) {
   clock_.advance(14s);
   EXPECT_TRUE(report("a-1", 1, 100));

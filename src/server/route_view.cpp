@@ -62,7 +62,7 @@ void assume_reported(gateway::Balance& balance, const ServedDeployment& deployme
   }
 }
 
-// Of gateways without a connection to a node of these replicas: one entry each, with those nodes alone.
+// Has one entry for each gateway without a connection to a node of these replicas, with only those nodes.
 std::vector<Unconnected> unconnected_of(const ServedDeployment& deployment, const Leader& leader,
                                         const GatewayReports& reports) {
   std::vector<Unconnected> all = unconnected_nodes(leader, reports);

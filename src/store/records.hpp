@@ -58,7 +58,7 @@ std::optional<std::uint64_t> action_at(std::string_view key);
 }  // namespace keys
 
 // The root of the desired state. Records of deployments that it does not name are ignored: they are left over from an
-// incomplete change, and are removed when a server begins to lead.
+// incomplete change, and are removed when a server becomes leader.
 struct ProjectRoot {
   std::uint64_t version = 0;
   std::string cluster;

@@ -257,7 +257,8 @@ TEST_F(SqliteEngine, AFullDiskIsOneClearErrorAndNothingHalfDone) {
               // It is still readable, and whole.
               const auto listing = (*engine)->list("");
               if (!listing || listing->entries.size() != 2 * kept || listing->change_number != kept) return 15;
-              // With room again it goes on: in the log's place for a limit on files, after a removal on a disk.
+              // It continues as soon as there is room: in place of the log under a limit on files, after a removal on a
+              // disk.
               for (std::size_t i = 0; i < kept; ++i) {
                 const auto removed = (*engine)->commit({{}, {{"a" + std::to_string(i), std::nullopt}}});
                 if (!removed && removed.error().code != ErrorCode::io) return 16;

@@ -19,7 +19,7 @@ auto parsed(const Entry& entry, Parsed& before, Parsed& after, Read&& read) -> d
   return value;
 }
 
-// Absent: the entry is damaged, and the state records it. An entry of a newer version is still an error.
+// Empty if the entry is damaged; the state then records it. An entry of a newer version is still an error.
 template <class Value>
 Result<std::optional<Value>> unless_damaged(State& state, Result<Value> read) {
   if (read) return std::optional(*std::move(read));

@@ -34,9 +34,9 @@ class Store {
   // Only actions of people; the newest `limit` of them.
   Result<std::vector<fleet::Event>> actions(std::size_t limit);
 
-  // Begins to lead; the epoch is higher than any before. It lasts for `duration` from now and from every renewal,
-  // unless the engine can tell by itself whether this server is alive (SQLite). unavailable names the server that
-  // leads.
+  // Makes the server leader; the epoch is higher than any before. It lasts for `duration` from now and from every
+  // renewal, unless the engine can tell by itself whether this server is alive (SQLite). unavailable names the server
+  // that leads.
   Result<std::uint64_t> lead(const std::string& server, Duration duration);
   // unavailable: another server leads by now. Commits of this one no longer change anything.
   Result<void> renew();

@@ -24,7 +24,7 @@ class StoreContract : public testing::TestWithParam<EngineKind> {
     EXPECT_TRUE(store_->lead("server-1", 1h));
     return *store_;
   }
-  // Of the present state.
+  // A change that begins with the present state.
   Change change() { return change_of(store_->load().value()); }
   static std::string outcome(const Result<Committed>& committed) {
     if (!committed) return std::string(to_string(committed.error().code));

@@ -89,7 +89,7 @@ TEST(StoreLaws, TheStoreIsWhatTheCommittedChangesMadeOfIt) {
     State model = store->load().value();
     std::vector<fleet::Event> earlier_events;
     for (int step = 0; step < 12; ++step) {
-      if (random.below(6) == 0) {  // the server is started again
+      if (random.below(6) == 0) {  // the server is restarted
         store = Store::open(engine).value();
         const std::uint64_t epoch = store->lead("server", 1h).value();
         RC_ASSERT(epoch > model.epoch);

@@ -171,7 +171,7 @@ TEST_P(StoreSplit, WhatEndsIsCommittedBeforeAnythingBegins) {
       break;
     }
     ++failures;
-    // The next decision goes on from there: what has stopped is gone, and what lacks a place gets one.
+    // The next decision continues from there: what has stopped is gone, and what lacks a place gets one.
     Change repair = change_of(after);
     generation = after.next_generation;
     for (std::size_t i = 0; i < nodes; ++i) {

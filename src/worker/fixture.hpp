@@ -98,7 +98,7 @@ class Bench {
       if (status.device == device) return status;
     return {};
   }
-  // Of its only or first device.
+  // The id of its only or first device.
   DeviceId first() const { return pool->devices().front()->id(); }
   Health health(const DeviceId& device) const {
     for (const DeviceStatus& status : pool->status())

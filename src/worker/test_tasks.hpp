@@ -287,7 +287,7 @@ BERTH_TASK(start_a_process, [](WorkerContext&, const Pair&) -> int {
     for (;;) pause();
   return child;
 });
-// Begins, then waits to be told to go on.
+// Begins, then waits for permission to continue.
 BERTH_TASK(wait_for_the_test, [](WorkerContext& task, const Harmful& in) -> Result<int> {
   Flags& flags = flags_in(task, in.flags);
   flags.begun.fetch_add(1);

@@ -22,7 +22,7 @@ struct DescriptorMessage {
 // At most message_descriptors_max descriptors, which this process also keeps. False: the message was not sent
 // completely.
 bool send_message(int socket, std::string_view text, std::span<const int> descriptors);
-// Absent: the connection has ended, or receiving failed (errno). A longer text is cut.
+// Empty if the connection has ended, or if receiving failed (errno). A longer text is cut.
 std::optional<DescriptorMessage> receive_message(int socket, std::size_t text_bytes_max);
 
 }  // namespace berth::world

@@ -258,7 +258,7 @@ Code cuDevSmResourceSplitByCount(Resource* result, unsigned* groups, const Resou
     const unsigned size = std::max(gpu.part_min(), (least + step - 1) / step * step);
     unsigned possible = input->sm.count / size;
     // Measured on 132 multiprocessors: 15 x 8, 8 x 16, 4 x 32, 2 x 64. Where the
-    // count is no multiple, one of the smallest groups would lie over two clusters.
+    // count is not a multiple, one of the smallest groups would lie over two clusters.
     if (size == gpu.part_min() && input->sm.count % size != 0 && possible > 1) --possible;
     if (possible == 0) return cuda_resource_configuration;
     if (result == nullptr) {

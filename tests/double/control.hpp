@@ -4,7 +4,7 @@
 
 extern "C" {
 
-// Lets every call that is held out, waits for them, and begins anew with the
+// Lets every call that is held out, waits for them, and restarts with the
 // machine of `script` (README.md). Null, or what is wrong with the script; the
 // text is good until the next call of the same thread. What the process had of
 // the old machine is void.

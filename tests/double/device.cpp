@@ -102,7 +102,7 @@ Code cuDriverGetVersion(int* version) {
   return code_success;
 }
 
-// NVRTC 13 looks here for the driver's cache, goes on without one after an error, and crashes if there is no such
+// NVRTC 13 looks here for the driver's cache, continues without one after an error, and crashes if there is no such
 // symbol.
 Code cuGetExportTable(const void** table, const CUuuid_st*) {
   return plain_call("cuGetExportTable", [&](Call&) -> Code {

@@ -73,7 +73,7 @@ struct Process {
   bool both = false;    // listed with those that compute, too
   bool unsaid = false;  // listed without its bytes
   bool hidden = false;  // in use, and listed for nobody
-  // Absent: it is not there yet.
+  // Empty if it is not there yet.
   std::optional<unsigned> number() const;
 };
 
@@ -295,7 +295,7 @@ struct Machine {
   bool resetting = false;     // nobody enters
   bool nvml_started = false;  // the management library starts once in a process, whatever is reset
 
-  // Lets everybody out, then begins anew with this script; what is wrong with it.
+  // Releases all waiting calls, then restarts with this script. Returns what is wrong with it.
   std::optional<std::string> reset(std::string_view script);
   // More lines for the machine as it is.
   std::optional<std::string> add(std::string_view script);
@@ -329,7 +329,7 @@ struct Machine {
   int level_between(int a, int b) const;
 };
 
-// Of a GPU, or of its slice with that index.
+// The handle of a GPU, or of its slice with that index.
 nvml::DeviceHandle nvml_handle(int gpu, int slice);
 // Instances are counted from 1, and not all numbers are taken.
 inline unsigned instance_of(int slice) { return 2 * static_cast<unsigned>(slice) + 1; }

@@ -82,7 +82,7 @@ struct Complaint {
 std::optional<Module> parse(std::string_view text, Complaint& complaint);
 
 // Memory as a kernel sees it: where a device address lies, and how far from
-// there the memory goes on.
+// there the memory continues.
 struct Range {
   std::uint64_t begin = 0, end = 0;
   std::byte* host = nullptr;

@@ -272,7 +272,7 @@ class Thread {
       default: break;
     }
     if (to.kind == 'f') return bits_of(number, to);
-    // Out of range saturates, and what is no number is zero, as on the hardware.
+    // Out of range saturates, and NaN is zero, as on the hardware.
     if (std::isnan(number)) return 0;
     const double limit = std::ldexp(1.0, 8 * to.bytes - (to.kind == 's' ? 1 : 0));
     const double lowest = to.kind == 's' ? -limit : 0.0;

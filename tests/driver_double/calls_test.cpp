@@ -152,7 +152,7 @@ TEST(CudaCalls, ABinaryForAnotherGpuGivesWayToPtx) {
   EXPECT_NE(refused.error().advice.find("9.0"), std::string::npos) << refused.error().advice;
   source.cubin = "cubin sm_90\n" + kernel("empty").ptx;
   EXPECT_TRUE(works(devices[0]->load(source)));
-  // Memory that ran out is no reason to try another form.
+  // After running out of memory, another form is not tried.
   also("error cuModuleLoadDataEx code=2");
   source.ptx = kernel("empty").ptx;
   EXPECT_TRUE(fails_with(devices[0]->load(source), ErrorCode::out_of_memory));

@@ -373,7 +373,7 @@ void run_seed(std::uint64_t seed) {
   const auto listed = wholes->list();
   ASSERT_TRUE(works(listed));
   for (const DeviceInfo& info : *listed) {
-    // Of what was lost to the process nothing can be given back.
+    // What the process has lost cannot be given back.
     auto device = wholes->open(info.id);
     const bool lost = !device && device.error().code != ErrorCode::out_of_memory;
     device = Error{};

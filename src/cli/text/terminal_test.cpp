@@ -66,7 +66,7 @@ TEST(Table, NoLineIsLongerThanTheTerminal) {
   }
 }
 
-// Of 60 characters, as ids of some drivers are.
+// Has 60 characters, as ids of some drivers do.
 const std::string long_id = "PCI-of-a-device-whose-driver-gives-very-long-names-000:8a:00";
 
 TEST(Table, TheColumnThatIdentifiesARowAndThoseThatMayNotGoStayVisible) {

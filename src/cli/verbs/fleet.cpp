@@ -77,7 +77,7 @@ void add_fleet(const Verb& command) {
   };
   const auto arguments = std::make_shared<Arguments>();
   const Verb fleet = command.add("fleet", "show the contents of a fleet file");
-  Verb verb = fleet.add("show", "its nodes and devices");
+  Verb verb = fleet.add("show", "show its nodes and devices");
   verb.argument("FLEET", &arguments->path, "a fleet in TOML, or what berth inventory --json printed");
   verb.flag("--json", arguments->json, "print one JSON object");
   verb.run([arguments] { return run_fleet_show(arguments->path, arguments->json); });

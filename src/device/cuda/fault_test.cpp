@@ -66,7 +66,7 @@ TEST(CudaDeathTest, FaultIsReportedInTimeAndLosesTheDeviceForTheProcess) {
   // A fresh process: CUDA does not survive a fork.
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(fault_and_report(), testing::ExitedWithCode(0), "all calls answer device_lost");
-  // This process is another fault domain and goes on.
+  // This process is another fault domain and continues.
   EXPECT_TRUE(gpu->open()->allocate(64).has_value());
 }
 

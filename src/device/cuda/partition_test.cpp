@@ -41,7 +41,7 @@ TEST(CudaPartition, GroupsAreAsLargeAsThePartsAllow) {
 }
 
 TEST(CudaPartition, SmallerGroupsAreUsedIfThereAreTooFewLargeOnes) {
-  // Of groups of 48 the chip has but one, of 24 three: 48 + 48 takes groups of 16.
+  // The chip has only one group of 48 and three of 24, so 48 + 48 takes groups of 16.
   const auto few = [](std::uint32_t size) { return size == 48 ? 1U : size == 24 ? 3U : h200_groups(size); };
   const auto split = plan_split(gpu, h200, std::array<std::uint32_t, 2>{48, 48}, few);
   ASSERT_TRUE(split.has_value()) << split.error().to_text();

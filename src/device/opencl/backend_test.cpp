@@ -152,7 +152,7 @@ TEST_F(OpenclBasic, AMisspeltPoclDeviceIsAnError) {
   setenv("POCL_DEVICES", "basic bsaic", /*overwrite=*/1);
   const auto list = make_backend(api_, {})->list();
   setenv("POCL_DEVICES", before.c_str(), /*overwrite=*/1);
-  // Another platform of the machine goes on alone.
+  // The other platform of the machine continues alone.
   for (const DeviceInfo& info : list.value_or(std::vector<DeviceInfo>{}))
     EXPECT_EQ(info.id.text().find("pocl"), std::string::npos) << info.id;
   if (!list) {

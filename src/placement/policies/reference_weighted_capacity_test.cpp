@@ -15,7 +15,7 @@ TEST(ReferenceWeightedCapacity, S3_13_WeightOverQueueInSinglePrecisionTiesToTheL
   }
   EXPECT_EQ(winners_of("reference_weighted_capacity", fleet, 12), (Winners{2, 1, 2, 0, 1, 2, 2, 1, 2, 0, 1, 2}));
 
-  // 16,777,217 is no single-precision number: with it the two weights are equal, and the first
+  // 16,777,217 is not a single-precision number: with it the two weights are equal, and the first
   // wins. In double precision the second would.
   TestFleet close(2);
   close[0].weight_milli = 16'777'216;

@@ -1,7 +1,7 @@
 // Turns an answer of the API into objects that can be compared with the ones of the answer before.
 //
 // An answer carries ages ("0.8 s ago"), which differ each time although nothing happened. They become moments on this browser's
-// clock: `last_report_age_s` becomes `last_report_at`, `sample_age_ms` becomes `sample_at`. So an age goes on counting while the
+// clock: `last_report_age_s` becomes `last_report_at`, `sample_age_ms` becomes `sample_at`. So an age continues to count while the
 // connection is lost, and equal answers stay equal.
 //
 // What is equal keeps its identity, down to the smallest part. Svelte updates only what got a new identity: one changed device

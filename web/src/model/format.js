@@ -37,7 +37,7 @@ export function watts(value) {
   return value === undefined || value === null ? '–' : `${Math.round(value)} W`;
 }
 
-// Of requests per second. One in a minute is not none.
+// Formats requests per second. One in a minute is not shown as 0.
 /** @type {(value: number | null | undefined) => string} */
 export function rate(value) {
   if (value === undefined || value === null) return '–';
@@ -79,7 +79,7 @@ export function short_id(id) {
   return /^(GPU|MIG)-[0-9a-f]{8}-/i.test(id) ? id.slice(0, 12) : id.length > 24 ? `${id.slice(0, 23)}…` : id;
 }
 
-// A text of the server with its ids of devices shortened; whoever needs the whole id finds it in the title or in the panel.
+// A text of the server with its ids of devices shortened. The title and the panel show the whole id.
 /** @type {(text: string | undefined) => string} */
 export function brief(text) {
   return (text ?? '').replace(/\b((?:GPU|MIG)-[0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/gi, '$1');

@@ -14,7 +14,7 @@ function line_of({ action, deployment, replica, before, after }) {
   return { sign: '~', text: `${name} moves from ${place(before)} to ${place(after)}` };
 }
 
-// `pending_now`: what has no place already, which is no consequence of the change.
+// `pending_now`: what already has no place, so not a consequence of the change.
 /** @type {(answer: { plan: import('../live/answers').Plan, changes?: import('../live/answers').Applied['changes'], restarts?: string[] }, pending_now?: import('../live/answers').Pending[]) => { sign: string, text: string }[]} */
 export function lines_of({ plan, changes = [], restarts = [] }, pending_now = []) {
   const names_of = (/** @type {{ deployment: string, replicas: number[] }} */ one) => (one.replicas.length ? one.replicas : ['all']).map((index) => `${one.deployment}/${index}`);

@@ -22,7 +22,7 @@ export function words(state) {
   return state === 'unready' ? 'not ready' : state.replaceAll('_', ' ').replace(/\bgpu/g, 'GPU');
 }
 
-// Of an event.
+// The kinds of events.
 /** @type {Record<string, string>} */
 const event_kinds = {
   ready: 'ok', failed: 'bad', refused: 'warn', pending: 'warn', device: 'warn', rollout: 'busy', assigned: 'busy', moved: 'busy', intent: 'paused',
@@ -115,8 +115,8 @@ export function problems_first(list, kind) {
   return [...list].sort((a, b) => rank(a) - rank(b));
 }
 
-// Of a node with its devices: a lost node is worse than a lost GPU. Not of heat and load, which change all the time and would make the
-// list restless.
+// Covers a node and its devices; a lost node is worse than a lost GPU. Ignores heat and load, which change all the time and would make
+// the list restless.
 /** @type {(node: import('../live/answers').Node) => string} */
 export function node_kind(node) {
   const own = kind_of(node_state(node));
