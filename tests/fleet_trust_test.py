@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import shutil
+import signal
 import ssl
 import subprocess
 import time
@@ -16,6 +17,19 @@ from fleet_case import Fleet, in_own_network
 
 ADDRESS, PORT = "10.77.0.1", 8443
 URL = f"https://{ADDRESS}:{PORT}"
+# The process ends when its file identity.pem is complete.
+KILLED = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <signal.h>
+#include <string.h>
+int rename(const char* from, const char* to) {
+  int (*real)(const char*, const char*) = (int (*)(const char*, const char*))dlsym(RTLD_NEXT, "rename");
+  int result = real(from, to);
+  if (strstr(to, "/identity.pem")) raise(SIGKILL);
+  return result;
+}
+"""
 
 
 class Trusting(Fleet):
@@ -115,10 +129,17 @@ class Nodes(Trusting):
         self.assertFalse((self.state(a) / "joining").exists())
 
     def test_an_agent_that_is_killed_while_it_joins_does_not_use_the_token_again(self):
-        """A service is started with the same token; it is written down that it was used before there is an identity."""
-        a, = self.add_nodes("a")
-        used, identity = (self.state(a) / file for file in ("joined_with", "identity.pem"))
-        self.assertLessEqual(used.stat().st_mtime_ns, identity.stat().st_mtime_ns)
+        """As soon as it has its certificate. A service is started with the same token."""
+        source, library = self.folder / "killed.c", self.folder / "killed.so"
+        source.write_text(KILLED)
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True, timeout=60)
+        a, token = self.make_node("a", LD_PRELOAD=str(library)), self.token("join")
+        a.start(token)
+        self.assertEqual(a.agent.wait(timeout=60), -signal.SIGKILL, a.log.read_text())
+        self.assertTrue((self.state(a) / "identity.pem").exists())
+        a.more = {}
+        a.start(token)
+        self.until_healthy("a")
 
     def test_a_second_server_of_the_same_folder_leaves_the_authority_alone(self):
         """Two that are started at once would each write half of it."""

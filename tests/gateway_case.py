@@ -167,6 +167,15 @@ class Gateway(Fleet):
         self.assertEqual(got["status"], 200)
         self.assertEqual(got["text"], "".join(f"data: {i}\n\n" for i in range(events)))
 
+    def metric(self, name, **labels):
+        """The sum of all lines that have these labels; None: there is none."""
+        values = []
+        for line in self.ask("GET", "/metrics")[2].splitlines():
+            found = re.fullmatch(rf"{name}{{(.*)}} (\S+)", line)
+            if found and all(f'{label}="{value}"' in found[1] for label, value in labels.items()):
+                values.append(float(found[2]))
+        return sum(values) if values else None
+
     # A gateway of its own, with TLS.
 
     def make_certificate(self):

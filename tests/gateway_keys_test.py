@@ -6,11 +6,13 @@ import http.client
 import json
 import os
 import signal
+import threading
 import unittest
 
 from berth_case import needs_sqlite
 from gateway_case import Gateway
 
+BOUND = 4
 KEYS = int(os.environ.get("BERTH_TEST_KEYS", "500"))
 REPLICAS = int(os.environ.get("BERTH_TEST_REPLICAS", "4"))
 
@@ -97,6 +99,40 @@ class Keys(Gateway):
         self.apply(self.keyed(REPLICAS, "v2"))
         self.until(lambda: newest not in self.owners().values(), "the last one is gone")
         self.assertMoved(more, self.owners(), {key for key, owner in more.items() if owner == newest})
+
+    def test_a_hot_key_never_exceeds_the_bound_while_a_replica_is_killed_and_all_are_updated(self):
+        """Counted by the replicas themselves."""
+        self.add_nodes("a")
+        self.apply(self.keyed(3, max_concurrent=BOUND))
+        self.until_serving(3)
+        ends, answers = threading.Event(), []
+
+        def ask():
+            while not ends.is_set():
+                answers.append(self.ask_for("/app/after/20", headers={"x-session": "hot"})[:2])
+        self.addCleanup(ends.set)
+
+        def most(version):
+            """By replica, how many requests it has had at once."""
+            found = {}
+            for answer in (json.loads(text) for status, text in list(answers) if status == 200):
+                if answer["version"] == version:
+                    found[answer["replica"]] = max(found.get(answer["replica"], 0), answer["most_at_once"])
+            return found
+        with concurrent.futures.ThreadPoolExecutor(5 * BOUND) as threads:
+            asking = [threads.submit(ask) for _ in range(5 * BOUND)]
+            self.until(lambda: most("v1") == dict.fromkeys(("app/0", "app/1", "app/2"), BOUND), lambda: f"{most('v1')} {self.situation()}")
+            before = self.replica_processes()["app/1"]
+            os.kill(before, signal.SIGKILL)
+            self.until(lambda: self.replica_processes().get("app/1", before) != before, self.situation)
+            self.until_ready("app", 3)
+            self.apply(self.keyed(3, "v2", max_concurrent=BOUND))
+            self.until(lambda: most("v2") == dict.fromkeys(("app/0", "app/1", "app/2"), BOUND), lambda: f"{most('v2')} {self.situation()}")
+            ends.set()
+        for each in asking:
+            each.result()
+        self.assertLessEqual(max([*most("v1").values(), *most("v2").values()]), BOUND)
+        self.assertEqual({status for status, _ in answers} - {502}, {200}, "only what the killed replica had taken failed")
 
     def owners_while_some_fail(self):
         """As owners(); requests that the death of a replica has cut off are sent again."""

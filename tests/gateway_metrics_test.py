@@ -17,15 +17,6 @@ from openapi_check import Document
 class Observed(Gateway):
     gateway_more = ("--access-log", "all")
 
-    def metric(self, name, **labels):
-        """The sum of all lines that have these labels; None: there is none."""
-        values = []
-        for line in self.ask("GET", "/metrics")[2].splitlines():
-            found = re.fullmatch(rf"{name}{{(.*)}} (\S+)", line)
-            if found and all(f'{label}="{value}"' in found[1] for label, value in labels.items()):
-                values.append(float(found[2]))
-        return sum(values) if values else None
-
     def deployment(self, name="app"):
         return next(row for row in self.get("endpoints")["deployments"] if row["name"] == name)
 

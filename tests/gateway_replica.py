@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A replica for tests under load, on one event loop. The last parts of the path say what it does:
 
-  /echo              answers with its name, its version and the body of the request
+  /echo              answers with its name, its version, the body of the request, and how many requests it has had at once at most
   /after/MS          the same after that many milliseconds
   /stream/N/MS       N server-sent events, one every MS milliseconds, each with the body of the request
   /large/BYTES       that many bytes
@@ -44,7 +44,7 @@ async def answer(path, body, writer):
         return None
     if "after" in words:
         await asyncio.sleep(int(words[-1]) / 1000)
-    text = json.dumps({"replica": NAME, "version": VERSION, "body": body.decode()}).encode()
+    text = json.dumps({"replica": NAME, "version": VERSION, "body": body.decode(), "most_at_once": running.most}).encode()
     return writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(text), text))
 
 
@@ -58,6 +58,20 @@ async def read_body(reader, headers):
     return body
 
 
+class Running:
+    count = most = 0
+
+    def __enter__(self):
+        self.count += 1
+        self.most = max(self.most, self.count)
+
+    def __exit__(self, *_):
+        self.count -= 1
+
+
+running = Running()
+
+
 async def serve(reader, writer):
     try:
         while True:
@@ -66,7 +80,8 @@ async def serve(reader, writer):
             body = await read_body(reader, headers)
             if JOURNAL:
                 os.write(JOURNAL, body + b"\n")
-            await answer(lines[0].split(" ")[1].split("?")[0], body, writer)
+            with running:
+                await answer(lines[0].split(" ")[1].split("?")[0], body, writer)
             await writer.drain()
     except (asyncio.IncompleteReadError, ConnectionError):
         pass

@@ -19,6 +19,7 @@ SECONDS = int(sys.argv.pop(4)) if len(sys.argv) > 4 else 120
 RATE = int(sys.argv.pop(4)) if len(sys.argv) > 4 else 200
 
 from berth_case import QUIET  # noqa: E402  (reads the arguments)
+from fleet_case import is_alive  # noqa: E402
 from gateway_case import Gateway  # noqa: E402
 from http_load import Background, Client, at_rate  # noqa: E402
 
@@ -50,7 +51,21 @@ def wrong(outcome):
     return "" if is_right else f"answered with something else: {outcome.answer.body[:200]}"
 
 
+def counted_as(status, why=""):
+    """The outcome under which a gateway counts what a client saw."""
+    return "failed" if status == 502 or why.startswith("cut") else "2xx" if status == 200 else "rejected"
+
+
 class Storm(Gateway):
+    def setUp(self):
+        self.asked = []  # what was asked beside the load: when, and the status
+        super().setUp()
+
+    def ask_for(self, *words, **more):
+        answer = super().ask_for(*words, **more)
+        self.asked.append((time.monotonic(), answer[0]))
+        return answer
+
     def begin(self, **more):
         """Four replicas on two nodes, and load on them."""
         self.acts = []  # what changed the fleet, and since when
@@ -85,6 +100,17 @@ class Storm(Gateway):
         outcomes = self.load.stop()
         self.assertGreater(len(outcomes), 0)
         return outcomes, [(outcome, why) for outcome in outcomes if (why := wrong(outcome))]
+
+    def assertCounted(self, outcomes, failed):
+        """The metrics of the gateway have what its clients saw."""
+        problems = {outcome.number: why for outcome, why in failed}
+        seen = collections.Counter(counted_as(outcome.answer.status, problems.get(outcome.number, "")) for outcome in outcomes)
+        seen += collections.Counter(counted_as(status) for _, status in self.asked)
+        self.until(lambda: self.counts() == seen, lambda: f"the gateway counts {self.counts()}, its clients saw {seen}")
+
+    def counts(self):
+        return collections.Counter({outcome: int(self.metric("berth_requests_total", outcome=outcome) or 0)
+                                    for outcome in ("2xx", "3xx", "4xx", "5xx", "rejected", "failed", "abandoned")}) + collections.Counter()
 
     def times_begun(self):
         """How often a replica took each request."""
@@ -194,6 +220,9 @@ class Killed(Storm):
         self.print_counts(f"a replica was killed{', idempotent' if idempotent else ''}", outcomes, failed)
         self.assertOnlyThere(failed, at, at + NOTICED_S, self.from_replicas([name]))
         self.assertTrue([outcome for outcome, why in failed if why.startswith("cut")], "no stream was cut: the replica had none")
+        self.assertCounted(outcomes, failed)
+        sent_again = sum(times - 1 for times in self.times_begun().values())
+        self.assertGreaterEqual(self.metric("berth_request_retries_total", deployment="app") or 0, sent_again)
         return outcomes, failed
 
     def test_a_replica(self):
@@ -216,11 +245,14 @@ class Killed(Storm):
         self.print_counts("a relay was killed", outcomes, failed)
         self.assertOnlyThere(failed, at, at + NOTICED_S, self.from_replicas(names))
         self.assertTrue(failed, "nothing was under way at this relay")
+        self.assertCounted(outcomes, failed)
 
     def test_the_gateway(self):
         self.begin()
         gateway = self.process_of("berth gateway ")
         at = self.strike(gateway)
+        self.until(lambda: not is_alive(gateway), "it is killed")
+        gone = time.monotonic()
         self.until(lambda: self.is_answered("/app/echo"), self.situation)
         back = time.monotonic()
         self.until_all_answer()
@@ -228,6 +260,14 @@ class Killed(Storm):
         outcomes, failed = self.end()
         self.print_counts(f"the gateway was killed and was back after {back - at:.1f} s", outcomes, failed)
         self.assertOnlyThere(failed, at, back, lambda outcome, why: not why.startswith("status") or "has no contact with its server yet" in why)
+        # The next one counts from zero: what began since, and nothing that ended before.
+        problems = {outcome.number: why for outcome, why in failed}
+        probes = [status for when, status in self.asked if when > gone]
+        least = sum(outcome.due > gone and outcome.number not in problems for outcome in outcomes) + probes.count(200)
+        most = sum(outcome.due + outcome.took > at and outcome.number not in problems for outcome in outcomes) + probes.count(200)
+        self.until(lambda: least <= self.counts()["2xx"] <= most, lambda: f"{self.counts()}, and clients saw {least} to {most} answers")
+        self.assertEqual(self.counts()["rejected"], len(probes) - probes.count(200) + sum(why.startswith("status 503") for why in problems.values()))
+        self.assertEqual(self.counts()["failed"], 0)
 
 
 if __name__ == "__main__":

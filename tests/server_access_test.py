@@ -83,12 +83,37 @@ class ServerAccess(Fleet):
         stream.request("GET", "/api/v1/stream", headers={"Cookie": cookie})
         events = stream.getresponse()
         self.assertIn(b"event: change", events.readline())
-        self.assertEqual(self.ask("DELETE", f"/api/v1/tokens/{made['id']}")[0], 200)
+        self.revoke(made)
         self.assertEqual(self.ask_from_outside("GET", "/api/v1/status", cookie=cookie)[0], 401)
         begin = time.monotonic()
         events.read()  # until the server ends it
         self.assertLess(time.monotonic() - begin, 10)
         stream.close()
+
+    def revoke(self, token):
+        self.assertEqual(self.ask("DELETE", f"/api/v1/tokens/{token['id']}")[0], 200)
+
+    def test_a_reader_of_output_ends_with_its_token(self):
+        address = (f"https://{ADDRESS}:8443", "--ca", str(self.certificate))
+        node = self.make_node("a", options=address[1:])
+        node.url = address[0]
+        node.start(self.token("join"))
+        self.until_healthy("a")
+        self.apply({"name": "talk", "cpu": True, "command": ["sh", "-c", "echo said; exec sleep 600"]})
+        made, other = (json.loads(self.ask("POST", "/api/v1/tokens", {"role": "operate"})[2]) for _ in range(2))
+        readers = []
+        for token in (made, other):
+            file = self.folder / f"{token['id']}.token"
+            file.write_text(token["token"] + "\n")
+            file.chmod(0o600)
+            reader = self.start("logs", "-f", "talk/0", "--server", *address, BERTH_TOKEN_FILE=str(file))
+            self.assertEqual(reader.stdout.readline(), "said\n", reader.stderr.read() if reader.poll() is not None else "")
+            readers.append(reader)
+        self.revoke(made)
+        out, err = readers[0].communicate(timeout=30)
+        self.assertEqual((out, readers[0].returncode), ("", 0), err)
+        self.assertIn("a valid token is required", err)
+        self.assertIsNone(readers[1].poll(), "the token of the other is valid")
 
     def test_a_session_ends_when_its_token_expires(self):
         for seconds in (2, 8, 32):  # a busy machine may take longer than the first of them

@@ -47,11 +47,26 @@ WITH = {"--ca": ["--server=https://127.0.0.1:9"]}
 IGNORED = {("ps", "--simulated"), ("doctor", "--simulated"), ("ps", "--partition"), ("doctor", "--partition")}
 # What runs until it is stopped, and writes a log.
 SERVICES = ("agent", "gateway", "relay", "serve")
+OF_DEVICES_AND_NODES = ("cordon", "uncordon", "drain")
+# What a token of role read may do.
+READERS = (["status"], ["nodes"], ["deployments"], ["replicas"], ["endpoints"], ["shards"], ["events"], ["rollout", "status"], ["why"])
 # Of a job alone.
 DETACHED = {"--array", "--after", "--after-any", "--begin", "--output", "--notify", "--name", "--retries"}
 
 
+# What to do: a second clause or sentence.
+ADVICE = r"berth: .*[^.](; |\. [A-Z])\w"
+
+
+def verbs_of_servers():
+    """Those that ask a server, at least for some of their arguments."""
+    return [verb for verb in LEAVES if verb.words[0] in OF_DEVICES_AND_NODES or any("--server" in option.names and option.value == "URL" for option in verb.options)]
+
+
 class WrongInput(Machine):
+    prefix = ()  # another program that starts the command
+    of_server = False  # what needs no server of its kind is not meant
+
     def setUp(self):
         super().setUp()
         self.expected = []
@@ -67,6 +82,8 @@ class WrongInput(Machine):
 
     def words(self, verb, *more):
         """The verb with what it needs, and the command that berth run starts at the end."""
+        if self.of_server and verb.words[0] in OF_DEVICES_AND_NODES:
+            return [*verb.words, *more, "node/a"]
         needed = NEEDED.get(" ".join(verb.words), [])
         names = {word for word in more if word.startswith("--")}
         for name in names & set(needed):  # it is given with a wrong value
@@ -87,7 +104,7 @@ class WrongInput(Machine):
         def answer(case):
             words, _, _, environment = case
             try:
-                return subprocess.run([BERTH, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, env=self.environment(**environment))
+                return subprocess.run([*self.prefix, BERTH, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, env=self.environment(**environment))
             except subprocess.TimeoutExpired:
                 return None
         with concurrent.futures.ThreadPoolExecutor(8) as several:
@@ -104,6 +121,7 @@ class WrongInput(Machine):
                 self.assertRegex(answer.stderr, rf"\A{log}berth: [^\n]+\n{more}\Z", shown)
                 self.assertNotRegex(answer.stderr, r"what\(\)|terminate|std::|0x[0-9a-f]{6}|\.cpp|: *\n", shown)
                 self.assertLess(len(answer.stderr.splitlines()[-1]), 600, shown)
+                self.assertRegex(answer.stderr, ADVICE, f"it does not say what to do: {shown}")
                 for word in mentioned:
                     self.assertTrue(any(part in answer.stderr for part in ([word] if isinstance(word, str) else word)),
                                     f"it does not name {word}: {shown}")
@@ -171,8 +189,9 @@ class Values(WrongInput):
         self.expect(["init", str(self.folder / "berth.toml")], [1, 2], "berth.toml")
         self.expect(["init", str(self.folder / "none" / "berth.toml")], [1, 2], "berth.toml")
 
-    @unittest.skipIf(os.geteuid() == 0, "root reads every file")
     def test_files_that_may_not_be_read(self):
+        if os.geteuid() == 0:  # without the capabilities by which root reads every file
+            self.prefix = ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
         file = self.folder / "closed"
         file.write_text("")
         file.chmod(0)
@@ -207,22 +226,12 @@ class NamesOfThisMachine(WrongInput):
 class Addresses(WrongInput):
     """At every verb that asks a server: an address where there is none, and a token that is none."""
 
-    def verbs(self):
-        for verb in LEAVES:
-            if any("--server" in option.names and option.value == "URL" for option in verb.options) and verb.words[0] not in ("cordon", "uncordon", "drain"):
-                yield verb
-            if verb.words[0] in ("cordon", "uncordon", "drain"):
-                yield verb
-
-    def words(self, verb, *more):
-        if verb.words[0] in ("cordon", "uncordon", "drain"):
-            return [*verb.words, *more, "node/a"]
-        return super().words(verb, *more)
+    of_server = True
 
     def test_no_server(self):
         with socket.create_server(("127.0.0.1", 0)) as closed:
             address = f"http://127.0.0.1:{closed.getsockname()[1]}"
-        for verb in self.verbs():
+        for verb in verbs_of_servers():
             self.expect(self.words(verb), [1], "no berth server is running here")
             self.expect(self.words(verb, "--server", address), [1], address)
             self.expect(self.words(verb, "--server", "nonsense"), [2], "nonsense")
@@ -235,7 +244,7 @@ class Addresses(WrongInput):
             if text is not None:
                 path.write_text(text)
                 path.chmod(0o644 if name == "open" else 0o600)
-            for verb in self.verbs():
+            for verb in verbs_of_servers():
                 self.expect(self.words(verb), [2], str(path), BERTH_SERVER="http://127.0.0.1:9", BERTH_TOKEN_FILE=str(path))
             for verb in ("agent", "gateway"):
                 self.expect([verb, "--join", "http://127.0.0.1:9", "--token-file", str(path)], [2], str(path))
@@ -243,6 +252,8 @@ class Addresses(WrongInput):
 
 
 class OfAFleet(Fleet, WrongInput):
+    of_server = True
+
     def environment(self, **more):
         return super().environment(**{"BERTH_RUNTIME_DIR": str(self.folder / "server"), **more})
 
@@ -262,9 +273,9 @@ class OfAFleet(Fleet, WrongInput):
             file.write_text(token + "\n")
             file.chmod(0o600)
         address = f"http://127.0.0.1:{self.port}"
-        for words in (["status"], ["nodes"], ["delete", "chat"], ["apply", PROJECT], ["cordon", "node/a"], ["token", "list"]):
-            for file in (wrong, joiner) if words[0] in ("status", "nodes") else (wrong, joiner, reader):
-                self.expect(words, [1], BERTH_SERVER=address, BERTH_TOKEN_FILE=str(file))
+        for verb in verbs_of_servers():
+            for file in (wrong, joiner) if verb.words in READERS else (wrong, joiner, reader):
+                self.expect(self.words(verb), [1], BERTH_SERVER=address, BERTH_TOKEN_FILE=str(file))
 
 
 if __name__ == "__main__":

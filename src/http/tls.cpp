@@ -18,7 +18,8 @@ void set_versions(asio::ssl::context& context) {
 }
 
 Error file_error(const std::string& what, const std::string& file, const ErrorValue& error) {
-  return {ErrorCode::invalid_argument, "cannot use " + what + " '" + file + "': " + error.message()};
+  return {ErrorCode::invalid_argument, "cannot use " + what + " '" + file + "': " + error.message(),
+          "give a file in PEM form that this user can read"};
 }
 
 // One hash for all keys, so that a key fits every handshake.

@@ -141,7 +141,8 @@ void Api::end_readers(TimePoint now, const std::function<bool(const std::string&
     const auto entry = next++;
     Reader& reader = entry->second;
     if (!is_valid(reader.credential)) {
-      reader.responder.send(http::error_response(401, "not_logged_in", "this token has expired"));
+      reader.responder.send(http::error_response(401, "not_logged_in", "this token was revoked or has expired",
+                                                 "berth token add creates another"));
       if (reader.stream) reader.stream->close();
       answer_piece(reader, false, false);
       readers_.erase(entry);

@@ -215,7 +215,8 @@ Result<Leader::Proposal> Leader::propose_rollout(const DeploymentId& name, const
       break;
     case RolloutAction::resume:
       if (!wanted.paused)
-        return Error{ErrorCode::already_exists, "the rollout of " + name.text() + " is not paused", ""};
+        return Error{ErrorCode::already_exists, "the rollout of " + name.text() + " is not paused",
+                     "berth rollout status " + name.text() + " shows its state"};
       wanted.paused.reset();
       text = "the rollout continues";
       break;

@@ -41,7 +41,7 @@ int print_timeout(Duration timeout, const std::vector<Job>& unfinished) {
       "gave up after waiting " + duration_text(timeout) + ": " + label(unfinished.front()) + " has not finished";
   if (const std::size_t others = unfinished.size() - 1; others > 0)
     text += ", nor " + (others == 1 ? "has 1 other job" : "have " + std::to_string(others) + " other jobs");
-  print_note(text);
+  print_note(text + "; berth ps lists unfinished jobs");
   return timed_out_status;
 }
 
