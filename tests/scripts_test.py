@@ -192,6 +192,20 @@ class GpuResults(ScriptCase):
         self.assertRed(self.run_script("scripts/gpu-check"))
 
 
+class Bench(ScriptCase):
+    def test_of_what_was_not_measured_the_page_says_why(self):
+        self.copy("scripts/bench")
+        self.write("docs/benchmarks.md", "")
+        case = {"case": "one", "ours": 2, "peer": 1, "unit": "us", "ratio": 2, "better": "lower", "goal": 1, "met": False}
+        for name, cases in (("gateway", []), ("pick", [case])):
+            self.write(f"build/{name}", f"#!/bin/sh\necho 'note: about {name}'\necho '{json.dumps({'bench': name, 'cases': cases})}'\n")
+            (self.tree / "build" / name).chmod(0o755)
+        self.assertGreen(self.run_script("scripts/bench", str(self.tree / "build")))
+        page = (self.tree / "docs/benchmarks.md").read_text()
+        self.assertIn("\n## gateway\n\n- about gateway\n", page)
+        self.assertRegex(page, r"(?s)\n## pick\n\n\| case .*\n\| `one` \| 2 \| 1 \| us \| 2 \| at most 1 \| missed \|  \|\n\n- about pick\n")
+
+
 class GatewayBench(unittest.TestCase):
     def status(self, check, *met):
         """Of the benchmark, with cases that met their goals or missed them."""
