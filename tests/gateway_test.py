@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Requests through a gateway that a server has started: they reach replicas on several nodes, keys are checked, and neither an update nor the
 death of the server, an agent or the gateway loses what it need not lose."""
+import contextlib
 import http.client
 import json
 import os
@@ -109,6 +110,14 @@ class Credentials(Gateway):
         for secret in (node, own, self.token("deploy"), self.token("join")):
             for headers in ({"authorization": f"Bearer {secret}"}, {"x-api-key": secret}, {"cookie": f"berth-{self.port:08x}={secret}"}):
                 self.assertEqual(self.ask_for("/app/x", headers=headers)[0], 401, headers)
+        # A session of the page, which the server accepts and browsers send to every port of this machine.
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)) as browser:
+            browser.request("POST", "/api/v1/login", json.dumps({"token": self.token("deploy")}), {"content-type": "application/json"})
+            answer = browser.getresponse()
+            session = {"cookie": answer.headers["set-cookie"].partition(";")[0], "berth-session-secret": json.loads(answer.read())["session_secret"]}
+            browser.request("GET", "/api/v1/tokens", headers=session)
+            self.assertEqual(browser.getresponse().status, 200)
+        self.assertEqual(self.ask_for("/app/x", headers=session)[0], 401)
         # The path of relays takes what a relay has proven, and nothing that is sent there.
         for headers in (bearer, {"authorization": f"Bearer {node}"}, {"authorization": f"Bearer {own}"}):
             self.assertEqual(self.ask_for("/.berth/relay", headers={**headers, "connection": "upgrade", "upgrade": "berth-relay-1"})[0], 403)
