@@ -95,7 +95,7 @@ fuzz: ## run libFuzzer on the parsers of untrusted input (FUZZ_SECONDS=60 for ea
 	@scripts/fuzz $(or $(FUZZ_SECONDS),60)
 
 .PHONY: nightly
-nightly: ## run every check, with a summary: tests, every environment, mutant, sanitizer, source alone, lint, fuzzing, benchmarks, soak, seeds, faults, chaos
+nightly: ## run every check, with a summary: tests, strict limits, every environment, mutant, sanitizer, source alone, lint, fuzzing, benchmarks, soak, seeds, faults, chaos
 	@scripts/nightly
 
 .PHONY: fresh-test

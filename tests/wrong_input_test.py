@@ -276,6 +276,9 @@ class OfAFleet(Fleet, WrongInput):
         for verb in verbs_of_servers():
             for file in (wrong, joiner) if verb.words in READERS else (wrong, joiner, reader):
                 self.expect(self.words(verb), [1], BERTH_SERVER=address, BERTH_TOKEN_FILE=str(file))
+        for verb, files in (("agent", (wrong, reader)), ("gateway", (wrong, reader, joiner))):
+            for file in files:
+                self.expect([verb, "--join", address, "--name", "new", "--token-file", str(file)], [1])
 
 
 if __name__ == "__main__":
