@@ -84,6 +84,30 @@ class Requests(Gateway):
         self.until(lambda: self.ask_for("/app/x", headers=bearer)[0] == at_edge() == 401, "the key is refused")
         self.assertQuick(time.monotonic() - began, 2, "a revoked key is refused by both gateways within 2 s")
 
+    def test_of_a_key_share_its_limits_over_the_gateways_that_report(self):
+        self.add_nodes("a")
+        self.apply(self.app(serving={"open": False, "max_concurrent": 8}))
+        token = self.command("token", "add", "call", "--deployment", "app", "--concurrent", "2").stdout.strip()
+        bearer = {"authorization": f"Bearer {token}"}
+
+        def statuses(count):
+            """Of that many streams at a time, at the gateway of the server."""
+            connections = [self.connect() for _ in range(count)]
+            try:
+                for connection in connections:
+                    connection.request("GET", "/app/slow/1000", headers=bearer)
+                    connection.status = connection.getresponse().status
+                return [connection.status for connection in connections]
+            finally:
+                for connection in connections:
+                    connection.close()
+        self.until(lambda: statuses(3) == [200, 200, 429], self.situation)
+        self.make_certificate()
+        edge, _ = self.start_edge()
+        self.until(lambda: statuses(2) == [200, 429], lambda: (self.folder / "edge.log").read_text() + self.situation())
+        edge.kill()
+        self.until(lambda: statuses(3) == [200, 200, 429], self.situation)
+
 
 class Credentials(Gateway):
     @staticmethod

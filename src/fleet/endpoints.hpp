@@ -64,10 +64,10 @@ struct Caller {
   std::string name;    // "app"
   std::string sha256;  // of its key
   DeploymentId deployment;
-  std::uint32_t weight = 1;  // weight of its share when callers wait
-  std::optional<std::uint32_t> per_second, concurrent_max;
-  std::optional<std::uint64_t> expires_ms;  // wall time
-  bool may_explain = false;                 // it may request which replica answered, and on which devices
+  std::uint32_t weight = 1;                                 // weight of its share when callers wait
+  std::optional<std::uint32_t> per_second, concurrent_max;  // the share of this gateway
+  std::optional<std::uint64_t> expires_ms;                  // wall time
+  bool may_explain = false;  // it may request which replica answered, and on which devices
   friend bool operator==(const Caller&, const Caller&) = default;
 };
 

@@ -95,14 +95,16 @@ std::optional<Response> Gateway::authenticate(Call& call) {
   call.caller = caller.id;
   if (!take_turn(caller)) {
     Response response = error_response(
-        429, "too_many", "this key may send " + std::to_string(*caller.per_second) + " requests per second");
+        429, "too_many",
+        "this key may send " + std::to_string(*caller.per_second) + " requests per second at this gateway");
     response.headers.set("retry-after", "1");
     return response;
   }
   const auto now = in_flight_.find(caller.id);
   if (caller.concurrent_max && now != in_flight_.end() && now->second >= *caller.concurrent_max) {
     Response response = error_response(
-        429, "too_many", "this key may have " + std::to_string(*caller.concurrent_max) + " requests at a time");
+        429, "too_many",
+        "this key may have " + std::to_string(*caller.concurrent_max) + " requests at a time at this gateway");
     response.headers.set("retry-after", "1");
     return response;
   }

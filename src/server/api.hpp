@@ -210,7 +210,8 @@ class Api {
   std::multimap<NodeId, Poll> polls_;
   std::map<std::string, fleet::GatewayView> gateways_shown_;  // the last view sent to each, by credential
   std::map<std::uint64_t, GatewayPoll> gateway_polls_;
-  bool gateways_are_due_ = false;  // a timer will notify them
+  bool gateways_are_due_ = false;     // a timer will notify them
+  std::size_t gateways_present_ = 1;  // that share the limits of callers
   GatewayReports reports_;
   GatewayEvents gateway_events_;
   std::optional<std::pair<std::string, TimePoint>> own_gateway_;  // since then

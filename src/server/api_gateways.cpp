@@ -131,7 +131,7 @@ const fleet::GatewayView& Api::show_gateway(const std::string& credential) {
   fleet::GatewayView& shown = gateways_shown_[credential];
   const auto found = leader_.state().credentials.find(credential);
   if (found == leader_.state().credentials.end()) return shown;
-  fleet::GatewayView view = gateway_view(leader_, found->second);
+  fleet::GatewayView view = gateway_view(leader_, found->second, gateways_present_);
   view.number = shown.number;
   if (shown.number == 0 || view != shown) {
     shown = std::move(view);

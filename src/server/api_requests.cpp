@@ -1,6 +1,7 @@
 // The part of the API about gateways' reports on requests, single requests, and what would happen to one.
 #include <algorithm>
 #include <boost/json.hpp>
+#include <utility>
 
 #include "fleet_format/fleet_json.hpp"
 #include "gateway/routes.hpp"
@@ -44,6 +45,8 @@ void Api::look_at_gateways() {
     if (credential.role == fleet::Role::gateway && credential.address) expected.insert(credential.name.value_or(id));
   for (const auto& [name, report] : reports_.current(leader_.now())) reporting.insert(name);
   static_cast<void>(leader_.note(gateway_events_.look(expected, reporting, leader_.now())));
+  const std::size_t present = std::max<std::size_t>(1, gateway_events_.present());
+  if (std::exchange(gateways_present_, present) != present) tell_gateways();
   const fleet::Desired& desired = leader_.state().desired;
   if (gateway_events_.has_compared(desired.version)) return;
   fleet::GatewayView view;

@@ -170,6 +170,11 @@ std::vector<Event> GatewayEvents::look(const std::set<std::string>& expected, co
   return std::exchange(events_, {});
 }
 
+std::size_t GatewayEvents::present() const {
+  return static_cast<std::size_t>(
+      std::count_if(gateways_.begin(), gateways_.end(), [](const auto& item) { return !item.second.is_lost; }));
+}
+
 std::vector<Event> GatewayEvents::compare_routes(std::uint64_t version, const std::string& project,
                                                  const std::vector<std::string>& conflicts) {
   const bool is_first = !version_;

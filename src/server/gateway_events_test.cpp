@@ -121,6 +121,22 @@ TEST_F(GatewayEventsTest, AGatewayThatIsSilentIsLostOnceAndItsReturnSaysForHowLo
   EXPECT_EQ(take({}), "");
 }
 
+TEST_F(GatewayEventsTest, GatewaysThatAreNotLostArePresent) {
+  const auto look_at = [&](const std::set<std::string>& expected, const std::set<std::string>& reporting) {
+    events_.look(expected, reporting, now_);
+    return events_.present();
+  };
+  EXPECT_EQ(events_.present(), 0u);
+  EXPECT_EQ(look_at({"head", "edge"}, {}), 2u) << "a server that begins to lead waits for their reports";
+  now_ += 10s;
+  EXPECT_EQ(look_at({"head", "edge"}, {"head"}), 1u);
+  EXPECT_EQ(take({}), "");
+  look_at({"head", "edge"}, {"head"});
+  text_of(events_.take("edge", {}, known_, now_));
+  EXPECT_EQ(look_at({"head", "edge"}, {"head", "edge"}), 2u);
+  EXPECT_EQ(look_at({"head"}, {"head", "edge"}), 1u) << "its credential was removed";
+}
+
 TEST_F(GatewayEventsTest, OneThatLeavesIsNotTheGateway) {
   look({"head"});
   now_ += 10s;

@@ -56,6 +56,12 @@ std::optional<std::string> direct_address_of(const Leader& leader, const fleet::
   return "";
 }
 
+// Rounded up, so that no limit becomes zero.
+std::optional<std::uint32_t> share_of(std::optional<std::uint32_t> limit, std::size_t gateways) {
+  if (!limit) return limit;
+  return static_cast<std::uint32_t>((*limit + gateways - 1) / gateways);
+}
+
 }  // namespace
 
 std::vector<fleet::ServedDeployment> served_deployments(const Leader& leader, bool with_gone) {
@@ -100,7 +106,7 @@ fleet::GatewayView as_seen_from(fleet::GatewayView view, bool is_here) {
   return view;
 }
 
-fleet::GatewayView gateway_view(const Leader& leader, const fleet::Credential& gateway) {
+fleet::GatewayView gateway_view(const Leader& leader, const fleet::Credential& gateway, std::size_t gateways) {
   fleet::GatewayView view;
   view.epoch = leader.epoch();
   view.deployments = served_deployments(leader, false);
@@ -111,8 +117,9 @@ fleet::GatewayView gateway_view(const Leader& leader, const fleet::Credential& g
   for (const auto& [id, credential] : leader.state().credentials) {
     if (credential.role == Role::call && credential.deployment)
       view.callers.push_back({id, credential.name.value_or(id), credential.sha256, *credential.deployment,
-                              credential.weight, credential.per_second, credential.concurrent_max,
-                              credential.expires_ms, credential.may_explain});
+                              credential.weight, share_of(credential.per_second, gateways),
+                              share_of(credential.concurrent_max, gateways), credential.expires_ms,
+                              credential.may_explain});
     if (credential.role == Role::node && credential.node)
       view.relays.push_back({*credential.node, relay_key(credential, gateway)});
   }

@@ -18,8 +18,9 @@ inline std::string in_brackets(const std::string& host) {
   return host.find(':') == host.npos ? host : "[" + host + "]";
 }
 
-// The view for one gateway, whose keys no other gateway has. Without a number.
-fleet::GatewayView gateway_view(const Leader& leader, const fleet::Credential& gateway);
+// The view for one gateway, whose keys no other gateway has. Without a number. `gateways`: how many share the limits
+// of callers, at least one.
+fleet::GatewayView gateway_view(const Leader& leader, const fleet::Credential& gateway, std::size_t gateways);
 
 // The view as a gateway on this machine, or on another one, can use it: a loopback address means a different machine
 // elsewhere.

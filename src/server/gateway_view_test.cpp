@@ -85,8 +85,28 @@ TEST_F(GatewayViewTest, AReplicaThatIsNotReadyDrainsForGatewaysAlone) {
     return served.at(0).endpoints.at(0).state;
   };
   EXPECT_EQ(state_in(served_deployments(leader_, false)), fleet::EndpointState::unready);
-  EXPECT_EQ(state_in(gateway_view(leader_, {}).deployments), fleet::EndpointState::draining)
+  EXPECT_EQ(state_in(gateway_view(leader_, {}, 1).deployments), fleet::EndpointState::draining)
       << "one of an earlier version refuses another word";
+}
+
+TEST_F(GatewayViewTest, GatewaysShareTheLimitsOfACallerRoundedUp) {
+  fleet::Credential key;
+  key.id = "t7";
+  key.role = fleet::Role::call;
+  key.deployment = DeploymentId("chat");
+  key.per_second = 10;
+  key.concurrent_max = 1;
+  ASSERT_TRUE(leader_.add_credential(key, "user:ann"));
+  key.id = "t8";
+  key.per_second = key.concurrent_max = std::nullopt;
+  ASSERT_TRUE(leader_.add_credential(key, "user:ann"));
+  const auto limits = [&](std::size_t gateways, std::size_t caller) {
+    const fleet::Caller found = gateway_view(leader_, {}, gateways).callers.at(caller);
+    return std::pair(found.per_second, found.concurrent_max);
+  };
+  EXPECT_EQ(limits(1, 0), std::pair(std::optional(10u), std::optional(1u)));
+  EXPECT_EQ(limits(3, 0), std::pair(std::optional(4u), std::optional(1u)));
+  EXPECT_EQ(limits(3, 1), std::pair(std::optional<std::uint32_t>(), std::optional<std::uint32_t>()));
 }
 
 TEST_F(GatewayViewTest, ALoopbackAddressIsForGatewaysOnTheServersMachine) {

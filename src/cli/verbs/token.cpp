@@ -99,10 +99,10 @@ void add_token(const Verb& command) {
              "who it is for: shown by berth token list, and in the events that the token causes");
   add.option("--weight", "N", &arguments->weight, "for role call: its share of the replicas when several callers wait",
              {.range = {{1, 1000}}});
-  add.option("--per-second", "N", &arguments->per_second, "for role call: most requests per second at each gateway",
-             {.range = {{1, limit_max}}});
-  add.option("--concurrent", "N", &arguments->concurrent_max, "for role call: most requests at a time at each gateway",
-             {.range = {{1, limit_max}}});
+  add.option("--per-second", "N", &arguments->per_second,
+             "for role call: most requests per second, in equal shares at all gateways", {.range = {{1, limit_max}}});
+  add.option("--concurrent", "N", &arguments->concurrent_max,
+             "for role call: most requests at a time, in equal shares at all gateways", {.range = {{1, limit_max}}});
   add.flag("--explain", arguments->may_explain,
            "for role call: allow x-berth-explain, which shows the replica, node and devices that answered");
   add.option("-o,--output", "FILE", &arguments->output,
