@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -141,6 +142,33 @@ class Reload(Service):
         self.reload('cannot use its new configuration and keeps the old one')
         self.assertEqual(seen(), new)
         kept.close()
+
+
+class Connections(Service):
+    """The soft limit on open files is that of this test."""
+
+    def limit_of(self, files, **settings):
+        self.server.terminate()
+        self.server.wait(timeout=30)
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, before[1]))
+        try:
+            self.write(**settings)
+            self.log.write_text("")
+            self.serve()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection.request("GET", "/metrics")
+        found = re.search(r"^berth_server_connections_limit (\d+)$", connection.getresponse().read().decode(), re.MULTILINE)
+        connection.close()
+        return int(found[1]) - 64  # those over Unix sockets
+
+    def test_are_limited_by_open_files_and_the_file_of_the_server(self):
+        self.assertEqual(self.limit_of(1024), 704)
+        self.assertEqual(self.limit_of(512), 192)
+        self.assertEqual(self.limit_of(512, connections=16), 16)
+        self.assertEqual(self.limit_of(512, connections=300), 300, "the soft limit is raised")
 
 
 class OldTls(Service):
@@ -466,6 +494,7 @@ class Start(Fleet):
                 ('certificate_lifetime = "1s"', "certificate_lifetime is out of range; use 3s to 3650d"), ('listen = "127.0.0.1:0"', "it takes a list of text"),
                 ('tls_key = "/a.key"', "a certificate needs its key, and a key its certificate"), ('listen = ["8080"]', "8080"),
                 ('gateway_client_timeout = "0s"', "gateway_client_timeout is out of range; use 1s to 24h"), ("gateway_connections = 3", "gateway_connections is 3"),
+                ("connections = 3", "connections is 3"), ("connections_per_address = 0", "connections_per_address is 0"),
                 ('tls_certificate = "a.pem"\ntls_key = "/a.key"', '"a.pem" is not an absolute path')]:
             file.write_text(text)
             self.assertRefused(self.berth("serve", "--no-agent", "--config", str(file)), 2, sentence)

@@ -1,11 +1,10 @@
 #include "gateway/gateway_process.hpp"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <atomic>
 #include <boost/json.hpp>
 #include <csignal>
+#include <cstdint>
 #include <future>
 #include <map>
 #include <set>
@@ -15,6 +14,7 @@
 #include "format/answer_error.hpp"
 #include "gateway/gateway.hpp"
 #include "gateway/report_sender.hpp"
+#include "http/connection_limits.hpp"
 #include "http/listening.hpp"
 #include "http/request_checks.hpp"
 #include "http/secret.hpp"
@@ -40,21 +40,14 @@ constexpr std::chrono::milliseconds last_idle_time{60'000}, last_idle_time_stopp
 constexpr std::chrono::milliseconds first_view_time{20'000};
 constexpr std::chrono::seconds answer_time{2};
 constexpr std::chrono::milliseconds look_every{20};
+// Open files other than connections of clients and relays.
+constexpr std::size_t own_files = 64;
 
 http::Limits limits_of(const ClientLimits& asked) {
-  rlimit files{};
   http::Limits limits;
   limits.header_time = asked.header_time;
-  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return limits;
-  files.rlim_cur = files.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &files);
-  getrlimit(RLIMIT_NOFILE, &files);
-  const std::size_t most = std::clamp<std::size_t>(files.rlim_cur, 256, 200'000) - 64;
-  const std::size_t all = asked.connections == 0 ? most : std::min(asked.connections, most);
-  limits.connections = all;
-  limits.connections_of_loopback = all - all / 8;
-  limits.connections_of_address = asked.connections_of_address == 0 ? all / 2 : asked.connections_of_address;
-  return limits;
+  const std::size_t files = std::clamp<std::size_t>(http::allow_open_files(SIZE_MAX), 256, 200'000);
+  return http::limits_within(files - own_files, asked.connections, limits);
 }
 
 // Who listens at the address of the gateway.

@@ -13,6 +13,7 @@
 #include "gateway/gateway.hpp"
 #include "gateway/take_over.hpp"
 #include "http/client.hpp"
+#include "http/connection_limits.hpp"
 #include "http/server.hpp"
 
 namespace berth::gateway {
@@ -22,11 +23,9 @@ inline constexpr const char* default_address = "127.0.0.1:8081";
 // Held by the one process that is the gateway of a folder.
 std::string lock_file(const std::string& folder);
 
-// Limits for clients. 0 connections: the process's limit on open files, less some for itself; half of them for one
-// address.
+// Limits for clients.
 struct ClientLimits {
-  std::size_t connections = 0;
-  std::size_t connections_of_address = 0;  // the gateway's own machine gets most of all connections
+  http::ConnectionLimits connections;
   std::chrono::milliseconds header_time = http::Limits().header_time;
   std::chrono::milliseconds client_time = GatewayOptions().client_time;
 };

@@ -25,6 +25,16 @@ namespace {
 
 constexpr std::chrono::milliseconds tick_every{1'000}, step_soon{20}, shutdown_time{3'000};
 
+// Open files other than connections over TCP: those over Unix sockets, the store, and the agent of this machine.
+constexpr std::size_t own_files = 320, files_min = 384;
+
+// The soft limit on open files is raised only if the configuration needs it, because replicas of this machine's agent
+// inherit it.
+http::Limits limits_of(const http::ConnectionLimits& asked) {
+  const std::size_t files = http::allow_open_files(asked.all == 0 ? 0 : asked.all + own_files);
+  return http::limits_within(std::max(files, files_min) - own_files, asked, {});
+}
+
 bool is_loopback(const std::string& address) {
   const Result<http::ListenAddress> parsed = http::parse_listen_address(address);
   return parsed && http::is_loopback_name(parsed->host);
@@ -203,6 +213,7 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
   // leads, because it must not lead if its port is in use.
   std::optional<Api> api;
   http::ServerOptions server_options;
+  server_options.limits = limits_of(options.connections);
   server_options.body_bytes = [&](const http::Request& head) { return api->body_bytes(head); };
   server_options.key_of = [&](std::string_view identity) { return api->key_of(identity); };
   server_options.on_accept_problem = [&](const std::string& problem) {

@@ -11,6 +11,7 @@
 
 #include "berth/ids.hpp"
 #include "format/log_line.hpp"
+#include "http/connection_limits.hpp"
 #include "http/server.hpp"
 #include "http/static_files.hpp"
 
@@ -33,6 +34,7 @@ struct ServeOptions {
   std::string folder;            // private; contains the socket, the token for its own user, and the authority
   Endpoints endpoints;
   std::function<Result<Endpoints>()> read_again;  // called on SIGHUP; after an error, nothing changes
+  http::ConnectionLimits connections = {};        // bounded by the limit on open files
   std::vector<http::StaticFile> page;             // empty: none
   std::string version;
   format::Log log;

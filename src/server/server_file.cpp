@@ -6,14 +6,19 @@
 
 namespace berth::server {
 
+namespace {
+constexpr std::uint32_t connections_max = 1'000'000;
+}
+
 Result<ServerFile> read_server_file(std::string_view text, std::string_view filename) {
   deployment::Reading reading(filename);
   const auto file = reading.parse(text);
   if (!file) return reading.error();
-  const deployment::Table table(reading, *file, "the server's file",
-                                {"listen", "tls_certificate", "tls_key", "host_names", "store", "gateway", "access_log",
-                                 "gateway_connections", "gateway_connections_per_address", "gateway_header_timeout",
-                                 "gateway_client_timeout", "certificate_lifetime", "addresses"});
+  const deployment::Table table(
+      reading, *file, "the server's file",
+      {"listen", "tls_certificate", "tls_key", "host_names", "store", "connections", "connections_per_address",
+       "gateway", "access_log", "gateway_connections", "gateway_connections_per_address", "gateway_header_timeout",
+       "gateway_client_timeout", "certificate_lifetime", "addresses"});
   // A service has a different working folder from its operator.
   const auto path = [&](const char* key) {
     std::optional<std::string> read = table.text(key);
@@ -29,13 +34,15 @@ Result<ServerFile> read_server_file(std::string_view text, std::string_view file
   read.store = table.text("store");
   read.gateway = table.text("gateway");
   read.access_log = table.text("access_log");
+  read.connections.all = table.number("connections", 16, connections_max).value_or(0);
+  read.connections.of_address = table.number("connections_per_address", 1, connections_max).value_or(0);
   const auto limit = [&](std::string option, std::string value) {
     read.gateway_limits.push_back(std::move(option));
     read.gateway_limits.push_back(std::move(value));
   };
-  if (const auto most = table.number("gateway_connections", 16, 1'000'000))
+  if (const auto most = table.number("gateway_connections", 16, connections_max))
     limit("--connections", std::to_string(*most));
-  if (const auto most = table.number("gateway_connections_per_address", 1, 1'000'000))
+  if (const auto most = table.number("gateway_connections_per_address", 1, connections_max))
     limit("--connections-per-address", std::to_string(*most));
   for (const auto& [key, option] : {std::pair("gateway_header_timeout", "--header-timeout"),
                                     std::pair("gateway_client_timeout", "--client-timeout")}) {

@@ -16,6 +16,7 @@ struct ServerFile {
   Endpoints endpoints;
   std::optional<std::string> access_log =
       {};  // which requests get a line in the log of its gateway; absent: the default
+  http::ConnectionLimits connections = {};
   // Options of `berth gateway` and their values: limits of its clients.
   std::vector<std::string> gateway_limits = {};
 };

@@ -165,10 +165,10 @@ void add_gateway(const Verb& command) {
   };
   verb.option("--access-log", "WHICH", take_lines,
               "which requests to log: all, none, or failed (at most 20 per second; the default)");
-  verb.option("--connections", "N", &arguments->limits.connections,
+  verb.option("--connections", "N", &arguments->limits.connections.all,
               "maximum number of connections, including relays; by default as many as the limit on open files allows",
               {.range = {{16, 1'000'000}}});
-  verb.option("--connections-per-address", "N", &arguments->limits.connections_of_address,
+  verb.option("--connections-per-address", "N", &arguments->limits.connections.of_address,
               "maximum number of connections from any other machine; by default half of all",
               {.range = {{1, 1'000'000}}});
   const auto take_time = [](std::chrono::milliseconds& into) {

@@ -135,6 +135,7 @@ int run_serve(const ServeArguments& arguments) {
   }
   options.store = *store;
   options.endpoints = settings->endpoints;
+  options.connections = settings->connections;
   options.read_again = [&]() -> Result<server::Endpoints> {
     server::ServerFile again = BERTH_TRY(read_settings(arguments));
     if (again.store != settings->store)
