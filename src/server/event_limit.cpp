@@ -5,7 +5,7 @@
 namespace berth::server {
 
 namespace {
-constexpr std::string_view by_gateway = "gateway:";
+constexpr std::string_view by_gateway = "gateway:", by_node = "node:";
 }
 
 std::vector<fleet::Event> EventLimit::admit(std::vector<fleet::Event> events,
@@ -17,7 +17,7 @@ std::vector<fleet::Event> EventLimit::admit(std::vector<fleet::Event> events,
       cause = "gateway/" + event.actor.substr(by_gateway.size());
     else if (const auto place = places.find(cause); place != places.end())
       cause = "node/" + place->second.text();
-    if (event.kind == fleet::EventKind::node) {
+    if (event.kind == fleet::EventKind::node && !event.actor.starts_with(by_node)) {
       kept.push_back(std::move(event));
       continue;
     }

@@ -20,7 +20,8 @@ class EventLimit {
 
   // Returns the events to keep, plus one that says where others are left out from now on, or were until now. `places`
   // has the node of each replica ("chat/0"); a gateway's report about a replica counts as caused by the gateway.
-  // Events about a silent or returned node are always kept, because time limits them.
+  // Events about a silent or returned node are always kept, because time limits them; those that a node causes itself
+  // are not.
   std::vector<fleet::Event> admit(std::vector<fleet::Event> events, const std::map<std::string, NodeId>& places,
                                   TimePoint now);
 

@@ -32,7 +32,8 @@ class GatewayEvents {
   // `expected`: gateways that have joined; `reporting`: those that are current. Others are forgotten.
   std::vector<fleet::Event> look(const std::set<std::string>& expected, const std::set<std::string>& reporting,
                                  TimePoint now);
-  // How many gateways have joined and are not lost. A server that begins to lead counts all until they could report.
+  // How many gateways have joined and are not lost. A server that has just become leader counts all until they could
+  // report.
   std::size_t present() const;
   // Conflicts between the routes of this version of the project.
   std::vector<fleet::Event> compare_routes(std::uint64_t version, const std::string& project,

@@ -246,6 +246,7 @@ void Leader::forget_removed() {
     return !state_.desired.deployments.contains(entry.first.first) || !state_.nodes.contains(entry.first.second);
   });
   std::erase_if(memory_.nodes, [&](const auto& entry) { return !state_.nodes.contains(entry.first); });
+  std::erase_if(told_problems_, [&](const auto& entry) { return !state_.nodes.contains(entry.first); });
 }
 
 Result<void> Leader::take_report(LastReport next) {
@@ -279,6 +280,7 @@ Result<void> Leader::take_report(LastReport next) {
   next.clock_offset_s = (static_cast<double>(next.report.now_ms) - static_cast<double>(world::wall_time_ms())) / 1000.0;
   keep_inventory((last_reports_[node] = std::move(next)).report.node);
   tell_ignoring(node);
+  tell_problem(node);
   ++change_count_;
   if (changed_) changed_();
   return {};

@@ -162,6 +162,48 @@ TEST_F(LeaderTest, ANodeThatHasObeyedALaterServerIsTold) {
   EXPECT_NE(leader_.warnings().at("store").find("1 node ignores this server"), std::string::npos);
 }
 
+TEST_F(LeaderTest, AProblemOfANodeIsAnEventWhenItChanges) {
+  Leader* leader = &leader_;
+  auto report_problem = [&, number = std::uint64_t{0}](const std::string& problem) mutable {
+    LastReport last;
+    last.report.node.id = node_;
+    last.report.agent = "a";
+    last.report.number = ++number;
+    last.report.epoch = 1;
+    last.report.problem = problem;
+    EXPECT_TRUE(leader->take_report(std::move(last)));
+  };
+  // Since the last call.
+  auto events = [&, seen = leader_.state().last_event]() mutable {
+    std::string text;
+    for (const fleet::Event& event : leader->recent_events()) {
+      if (event.id <= seen || event.actor != "node:gpu-1") continue;
+      seen = event.id;
+      text += std::string(to_string(event.kind)) + " " + event.actor + " " + event.subject + ": " + event.text + "\n";
+    }
+    return text;
+  };
+  const std::string old = "the gateway at 10.0.0.5:8081 uses another protocol";
+  report_problem("");
+  EXPECT_EQ(events(), "");
+  for (int i = 0; i < 3; ++i) report_problem(old);
+  EXPECT_EQ(events(), "node node:gpu-1 node/gpu-1: gpu-1: " + old + "\n") << "once";
+  for (int i = 0; i < 3; ++i) report_problem("");
+  EXPECT_EQ(events(), "node node:gpu-1 node/gpu-1: gpu-1 no longer reports a problem\n");
+  report_problem(old);
+  EXPECT_NE(events(), "");
+  leader_.end();
+  Leader next = Leader::begin(store::Store::open(engine_).value(), "server-2", clock_, {}).value();
+  leader = &next;
+  report_problem(old);
+  EXPECT_EQ(events(), "") << "the server before has told it";
+  for (int i = 0; i < 3; ++i) leader->refuse_report(node_, "it is not valid");
+  EXPECT_EQ(events(), "node node:gpu-1 node/gpu-1: gpu-1: its last report was refused: it is not valid\n");
+  const std::uint64_t before = leader->state().last_event;
+  for (std::uint32_t i = 0; i < 2 * EventLimit::at_once; ++i) report_problem("problem " + std::to_string(i));
+  EXPECT_LE(leader->state().last_event - before, EventLimit::at_once + 1) << "a node cannot fill the history";
+}
+
 TEST_F(LeaderTest, ANodeIsRemovedOnlyWhenItsSingleReplicasMustHaveEnded) {
   DeploymentSpec spec;
   spec.single = true;

@@ -4,9 +4,28 @@
 
 namespace berth::server {
 
+using fleet::EventKind;
+
 void Leader::refuse_report(const NodeId& node, const std::string& why) {
   if (!state_.nodes.contains(node)) return;
   set_problem(refused_reports_[node], "its last report was refused: " + bounded_reason(why));
+  tell_problem(node);
+}
+
+// Once for each change, whichever server has told it.
+void Leader::tell_problem(const NodeId& node) {
+  if (later_epoch(node)) return;  // has an event of its own
+  const std::string actor = "node:" + node.text(), subject = "node/" + node.text();
+  const auto [told, is_first] = told_problems_.try_emplace(node);
+  if (is_first) {
+    for (const fleet::Event& event : events_)
+      if (event.kind == EventKind::node && event.actor == actor && event.subject == subject) told->second = event.text;
+  }
+  const std::string problem = node_problem(node);
+  const std::string text =
+      problem.empty() ? node.text() + " no longer reports a problem" : node.text() + ": " + problem;
+  if (text == told->second || (problem.empty() && told->second.empty())) return;
+  if (note({event(EventKind::node, actor, subject, text)})) told_problems_[node] = text;
 }
 
 std::map<std::string, std::string> Leader::warnings() const {
