@@ -103,7 +103,7 @@ class Live(Gateway):
 
         def has_times():
             self.ask_for("/app/x", headers=key)
-            return self.values("berth_caller_request_seconds", caller=caller)
+            return self.values("berth_caller_request_seconds", caller=caller) and self.values("berth_replica_request_seconds", deployment="app")
         self.until(has_times, "the times of a caller")
 
     def test_the_page_lists_what_a_fleet_exports(self):

@@ -132,13 +132,13 @@ std::optional<fleet::Traffic> GatewayReports::of_caller(std::string_view id, Tim
   return traffic(&GatewayReport::callers, id, now);
 }
 
-std::set<std::string> GatewayReports::callers(TimePoint now) const {
-  std::set<std::string> ids;
+std::set<std::string> GatewayReports::names(List list, TimePoint now) const {
+  std::set<std::string> found;
   for (const auto& [name, reporter] : reporters_) {
     if (!reporter.is_known(now)) continue;
-    for (const RequestCounts& row : reporter.last.report.callers) ids.insert(row.name);
+    for (const RequestCounts& row : reporter.last.report.*list) found.insert(row.name);
   }
-  return ids;
+  return found;
 }
 
 std::vector<RequestRecord> GatewayReports::find(std::string_view id) const {

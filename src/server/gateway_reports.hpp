@@ -33,8 +33,9 @@ class GatewayReports {
   std::optional<fleet::Traffic> of_deployment(std::string_view name, TimePoint now) const;
   std::optional<fleet::Traffic> of_replica(std::string_view name, TimePoint now) const;
   std::optional<fleet::Traffic> of_caller(std::string_view id, TimePoint now) const;
-  // The ids of callers with requests.
-  std::set<std::string> callers(TimePoint now) const;
+  // The ids of callers, and the names of replicas, with requests.
+  std::set<std::string> callers(TimePoint now) const { return names(&fleet::GatewayReport::callers, now); }
+  std::set<std::string> replicas(TimePoint now) const { return names(&fleet::GatewayReport::replicas, now); }
 
   // The requests with this id, the newest first: a client may use an id again.
   std::vector<fleet::RequestRecord> find(std::string_view id) const;
@@ -61,6 +62,7 @@ class GatewayReports {
     }
   };
   using List = std::vector<fleet::RequestCounts> fleet::GatewayReport::*;
+  std::set<std::string> names(List list, TimePoint now) const;
   std::optional<fleet::Traffic> traffic(List list, std::string_view name, TimePoint now) const;
 
   std::map<std::pair<std::string, std::uint64_t>, Reporter> reporters_;  // by name and start

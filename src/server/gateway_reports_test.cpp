@@ -144,6 +144,21 @@ TEST(GatewayReports, OfCallersTheTimesOfAllGatewaysAreInTheMetrics) {
     EXPECT_NE(text.find(line), std::string::npos) << line << text;
 }
 
+TEST(GatewayReports, OfReplicasTheTimesOfAllGatewaysAreInTheMetrics) {
+  GatewayReports reports;
+  fleet::GatewayReport report;
+  report.replicas.emplace_back().name = "chat/0#17";
+  for (const char* const gateway : {"head", "edge"}) reports.take(gateway, report, reports_start);
+  for (int i = 0; i < 100; ++i) report.replicas[0].first_byte.add(3ms), report.replicas[0].total.add(100ms);
+  const TimePoint now = reports_start + 10s;
+  for (const char* const gateway : {"head", "edge"}) reports.take(gateway, report, now);
+  const std::string text = request_metrics_text(reports, now);
+  const std::string labels = "{deployment=\"chat\",replica=\"chat/0\",incarnation=\"17\",quantile=";
+  for (const std::string& line : {"\nberth_replica_first_byte_seconds" + labels + "\"0.5\"} 0.003\n",
+                                  "\nberth_replica_request_seconds" + labels + "\"0.99\"} 0.1"})
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+}
+
 TEST(GatewayReports, TheLastRequestsAreKeptAndTheNewestOfAnIdComesFirst) {
   GatewayReports reports;
   fleet::GatewayReport report;

@@ -1,7 +1,9 @@
 #include "server/request_metrics.hpp"
 
 #include <functional>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "server/metrics_writer.hpp"
 
@@ -108,31 +110,50 @@ class Writer {
   MetricsWriter out_;
 };
 
-// Over the last requests at all gateways, because there are many callers and a histogram for each would be long.
-std::string caller_times(const GatewayReports& reports, TimePoint now) {
-  using Seconds = std::optional<double> fleet::Traffic::*;
-  struct Times {
-    const char *name, *help;
-    Seconds p50, p99;
-  };
-  constexpr Times metrics[] = {{"berth_caller_first_byte_seconds",
-                                "Time until the answer began, of requests of a caller in the last 10 to 20 seconds.",
-                                &fleet::Traffic::first_byte_s_p50, &fleet::Traffic::first_byte_s_p99},
-                               {"berth_caller_request_seconds",
-                                "Time until the answer ended, of requests of a caller in the last 10 to 20 seconds.",
-                                &fleet::Traffic::total_s_p50, &fleet::Traffic::total_s_p99}};
-  const std::set<std::string> callers = reports.callers(now);
+// Over the last requests at all gateways, because there are many callers and replicas, and a histogram for each would
+// be long.
+struct Times {
+  const char *name, *help;
+  std::optional<double> fleet::Traffic::*p50, fleet::Traffic::*p99;
+};
+std::string times_of(const std::set<std::string>& names, const std::vector<Times>& metrics,
+                     const std::function<std::string(const std::string& name)>& labels,
+                     const std::function<std::optional<fleet::Traffic>(const std::string& name)>& traffic_of) {
   MetricsWriter out;
   for (const Times& times : metrics) {
     out.metric(times.name, "summary", times.help);
-    for (const std::string& id : callers) {
-      const auto traffic = id.empty() ? std::nullopt : reports.of_caller(id, now);
+    for (const std::string& name : names) {
+      const auto traffic = name.empty() ? std::nullopt : traffic_of(name);
       if (!traffic) continue;
       for (const auto& [quantile, seconds] : {std::pair("0.5", times.p50), std::pair("0.99", times.p99)})
-        out.line(metric_label("caller", id) + "," + metric_label("quantile", quantile), (*traffic).*seconds);
+        out.line(labels(name) + "," + metric_label("quantile", quantile), (*traffic).*seconds);
     }
   }
   return out.take();
+}
+
+std::string replica_times(const GatewayReports& reports, TimePoint now) {
+  return times_of(reports.replicas(now),
+                  {{"berth_replica_first_byte_seconds",
+                    "Time until the answer began, of attempts at a replica in the last 10 to 20 seconds.",
+                    &fleet::Traffic::first_byte_s_p50, &fleet::Traffic::first_byte_s_p99},
+                   {"berth_replica_request_seconds",
+                    "Time until the answer ended, of attempts at a replica in the last 10 to 20 seconds.",
+                    &fleet::Traffic::total_s_p50, &fleet::Traffic::total_s_p99}},
+                  replica_labels, [&](const std::string& name) { return reports.of_replica(name, now); });
+}
+
+std::string caller_times(const GatewayReports& reports, TimePoint now) {
+  return times_of(
+      reports.callers(now),
+      {{"berth_caller_first_byte_seconds",
+        "Time until the answer began, of requests of a caller in the last 10 to 20 seconds.",
+        &fleet::Traffic::first_byte_s_p50, &fleet::Traffic::first_byte_s_p99},
+       {"berth_caller_request_seconds",
+        "Time until the answer ended, of requests of a caller in the last 10 to 20 seconds.",
+        &fleet::Traffic::total_s_p50, &fleet::Traffic::total_s_p99}},
+      [](const std::string& id) { return metric_label("caller", id); },
+      [&](const std::string& id) { return reports.of_caller(id, now); });
 }
 
 }  // namespace
@@ -175,7 +196,7 @@ std::string request_metrics_text(const GatewayReports& reports, TimePoint now) {
                      [](const GatewayReport& report) { return report.relay_connections; });
   writer.of_gateways("berth_gateway_start_time_seconds", "When the gateway started, by its own clock.",
                      [](const GatewayReport& report) { return static_cast<double>(report.started_ms) / 1e3; });
-  return writer.take() + caller_times(reports, now);
+  return writer.take() + replica_times(reports, now) + caller_times(reports, now);
 }
 
 }  // namespace berth::server
