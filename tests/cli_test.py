@@ -51,7 +51,7 @@ class Command(CommandCase):
             self.assertIn(f"Usage: {' '.join(('berth', *words))} [OPTIONS]", berth(*words).stderr)
 
     def test_a_slip_is_answered_with_what_can_be_written(self):
-        for words, meant in [(["rm"], "--ended means all that have ended"), (["drain", "gpu-1"], "write node/gpu-1"),
+        for words, meant in [(["rm"], "use --ended for all finished jobs"), (["drain", "gpu-1"], "write node/gpu-1"),
                              (["serve", "--listen", "8080"], "ADDRESS:PORT"), (["why", "replica"], "berth why replica NAME/N"),
                              (["why", "chat/0"], "write berth why replica chat/0"),
                              (["token", "add", "joyn"], "there is no role 'joyn'; did you mean join?"),

@@ -318,7 +318,7 @@ class Messages(Machine):
         gone = self.gpus()[1]
         self.machine.write_text("gpus 1 memory=80GiB\n")
         self.assertEqual(answer("uncordon", gone), {"id": gone})
-        self.assertRefused(self.berth("cordon", "cuda:0", "--reason", "x"), 2, "--server, --ca and --reason are for the fleet")
+        self.assertRefused(self.berth("cordon", "cuda:0", "--reason", "x"), 2, "--server, --ca and --reason apply only to the fleet")
 
     def test_uncordon_does_not_call_a_sick_device_in_service(self):
         self.machine.write_text(self.script + "set 1 recovery_action=1\n")

@@ -98,7 +98,7 @@ class Verbs(Fleet):
                                   env=self.environment(BERTH_RUNTIME_DIR=str(self.folder / "server")))
         self.started.append(follow)
         first = json.loads(follow.stdout.readline())
-        self.assertRegex(self.text("cordon", "node/a"), r"^a is cordoned; not interrupted: web/\d\n$")
+        self.assertRegex(self.text("cordon", "node/a"), r"^a is cordoned; these replicas are not interrupted: web/\d\n$")
         following = json.loads(follow.stdout.readline())
         self.assertEqual((following["id"], following["kind"], following["subject"]), (first["id"] + 1, "intent", "node/a"))
         # Over the stream: each would be a second late if the list of events was asked again and again.
@@ -129,12 +129,12 @@ class Verbs(Fleet):
         def shown():
             return {row["id"]: row for row in self.get("nodes/a")["node"]["devices"]}[device]
         self.assertEqual(self.text("cordon", f"node/a/{device}", "--reason", "its fan is loud"),
-                         f"a/{device} is cordoned; not interrupted: web/0\n")
+                         f"a/{device} is cordoned; these replicas are not interrupted: web/0\n")
         self.assertEqual((shown()["intent"], shown()["intent_reason"]), ("cordoned", "its fan is loud"))
         self.assertRegex(shown()["intent_by"], "^user:.")
         other, = set(here) - {device}
         plan = self.text("drain", f"node/a/{device[:10]}", "--plan")
-        self.assertIn(f"to be moved from a/{device}: web/0\n", plan)
+        self.assertIn(f"these replicas would be moved from a/{device}: web/0\n", plan)
         self.assertRegex(plan, f"~ +web/0 .*{other[:12]}.* moves from {device[:12]}")
         self.assertEqual(self.text("drain", f"node/a/{other}", "--plan"), f"no replica is on a/{other}\n")
         self.assertEqual(shown()["intent"], "cordoned", "a plan changes nothing")

@@ -102,7 +102,7 @@ class BadInput(Fleet):
         self.assertIn('a node "a" already exists', other.log.read_text())
         other.name = "b"
         twin = subprocess.run(a.agent.args[:-2], env=a.environment(), capture_output=True, text=True, timeout=30)
-        self.assertRefused(twin, 2, "already runs")
+        self.assertRefused(twin, 2, "is already running")
         other.start()
         self.until_healthy("b")
         self.assertEqual(self.get("status")["nodes"]["healthy"], 2)

@@ -78,7 +78,7 @@ class Logs(Fleet):
                          (2, "berth: there is no incarnation w/0#777; berth replicas w/0 lists those that there are; "
                              "the output of one that has ended is removed\n"))
         self.assertRefused(self.command("logs", "w/0#x"), 2, "'w/0#x' is not a replica")
-        self.assertRefused(self.command("logs", "--previous", "j1"), 2, "--previous is for replicas")
+        self.assertRefused(self.command("logs", "--previous", "j1"), 2, "--previous applies only to replicas")
         # A replica that has run once has nothing before.
         self.assertEqual(self.command("rollout", "restart", "w").returncode, 0)
         self.until(lambda: self.generations("w")[0] != first, self.situation)

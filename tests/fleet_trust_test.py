@@ -273,7 +273,7 @@ class OldStore(Trusting):
         self.assertEqual(answer.returncode, 0, answer.stderr)
         restart()
         self.assertIn("1 healthy", self.command("status").stdout)
-        self.assertNotIn("has no server that it may obey", a.berth("doctor").stdout)
+        self.assertNotIn("has no server that it may follow", a.berth("doctor").stdout)
         self.assertEqual(self.until_ready("web", 1)[0]["generation"], before["generation"])
         self.apply(self.web(replicas=2))
         self.until_ready("web", 2)

@@ -80,7 +80,7 @@ class Events(Gateway):
         self.assertEqual((first["kind"], first["actor"]), ("failed", self.own().replace("/", ":")))
         self.assertRegex(first["text"], r"failed at odd/0#\d+: .")
         left_out, = self.events("odd/0", "skips it")
-        self.assertRegex(left_out["text"], r"odd/0#\d+ failed 5 times in a row; the gateway \S+ skips it, at first for 1 s .*: .")
+        self.assertRegex(left_out["text"], r"odd/0#\d+ failed 5 times in a row; the gateway \S+ skips it for 1 s at first and .*: .")
         bad.unlink()
 
         def is_back():

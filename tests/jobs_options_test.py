@@ -181,7 +181,7 @@ class Options(JobsCase):
         self.assertTrue((self.folder / "own.log").exists(), "it is the user's")
         for output in (str(self.folder), str(self.folder / "none/x")):
             self.assertRefused(self.berth("run", "-d", "--output", output, "--", "true"), 2, f"cannot write {output}: ", "--output")
-        self.assertRefused(self.berth("run", "-d", "--output", "a\nb", "--", "true"), 2, "not the name of a file")
+        self.assertRefused(self.berth("run", "-d", "--output", "a\nb", "--", "true"), 2, "--output is not a valid file name")
         self.assertEqual(self.jobs(), {}, "nothing is left of those")
 
     def test_a_notification_names_the_job_and_its_end(self):
@@ -242,7 +242,7 @@ class Options(JobsCase):
     def test_options_of_jobs_are_refused_without_d(self):
         for option in (("--name", "x"), ("--after", "j1"), ("--after-any", "j1"), ("--begin", "2h"), ("--array", "1-2"), ("--retries", "1"),
                        ("--output", "x"), ("--notify", "true"), ("--json",)):
-            self.assertRefused(self.berth("run", *option, "--", "true"), 2, f"{option[0]} works for jobs only", "add -d")
+            self.assertRefused(self.berth("run", *option, "--", "true"), 2, f"{option[0]} works only for jobs", "add -d")
         self.assertRefused(self.berth("run", "-d", "--after-any", "j99", "--", "true"), 2, "there is no job 'j99'")
 
 

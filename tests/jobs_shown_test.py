@@ -56,7 +56,7 @@ class Shown(JobsCase):
         for name in ("17", "j17", "a b", "../x", "x\x1b[2J", "-x", "..", "_x"):
             self.assertRefused(self.berth("run", "-d", f"--name={name}", "--", "true"), 2, "not a valid job name")
         self.assertRefused(self.berth("run", "-d", "--time", "0s", "--", "true"), 2, "--time")
-        self.assertRefused(self.berth("run", "--limit", "watch", "--mem", "1G", "--", "true"), 2, "works for jobs only", "add -d")
+        self.assertRefused(self.berth("run", "--limit", "watch", "--mem", "1G", "--", "true"), 2, "works only for jobs", "add -d")
         for verb in ("logs", "wait", "stop", "rm", "why"):
             self.assertRefused(self.berth(verb, "j7"), 2, "there is no job 'j7'", "berth ps -a")
         for verb in ("wait", "stop", "rm"):

@@ -70,7 +70,7 @@ class Project(CommandCase):
             ('model = "llama"\nruntime = "vlm"\n', ("vlm", 'did you mean "vllm"?')),
             ('model = "llama"\nmemory = 38\n', ("without a unit", "38G")),
             ('model = "llama"\nmemory = ""\n', ("empty",)),
-            ('model = "mymodel"\n', ("no runtime follows from the model",)),
+            ('model = "mymodel"\n', ("the runtime of deployment", "cannot be inferred from the model")),
             ('model = "llama"\n' + "a" + ".a" * 200_000 + " = 1\n", ("too many parts",)),
         ):
             self.assert_refused(berth("validate", self.write("slip.toml", head + line)), 2, "slip.toml:", *words)

@@ -150,7 +150,7 @@ class ServerAccess(Fleet):
         for name, more in (("a", ("--token-file", str(token))), ("b", ())):  # to join; and one that has joined
             for address in (ADDRESS, f"127.0.0.1.{ADDRESS}"):
                 answer = self.berth("agent", "--join", f"http://{address}:9000", "--name", name, *more)
-                self.assertRefused(answer, 2, f"a token is not sent to http://{address}:9000, which is not encrypted", "https://")
+                self.assertRefused(answer, 2, f"a token is not sent to http://{address}:9000, because the connection is not encrypted", "https://")
         with self.assertRaises(TimeoutError):
             listener.accept()
 

@@ -41,7 +41,7 @@ class BatchItem : public TaskState {
     end();
     drop();
   }
-  std::atomic<bool> cancelled{false};  // keeps it out of batches that are not made yet
+  std::atomic<bool> cancelled{false};  // keeps it out of batches that have not been made yet
 };
 
 // The part of a batcher that does not depend on the type of its items; see src/scheduler/batcher.cpp.

@@ -48,7 +48,7 @@ class Buffer {
   std::shared_ptr<Memory> memory_;
 };
 
-// Host memory that copies reach at the full rate of the link, and without blocking the
+// Host memory that can be copied at the full rate of the link, and without blocking the
 // thread that enqueues the copy. Shared handle; the last one frees the memory (or, if it
 // is the caller's own, unregisters it). On devices that gain nothing from it, ordinary
 // memory.

@@ -131,11 +131,11 @@ using UnknownFields = std::map<std::string, std::string>;
 struct ServingOptions {
   std::uint32_t max_concurrent = 32;  // per replica; what one engine keeps in flight by default
   OnCapacityExhausted on_capacity_exhausted = OnCapacityExhausted::queue;
-  std::optional<DeploymentId> fallback;               // the deployment that takes over; present exactly for `fallback`
-  std::optional<std::string> policy = {};             // by which a gateway chooses a replica; absent: least_loaded
-  std::optional<std::string> host = {};               // requests for this host name are for this deployment
-  std::optional<std::string> path = {};               // requests below this path ("/chat") are
-  bool open = false;                                  // callers on the gateway's own machine need no key
+  std::optional<DeploymentId> fallback;    // the deployment that takes over; set if and only if the above is `fallback`
+  std::optional<std::string> policy = {};  // by which a gateway chooses a replica; absent: least_loaded
+  std::optional<std::string> host = {};    // requests for this host name are for this deployment
+  std::optional<std::string> path = {};    // requests below this path ("/chat") are for this deployment
+  bool open = false;                       // callers on the gateway's own machine need no key
   Duration queue_timeout = std::chrono::seconds(30);  // how long a request waits for a replica
   std::uint32_t queue_max = 1000;                     // requests that wait at a time, at each gateway
   // The longest time until a replica begins to answer a request, and between two pieces of its answer.
@@ -215,8 +215,8 @@ struct DeploymentSpec {
   std::optional<std::uint64_t> host_memory_bytes;  // on the node, where control groups allow a limit
   std::optional<double> cpus;                      // processors, likewise
   Rollout rollout;
-  // It never runs twice: the old incarnation ends before the new one starts, and a node that has no contact with
-  // a server for `stop_after` stops it.
+  // Two incarnations of a replica never run at the same time: the old one ends before the new one starts, and a node
+  // that has no contact with a server for `stop_after` stops it.
   bool single = false;
   Duration stop_after = std::chrono::seconds(20);
   Duration replace_after = std::chrono::seconds(30);  // without a report of its node
@@ -228,10 +228,10 @@ struct DeploymentSpec {
   friend bool operator==(const DeploymentSpec&, const DeploymentSpec&) = default;
 };
 
-// Whether they differ in nothing but the number of replicas, so that running replicas need no change.
+// Whether they differ at most in the number of replicas, so that running replicas need no change.
 bool same_but_replicas(const DeploymentSpec& a, const DeploymentSpec& b);
 
-// Cheap, structural: contradictions within one spec. Zero GPUs for a GPU deployment is one; so is a
+// Checks one spec for contradictions, without a fleet. Examples: a GPU deployment with zero GPUs, and a
 // model without a runtime if its name, `gpus` and `cpu` do not imply one. An unknown runtime is a
 // contradiction only if it looks like a typo; otherwise it becomes a reason in the plan.
 Result<void> validate(const DeploymentSpec& spec);
@@ -252,7 +252,7 @@ struct NodeDevice {
   std::uint64_t memory_bytes_promised = 0;
   std::uint32_t holders = 0;
   bool held_exclusively = false;
-  // What others do on it; see DeviceView.
+  // Use by others; see DeviceView.
   std::uint32_t other_processes = 0;
   bool used_by_others = false;
   bool answers = true;  // false: its driver was queried and did not answer
@@ -376,7 +376,7 @@ Plan plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::span<c
 
 // "+ chat/0  gpu-1  GPU-ea3b8f50" and so on, then what is pending and why, then a count.
 // Ids are shortened so that they differ from each other and from `others`. `restarts` are replicas ("chat/0") whose
-// command or settings change, wherever they run; the count has them.
+// command or settings change, wherever they run; they are included in the count.
 std::string plan_to_text(const Plan& plan, std::span<const DeviceId> others = {},
                          std::span<const std::string> restarts = {});
 

@@ -38,11 +38,10 @@ class Stream;
 class Event {
  public:
   virtual ~Event() = default;
-  // False while pending; an error if work failed that was enqueued since the previous event. A lost
-  // device is an error to every event that was pending.
+  // False while pending; an error if work that was enqueued since the previous event failed. If the
+  // device is lost, every pending event returns an error.
   virtual Result<bool> done() = 0;
-  // Polls until done, or until the deadline: then timeout. Never hangs, not even on a
-  // device that
+  // Polls until done, or until the deadline: then timeout. Never hangs, not even on a device that
   // failed or was lost.
   virtual Result<void> wait(Deadline deadline = {}) = 0;
   // Time on the device between `earlier` and this, both done.
@@ -126,7 +125,7 @@ class Device {
   // Bytes of all live buffers of this device.
   std::uint64_t memory_bytes_allocated() const noexcept { return allocated_->load(std::memory_order_relaxed); }
 
-  // Ends all use: later calls answer device_lost, pending events resolve.
+  // Ends all use: later calls return device_lost, and pending events complete.
   // Idempotent; the destructor calls it.
   virtual void close() noexcept = 0;
 
@@ -157,7 +156,7 @@ class Backend {
   virtual Result<std::vector<Link>> links() { return std::vector<Link>{}; }
 };
 
-// One device as several that share its memory and fail together. `device` is a
+// Presents one device as several that share its memory and fail together. `device` is a
 // back end and an ordinal or id ("cuda:0", "cuda:GPU-ea3b..."); each part gets
 // that many compute units, and the rest stays idle.
 struct PartitionRequest {
@@ -172,7 +171,7 @@ struct BackendOptions {
   // one for a device that cannot be cut with not_supported; the others are not touched. At most one
   // per device.
   std::vector<PartitionRequest> partitions;
-  // Host devices that split the cores among them; 1 owns them all.
+  // Number of host devices, which divide the cores among them; a single one has them all.
   unsigned host_devices = 1;
   // TOML file of simulated devices; empty: none, or in Pool::open_all the file of
   // BERTH_SIMULATED. See docs/guide/simulated.md.

@@ -49,8 +49,8 @@ struct DeviceInfo {
   // The device this is a part of: a partition's whole, a MIG slice's GPU.
   std::optional<DeviceId> parent;
 
-  // The id names where it executes. The memory it uses and what it fails with may be shared
-  // (partitions of one GPU): equal strings mean "the same".
+  // The id says where work executes. Devices may share memory and fail together (partitions of one GPU): equal
+  // strings mean the same domain.
   std::string memory_domain;
   std::string fault_domain;
 

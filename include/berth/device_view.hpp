@@ -33,9 +33,9 @@ class OptionalU64 {
   std::uint64_t raw_ = unknown;
 };
 
-// Two axes of health. What the operator wants: recovery never changes it.
+// Whether a device is used depends on two values. Intent: what the operator wants; recovery never changes it.
 enum class Intent : std::uint8_t { in_service, cordoned, draining };
-// What is observed: errors and silence change it, see health.hpp.
+// Health: what is observed; errors and silence change it, see health.hpp.
 enum class Health : std::uint8_t { healthy, suspect, quarantined, probation, lost };
 // How reliable the load values are.
 enum class SampleState : std::uint8_t { unknown, fresh, stale };

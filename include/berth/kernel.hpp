@@ -94,8 +94,8 @@ struct LaunchShape {
 // One kernel in the languages of the back ends; each uses the form it supports.
 struct KernelSource {
   std::string entry;
-  // Called for rows [begin, end) of shape.outermost(); a kernel whose image may
-  // have a single row asks which dimension that is.
+  // Called for rows [begin, end) of shape.outermost(); if an image may
+  // have a single row, the kernel asks outermost() which dimension the rows are in.
   std::function<void(const LaunchShape&, std::uint32_t begin, std::uint32_t end, const HostArguments&)> host = {};
   std::string opencl_c = {};
   // CUDA takes the first of these that works on the device: a binary made for

@@ -104,7 +104,7 @@ struct LedgerEntry {
   // While waiting: how many devices it needs, and the time of its last heartbeat.
   std::size_t count = 1;
   TimePoint last_heartbeat{};
-  std::size_t heartbeat_slot = 0;  // where they are written
+  std::size_t heartbeat_slot = 0;  // where its heartbeats are written
 
   Liveness alive_by = Liveness::none;
   // Alive by its environment or a device: the processes that keep it alive.
@@ -137,7 +137,7 @@ struct LedgerSnapshot {
   std::vector<DeviceIntent> intents;
   std::map<std::uint32_t, TimePoint> last_grants;  // by user: when its last lease began
   std::uint64_t fingerprint = 0;                   // differs after every write of any file
-  std::uint64_t next_id = 1;                       // of the next entry; rises by one with each
+  std::uint64_t next_id = 1;                       // of the next entry; increases by one with each entry
   std::vector<LedgerProblem> problems;             // files and entries that are ignored
 
   const LedgerEntry* find(const LeaseReference& lease) const noexcept;

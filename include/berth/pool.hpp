@@ -148,9 +148,9 @@ struct DeviceStatus {
 // it are gone. Leases that still exist then keep their devices open and their bytes promised.
 class Pool {
  public:
-  // All devices of all back ends that answer; BERTH_SIMULATED and BERTH_PARTITION count where
-  // `backends` leaves them open (with_environment). No device at all: no_device, with the reasons of
-  // the silent back ends. A back end that was asked for by a partition or a file of simulated devices: its error.
+  // All devices of all back ends that answer; BERTH_SIMULATED and BERTH_PARTITION apply where
+  // `backends` does not set the option (with_environment). No device at all: no_device, with the reasons of
+  // the silent back ends. If a partition or a file of simulated devices needs a back end that fails: its error.
   static Result<Pool> open_all(const BackendOptions& backends = {}, PoolOptions options = {});
   // The same with these back ends only. If a single one is given and fails: its error.
   static Result<Pool> open_backends(std::span<const std::shared_ptr<Backend>> backends, PoolOptions options = {});

@@ -181,8 +181,8 @@ class Entity {
     if (envelope.entity.empty() || envelope.entity == id_)
       return submit(std::move(envelope.message), std::move(options));
     using Value = detail::value_of_t<F&, TaskContext&>;
-    Error wrong{ErrorCode::invalid_argument, "the envelope is for " + envelope.entity + " but was told to " + id_,
-                "tell it to the entity it names, or leave the name empty"};
+    Error wrong{ErrorCode::invalid_argument, "the envelope is for " + envelope.entity + " but was sent to " + id_,
+                "send it to the entity that it names, or leave the name empty"};
     return router::refuse_work(detail::work_type<Value, F>, &envelope.message, std::move(wrong))
         .template task<Value, F>();
   }

@@ -89,7 +89,7 @@ class ShardTable {
   explicit ShardTable(ShardSpace space = ShardSpace()) : space_(space), slots_(space.count(), unowned) {}
 
   const ShardSpace& space() const noexcept { return space_; }
-  // Rises by one with every change of the table, and so orders the versions of one table.
+  // Increases by one with every change of the table, and so orders the versions of one table.
   std::uint64_t epoch() const noexcept { return epoch_; }
   // Sorted by id. Weight 0: left, but still holds shards that could not move yet.
   std::span<const ShardOwner> owners() const noexcept { return owners_; }

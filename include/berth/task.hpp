@@ -141,7 +141,7 @@ class TaskState {
   std::atomic<bool> woke_a_thread{false};
 
  protected:
-  // The references of those who hold it from the beginning.
+  // `references`: how many references exist from the beginning.
   explicit TaskState(std::uint32_t references) noexcept : references_(references) {}
   virtual ~TaskState() = default;
   // Everything above is final. The last call its owner makes, except for drop().

@@ -1,4 +1,4 @@
-// The version of the library, also of the project: CMakeLists.txt reads it from here. Every header includes this one
+// The version of the library and of the project: CMakeLists.txt reads it from here. Every header includes this one
 // first, so that a compiler for an older C++ prints one sentence and stops.
 #pragma once
 

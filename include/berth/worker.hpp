@@ -61,7 +61,7 @@ class SharedMemory {
   SharedMemory(std::span<std::byte> bytes, std::uint64_t block, std::shared_ptr<void> owner)
       : bytes_(bytes), block_(block), owner_(std::move(owner)) {}
   std::span<std::byte> bytes() const noexcept { return bytes_; }
-  // Here, in the program.
+  // The values, in the program itself.
   template <class T>
   std::span<T> as() const noexcept {
     static_assert(std::is_trivially_copyable_v<T>, "shared memory holds plain data");
@@ -308,7 +308,7 @@ struct WorkerStatus {
   DeviceId device;
   std::optional<std::uint32_t> pid;  // absent: it is being replaced, or its device is out of service
   std::uint64_t starts = 0;          // of workers for this device
-  std::uint64_t deaths = 0;          // of those
+  std::uint64_t deaths = 0;          // how many of those workers have died
   std::optional<Error> last_death;   // why the last one died
   std::optional<Error> out_of_service;
 };

@@ -180,7 +180,7 @@ std::string unexpected_text(const VerbPath& path) {
   for (const CLI::Option* known : path.verb->get_options()) {
     for (const std::string& name : known->get_lnames()) names.push_back("--" + name);
   }
-  // Verbs of which the typed word is a prefix, or the reverse, come before verbs with other letters.
+  // An option that begins with the typed word, or is the beginning of it, comes before similar names.
   std::optional<std::string> nearest;
   for (const std::string& name : names) {
     if (word.size() > 3 && (name.starts_with(word) || word.starts_with(name))) nearest = name;
@@ -266,7 +266,7 @@ int run_command_line(std::span<char*> words, const std::string& version, std::sp
   app.set_version_flag("--version", "berth " + version, "print the version and exit");
   Verb root(app, line);
   for (const auto add_verb : verbs) add_verb(root);
-  root.footer({"Every verb has its own --help; berth help VERB prints it too."});
+  root.footer({"Every command has its own --help; berth help COMMAND prints it too."});
   // Its own formatter, because verbs share the one they were created with.
   app.formatter(std::make_shared<CLI::Formatter>());
   app.get_formatter()->column_width(verb_column);

@@ -23,7 +23,7 @@ void add_device_options(Verb& verb, DeviceArguments& arguments) {
       "a device of this machine: an id, its beginning, cuda:0 or 0; or of the fleet: node/NAME, node/NAME/DEVICE");
   verb.offer("DEVICE", {Names::devices, Names::node_paths});
   verb.option("--reason", "TEXT", &arguments.reason,
-              "reason to show with a node or device of the fleet, wherever this keeps work away");
+              "reason to show wherever the node or device of the fleet is listed as cordoned or draining");
   add_address_options(verb, arguments.server);
   verb.flag("--json", arguments.server.json,
             "print one JSON object: the device as in berth devices --json; of the fleet the answer of the server");

@@ -74,7 +74,7 @@ Result<std::vector<Job>> jobs_named(std::span<const std::string> names, bool all
   }
   if (names.empty() && !all)
     return Error{ErrorCode::invalid_argument, "no job was named",
-                 "berth ps -a lists them; --all means all that have not ended"};
+                 "berth ps -a lists them; use --all for all unfinished jobs"};
   return jobs;
 }
 

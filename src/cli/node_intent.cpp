@@ -86,8 +86,8 @@ AnswerText intent_text(const FleetTarget& target, Intent intent) {
     const std::string replicas = replicas_of(answer, target);
     return name + (intent == Intent::cordoned ? " is cordoned; " : " is draining; ") +
            (replicas.empty()             ? "it has no replicas"
-            : intent == Intent::cordoned ? "not interrupted: " + replicas
-                                         : "to be moved: " + replicas) +
+            : intent == Intent::cordoned ? "these replicas are not interrupted: " + replicas
+                                         : "these replicas will be moved: " + replicas) +
            "\n";
   };
 }
@@ -107,7 +107,7 @@ int plan_drain(const DeviceArguments& arguments) {
     const Plan plan = plan_of(member(answer->json, "plan", "the answer"));
     const std::string replicas = replicas_of(answer->json, *target);
     if (replicas.empty()) return print("no replica is on " + name_of(*target) + "\n");
-    return print("to be moved from " + name_of(*target) + ": " + replicas + "\n" +
+    return print("these replicas would be moved from " + name_of(*target) + ": " + replicas + "\n" +
                  readable_plan(plan, {}, stdout_style()));
   } catch (const JsonError& error) {
     return print_error(to_error(error));
@@ -121,7 +121,7 @@ bool is_node(const DeviceArguments& arguments) { return arguments.device.starts_
 Result<void> check_options(const DeviceArguments& arguments) {
   const ServerArguments& server = arguments.server;
   if (server.server.empty() && server.ca_file.empty() && arguments.reason.empty()) return {};
-  return Error{ErrorCode::invalid_argument, "--server, --ca and --reason are for the fleet",
+  return Error{ErrorCode::invalid_argument, "--server, --ca and --reason apply only to the fleet",
                "write node/NAME or node/NAME/DEVICE"};
 }
 

@@ -321,7 +321,7 @@ Plan plan_of(const json::value& value) {
 
 int status_of_plan(const Plan& plan) {
   if (plan.pending.empty()) return done;
-  std::fprintf(stderr, "berth: %s not placed; see pending above\n",
+  std::fprintf(stderr, "berth: %s not placed; the pending lines above give the reasons\n",
                plan.pending.size() == 1 ? "one deployment is" : "some deployments are");
   return does_not_fit;
 }
@@ -393,7 +393,7 @@ void add_wait_flag(Verb& verb, bool& wait) {
   verb.flag(
       "--wait", wait,
       "wait until all replicas are ready; if one cannot become ready, list those that are not ready and exit with "
-      "1, or with 3 if they do not fit anywhere");
+      "status 1, or 3 if they do not fit anywhere");
 }
 
 ReadyProgress progress_of(const Project& project, const json::object& status) {

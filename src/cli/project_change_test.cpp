@@ -103,7 +103,7 @@ TEST_F(ProjectChange, WhatDoesNotFitIsAppliedAndSaidWithStatus3) {
   EXPECT_EQ(applied.status, does_not_fit);
   EXPECT_NE(applied.out.find("! chat/1  pending: no node has 8 GPUs free\n"), std::string::npos) << applied.out;
   EXPECT_NE(applied.out.find("applied as version 42\n"), std::string::npos);
-  EXPECT_EQ(applied.err, "berth: one deployment is not placed; see pending above\n");
+  EXPECT_EQ(applied.err, "berth: one deployment is not placed; the pending lines above give the reasons\n");
 }
 
 TEST_F(ProjectChange, BeforeSomethingDoesNotFitTheFirstReportsOfNodesAreAwaited) {
@@ -222,8 +222,8 @@ TEST_F(ProjectChange, OfSeveralThatAreNotReadyTheOneInTheSentenceIsNotListedAgai
        {"GET /api/v1/replicas", {replicas_answer("backing_off")}}});
   const Outcome waited = apply(server, {"--wait"});
   EXPECT_EQ(waited.status, environment_error);
-  EXPECT_EQ(waited.err,
-            "berth: chat is paused: " + reason + "; see berth logs chat/0\n  chat/1 on a waiting to restart: exit status 3\n");
+  EXPECT_EQ(waited.err, "berth: chat is paused: " + reason +
+                            "; see berth logs chat/0\n  chat/1 on a waiting to restart: exit status 3\n");
 }
 
 TEST_F(ProjectChange, WhatThePlanHasSaidIsNotSaidAgainAtTheEndOfTheWait) {
@@ -234,7 +234,7 @@ TEST_F(ProjectChange, WhatThePlanHasSaidIsNotSaidAgainAtTheEndOfTheWait) {
   const Outcome waited = apply(server, {"--wait"});
   EXPECT_EQ(waited.status, does_not_fit);
   EXPECT_NE(waited.out.find("! chat/1  pending: no node has 8 GPUs free\n"), std::string::npos) << waited.out;
-  EXPECT_EQ(waited.err, "berth: one deployment is not placed; see pending above\n");
+  EXPECT_EQ(waited.err, "berth: one deployment is not placed; the pending lines above give the reasons\n");
   EXPECT_EQ(apply(server, {"--wait", "--json"}).err,
             "berth: chat is pending: no node has 8 GPUs free; see berth status\n")
       << "the plan was not printed as text";

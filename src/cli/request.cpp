@@ -42,10 +42,11 @@ void add_request_options(Verb& verb, RequestArguments& request) {
   count.range = {1, 4096};
   verb.option("--mem", "AMOUNT", &request.memory,
               "memory on each device, with its unit: 20G, 512M, 50%; by default whole devices, held exclusively");
-  verb.option("-n,--devices", "N", &request.count, "how many devices, all or none; close to each other where possible",
+  verb.option("-n,--devices", "N", &request.count, "number of devices, all or none; close to each other where possible",
               count);
-  verb.option("--capability", "9.0", &request.capability, "at least this compute capability or OpenCL version");
-  verb.option("--backend", "NAME", &request.backend, "only this back end: cuda, opencl, host or simulated");
+  verb.option("--capability", "9.0", &request.capability,
+              "use only devices with at least this compute capability or OpenCL version");
+  verb.option("--backend", "NAME", &request.backend, "use only this back end: cuda, opencl, host or simulated");
   verb.option(
       "--device", "DEVICE", &request.only,
       "use only these devices: an id, its beginning (GPU-454afa53 or 454afa53), cuda:0 or 0; several with commas");
@@ -53,9 +54,10 @@ void add_request_options(Verb& verb, RequestArguments& request) {
   verb.option("--prefer", "DEVICE", &request.prefer, "prefer these devices");
   verb.option("--near", "DEVICE", &request.near, "prefer devices close to this one");
   for (const char* const option : {"--device", "--avoid", "--prefer", "--near"}) verb.offer(option, {Names::devices});
-  verb.option("--feature", "NAME", &request.features, "only devices with this feature; may be repeated");
-  verb.option("--label", "NAME=VALUE", &request.labels, "only devices with this label; may be repeated");
-  verb.flag("--exclusive", request.exclusive, "use devices exclusively: no other lease before or during this one");
+  verb.option("--feature", "NAME", &request.features, "use only devices with this feature; may be repeated");
+  verb.option("--label", "NAME=VALUE", &request.labels, "use only devices with this label; may be repeated");
+  verb.flag("--exclusive", request.exclusive,
+            "use only devices without other leases, and allow none while this lease lasts");
   add_policy_option(verb, request.policy, "policy that chooses the device:");
   add_backend_options(verb, request.backends);
 }

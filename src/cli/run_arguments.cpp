@@ -67,7 +67,7 @@ Result<void> check_job_options(const RunArguments& arguments, CheckedOptions& ch
                                       {"--output", arguments.output.has_value()},
                                       {"--notify", arguments.notify.has_value()},
                                       {"--json", arguments.json}})
-    if (given && !arguments.detach) return wrong(std::string(option) + " works for jobs only", "add -d");
+    if (given && !arguments.detach) return wrong(std::string(option) + " works only for jobs", "add -d");
   if (arguments.array) BERTH_TRY(check_array(arguments, checked));
   const std::string longest =
       arguments.name + (checked.array.empty() ? "" : "-" + std::to_string(checked.array.back()));
@@ -76,7 +76,7 @@ Result<void> check_job_options(const RunArguments& arguments, CheckedOptions& ch
                  "begin with a letter; use letters, digits, dots, dashes and underscores; j17 is an id");
   if (arguments.begin) checked.begin_us = BERTH_TRY(parse_time_to_come(*arguments.begin, wall_time_us()));
   if (arguments.output && printable(*arguments.output) != *arguments.output)
-    return wrong("--output is not the name of a file", "give a path without control characters, such as train.log");
+    return wrong("--output is not a valid file name", "give a path without control characters, such as train.log");
   return {};
 }
 
@@ -85,7 +85,7 @@ Result<void> check_job_options(const RunArguments& arguments, CheckedOptions& ch
 Result<CheckedOptions> check(const RunArguments& arguments) {
   CheckedOptions checked;
   if (arguments.command.empty())
-    return wrong("no command was given", "write it after two dashes: berth run --mem 20G -- COMMAND");
+    return wrong("no command was given", "put it after two dashes: berth run --mem 20G -- COMMAND");
   if (arguments.on_fault != "stop" && arguments.on_fault != "restart")
     return wrong("--on-fault cannot be '" + arguments.on_fault + "'", "use stop or restart");
   checked.restarts = arguments.on_fault == "restart";
@@ -109,7 +109,7 @@ Result<CheckedOptions> check(const RunArguments& arguments) {
     const std::optional<Limit> limit = limit_named(*arguments.limit);
     if (!limit) return wrong("--limit cannot be '" + *arguments.limit + "'", "use none, watch, framework or mps");
     checked.limit = *limit;
-    if (*limit == Limit::watch && !arguments.detach) return wrong("--limit watch works for jobs only", "add -d");
+    if (*limit == Limit::watch && !arguments.detach) return wrong("--limit watch works only for jobs", "add -d");
   }
   Result<DeviceRequest> devices = read_request(arguments.request);
   if (!devices) return std::move(devices).error();
@@ -121,7 +121,7 @@ Result<CheckedOptions> check(const RunArguments& arguments) {
   checked.devices.requirements.backends = {"cuda"};
   if (!mps_control_socket())
     return Error{ErrorCode::unavailable,
-                 "--limit mps needs CUDA's MPS control daemon, and none of root's or yours is running",
+                 "--limit mps needs CUDA's MPS control daemon, and neither root nor you are running one",
                  "start it: nvidia-cuda-mps-control -d"};
   return checked;
 }

@@ -76,8 +76,8 @@ Result<std::string> read_token_file(const std::string& path, const std::string& 
 Result<void> check_takes_token(const std::string& url) {
   const http::Url to = BERTH_TRY(http::parse_url(url));
   if (to.kind != http::Url::Kind::http || http::is_loopback_name(to.host)) return {};
-  return Error{ErrorCode::invalid_argument, "a token is not sent to " + url + ", which is not encrypted",
-               "use https://"};
+  return Error{ErrorCode::invalid_argument,
+               "a token is not sent to " + url + ", because the connection is not encrypted", "use https://"};
 }
 
 void add_address_options(Verb& verb, ServerArguments& arguments) {
@@ -149,7 +149,7 @@ Result<Answer> ServerAccess::call(const Call& call) {
   try {
     check_schema(*object, "the answer");
   } catch (const JsonError&) {
-    return Error{ErrorCode::not_supported, client_.url() + " is a server of a newer version",
+    return Error{ErrorCode::not_supported, client_.url() + " runs a newer version of Berth",
                  "use the berth command of that version"};
   }
   if (!response->body.ends_with('\n')) response->body += '\n';

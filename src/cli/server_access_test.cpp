@@ -268,7 +268,7 @@ TEST_F(ServerAccessTest, IntentsOfNodesGoToTheServer) {
       {"PUT /api/v1/nodes/gpu-1/intent", {ok_answer(node_answer)}},
   });
   EXPECT_EQ(run_words({"cordon", "node/gpu-1", "--server", server.url()}, add_cordon).out,
-            "gpu-1 is cordoned; not interrupted: chat/0, chat/1\n");
+            "gpu-1 is cordoned; these replicas are not interrupted: chat/0, chat/1\n");
   EXPECT_EQ(server.requests().back().body, R"({"schema":1,"intent":"cordoned"})");
   EXPECT_EQ(run_words({"uncordon", "node/gpu-1", "--server", server.url()}, add_uncordon).out, "gpu-1 is in service\n");
   EXPECT_EQ(server.requests().back().body, R"({"schema":1,"intent":"in_service"})");

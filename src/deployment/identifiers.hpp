@@ -12,7 +12,7 @@
 
 namespace berth::deployment {
 
-// Letters, digits, '.', '_' and '-', a letter or digit first: safe in a path, a table and a terminal.
+// Letters, digits, '.', '_' and '-', starting with a letter or digit: safe in a path, a table and a terminal.
 bool is_name(std::string_view text);
 
 // "did you mean "replicas"?" when one of `known` is near, otherwise "use one of ...".

@@ -140,7 +140,7 @@ class Table {
     auto name = text(key);
     if (name && !is_name(*name)) {
       fail(key, "\"" + *name + "\" is not a valid name",
-           "use letters, digits, '.', '_' and '-', a letter or digit first");
+           "use letters, digits, '.', '_' and '-', starting with a letter or digit");
       return std::nullopt;
     }
     return name;

@@ -180,8 +180,8 @@ TEST(ProjectFile, AMisspeltRuntimeIsAnErrorWithTheNearestKnownOne) {
 TEST(ProjectFile, AModelWithoutARuntimeTakesNoGpuSilently) {
   const std::string plain = head + "[[deployment]]\nname = \"d\"\nmodel = \"mymodel-7\"\n";
   EXPECT_EQ(project_error(plain),
-            "berth.toml:3:1: no runtime follows from the model \"mymodel-7\" of deployment \"d\" | add runtime = "
-            "\"...\" (vllm, open_ai, process, ...), or gpus or cpu for a program of your own");
+            "berth.toml:3:1: the runtime of deployment \"d\" cannot be inferred from the model \"mymodel-7\" | add "
+            "runtime = \"...\" (vllm, open_ai, process, ...), or gpus or cpu for a program of your own");
   EXPECT_EQ(project_error(plain + "runtime = \"process\"\n"), "no error");
   EXPECT_EQ(project_error(plain + "gpus = 1\n"), "no error") << "that a GPU is wanted was said";
   EXPECT_EQ(project_error(plain + "cpu = true\n"), "no error");

@@ -254,7 +254,7 @@ Result<void> check_needs(const DeploymentSpec& spec) {
   const std::string name = "\"" + spec.name.text() + "\"";
   if (!is_name(spec.name.text()))
     return wrong("the deployment name " + name + " is not a valid name",
-                 "use letters, digits, '.', '_' and '-', a letter or digit first");
+                 "use letters, digits, '.', '_' and '-', starting with a letter or digit");
   if (spec.model.empty() && spec.command.empty())
     return wrong("deployment " + name + " has neither a model nor a command",
                  "add model = \"...\", or command = [\"...\"] for a program of your own");
@@ -274,7 +274,7 @@ Result<void> check_needs(const DeploymentSpec& spec) {
   if (!spec.runtime && spec.model.empty() && !spec.cpu && !spec.gpus)
     return wrong("deployment " + name + " does not say whether it needs GPUs", "add gpus = 1 or cpu = true");
   if (!spec.runtime && !inferred_from(spec.model) && !spec.cpu && !spec.gpus)
-    return wrong("no runtime follows from the model \"" + spec.model + "\" of deployment " + name,
+    return wrong("the runtime of deployment " + name + " cannot be inferred from the model \"" + spec.model + "\"",
                  "add runtime = \"...\" (vllm, open_ai, process, ...), or gpus or cpu for a program of your own");
   if (spec.runtime && spec.runtime->kind == RuntimeKind::unknown) {
     // A word that is far from all of them may belong to a newer version.

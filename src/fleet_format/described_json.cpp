@@ -25,8 +25,9 @@ std::string checked_text(const json::value& value, const std::string& where, con
   if (rules.text == world::Text::sentence) return world::shortened(given, fleet::sentence_bytes_max);
   if (rules.text == world::Text::id && from == From::report) return checked_id(std::move(given), where);
   if (rules.text == world::Text::name && from == From::request && !deployment::is_name(given)) {
-    throw JsonError{where + " is " + in_quotes(given) +
-                    ", which is not a valid name: use letters, digits, '.', '_' and '-', a letter or digit first"};
+    throw JsonError{
+        where + " is " + in_quotes(given) +
+        ", which is not a valid name: use letters, digits, '.', '_' and '-', starting with a letter or digit"};
   }
   return given;
 }

@@ -96,8 +96,8 @@ TEST(SpecJson, AMistakeIsNamedWithItsPlaceAndTheNearestName) {
   EXPECT_EQ(refusal(R"({"name":"a","model":"b","liveness":{"failures":0}})").message,
             "spec.liveness.failures is 0; it must be at least 1");
   EXPECT_EQ(refusal(R"({"name":"a b","model":"b"})").message,
-            "spec.name is \"a b\", which is not a valid name: use letters, digits, '.', '_' and '-', a letter or digit "
-            "first");
+            "spec.name is \"a b\", which is not a valid name: use letters, digits, '.', '_' and '-', starting with a "
+            "letter or digit");
   EXPECT_EQ(refusal(R"({"name":"a","model":"b","stop_grace_s":-1})").message,
             "spec.stop_grace_s is negative or too large");
   EXPECT_EQ(refusal(R"({"name":"a","model":"b","stop_grace_s":1e300})").message,
@@ -155,10 +155,10 @@ TEST(ProjectJson, IsValidatedWhenItIsReadAsAFile) {
             "the folder \"y\" of deployment \"a\" is not an absolute path");
   EXPECT_EQ(refused(R"({"name":"a","cpu":true,"command":["x"],"replicas":"2"})"),
             "p.json.deployments[0].replicas is not a whole number");
-  EXPECT_EQ(
-      read_project_json(R"({"cluster":{"name":"a b"}})", "p.json").error().message,
-      "p.json.cluster.name is \"a b\", which is not a valid name: use letters, digits, '.', '_' and '-', a letter or "
-      "digit first");
+  EXPECT_EQ(read_project_json(R"({"cluster":{"name":"a b"}})", "p.json").error().message,
+            "p.json.cluster.name is \"a b\", which is not a valid name: use letters, digits, '.', '_' and '-', "
+            "starting with a "
+            "letter or digit");
   EXPECT_TRUE(read_project_json(R"({"cluster":{"name":"c","bind":"127.0.0.1:8080"}})", "p.json"))
       << "commands of earlier versions send it";
 }

@@ -145,7 +145,7 @@ NodeView node_view_of(const json::value& value, const std::string& where) {
   const std::string name = text_of(member(source, "name", at), at + ".name");
   if (!deployment::is_name(name))
     throw JsonError{at + ".name is \"" + name +
-                    "\"; a name consists of letters, digits, '.', '_' and '-', a letter or digit first"};
+                    "\"; a name consists of letters, digits, '.', '_' and '-', starting with a letter or digit"};
   node.id = NodeId(name);
   node.cpus = optional_member(source, "cpus", at, small_of);
   node.memory_bytes = optional_member(source, "memory", at, bytes_of);

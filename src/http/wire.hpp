@@ -99,7 +99,7 @@ class Wire {
   // Consecutive reads and writes that did not wait; after some, others get their turn on the loop.
   int without_waiting_ = 0;
   std::size_t cancellations_ = 0;
-  // Bytes have been sent since a check of the socket found all of them acknowledged.
+  // Bytes have been sent since the last check that found everything acknowledged.
   bool may_be_unacknowledged_ = false;
   bool is_lost_ = false;
   // The number of checks, once a second, that found bytes or a probe unacknowledged and nothing received since the

@@ -35,7 +35,7 @@ std::string pem_of(const EVP_PKEY* key);
 // Seconds since 1970.
 std::uint64_t seconds_of(const ASN1_TIME* time);
 
-// The contents of a certificate, in OpenSSL's own notation ("critical,CA:TRUE,pathlen:0"); an empty text is left out.
+// The contents of a certificate, in OpenSSL's own notation ("critical,CA:TRUE,pathlen:0"); empty fields are omitted.
 struct Contents {
   std::string name;          // CN
   std::string organization;  // OU

@@ -25,10 +25,10 @@ using enum Blame;
 
 constexpr std::array meanings{
     XidMeaning{8, "a channel of the GPU stopped", unclear, restart_work, catalog},
-    XidMeaning{11, "the GPU got unknown commands", task, fix_program, catalog},
-    XidMeaning{13, "a kernel did an illegal operation", task, fix_program, plugin},
+    XidMeaning{11, "the GPU received invalid commands", task, fix_program, catalog},
+    XidMeaning{13, "a kernel performed an illegal operation", task, fix_program, plugin},
     XidMeaning{14, "an error was injected for a test", none, ignore, catalog},
-    XidMeaning{25, "the GPU got commands that are not allowed", task, fix_program, catalog},
+    XidMeaning{25, "the GPU received commands that are not allowed", task, fix_program, catalog},
     XidMeaning{31, "a kernel used an address that is not mapped", task, fix_program, plugin},
     XidMeaning{32, "commands reached the GPU damaged", unclear,
                "start the work again; if it recurs, check the GPU's seat and PCIe link", catalog},

@@ -114,7 +114,7 @@ TEST(Router, S2_F4_AHandleStampsItsOwnIdAndRefusesAnothers) {
   EXPECT_TRUE(entity.tell(Envelope{"user-42", count}).get());
   const Error error = entity.tell(Envelope{"user-43", count}).get().error();
   EXPECT_EQ(error.code, ErrorCode::invalid_argument);
-  EXPECT_EQ(error.message, "the envelope is for user-43 but was told to user-42");
+  EXPECT_EQ(error.message, "the envelope is for user-43 but was sent to user-42");
   EXPECT_EQ(ran, 2);
   EXPECT_EQ(site.router->statistics().entities, 1u);
 }

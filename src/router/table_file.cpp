@@ -21,7 +21,7 @@ Error unusable(ErrorCode code, const std::string& path, const std::string& what)
 Result<std::string> default_table_file(std::string name) {
   if (name.empty()) name = program_invocation_short_name;
   if (name.empty() || name.front() == '.' || name.find('/') != std::string::npos)
-    return Error{ErrorCode::invalid_argument, "the router's name \"" + name + "\" is not the name of a file",
+    return Error{ErrorCode::invalid_argument, "the router's name \"" + name + "\" is not a valid file name",
                  "use letters, digits and '-'"};
   return world::state_folder("shards").transform(
       [&](const std::string& folder) { return folder + "/" + name + ".table"; });

@@ -21,8 +21,8 @@ constexpr std::size_t request_bytes_max = 3 * 1024;  // several times the size o
 std::string node_name_of(const json::value& value, const std::string& where) {
   std::string read = format::text_of(value, where);
   if (!deployment::is_name(read) || read.size() > 200)
-    throw format::JsonError{where +
-                            " is not a valid name: use letters, digits, '.', '_' and '-', a letter or digit first"};
+    throw format::JsonError{
+        where + " is not a valid name: use letters, digits, '.', '_' and '-', starting with a letter or digit"};
   return read;
 }
 

@@ -115,8 +115,8 @@ void GatewayEvents::take_row(const std::string& name, Gateway& gateway, const Re
   const std::string first = seconds_text(gateway::ejection_min), longest = seconds_text(gateway::ejection_max);
   say(EventKind::failed, name, replica_of(row.name),
       what +
-          (row.is_ejected ? "the gateway " + name + " skips it, at first for " + first + " and for at most " + longest +
-                                " at a time: "
+          (row.is_ejected ? "the gateway " + name + " skips it for " + first + " at first and at most " + longest +
+                                " at a time; the last reason: "
                           : "the gateway " + name +
                                 " still sends it requests, because at most half of the replicas "
                                 "are skipped: ") +

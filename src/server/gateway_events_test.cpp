@@ -71,8 +71,9 @@ TEST_F(GatewayEventsTest, FailedRequestsAreOneEventHoweverManyThereAre) {
 TEST_F(GatewayEventsTest, AReplicaThatIsLeftOutAndAnswersAgainIsTwoEvents) {
   EXPECT_EQ(take(row("", false)), "");
   EXPECT_EQ(take(row("it closed the connection", true)),
-            "failed chat/0: chat/0#17 failed 5 times in a row; the gateway head skips it, at first for 1 s and for at "
-            "most 60 s at a time: it closed the connection\n");
+            "failed chat/0: chat/0#17 failed 5 times in a row; the gateway head skips it for 1 s at first and at most "
+            "60 s at "
+            "a time; the last reason: it closed the connection\n");
   now_ += 90s;
   EXPECT_EQ(take(row("it closed the connection", false)), "") << "it may be tried, and has not answered";
   EXPECT_EQ(take(row("", false)), "ready chat/0: chat/0#17 answers the gateway head again after 90 s\n");

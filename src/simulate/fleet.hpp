@@ -3,7 +3,8 @@
 // delays and repeats messages. For a while everything fails: servers crash or stall at every commit, the store does
 // not answer, agents and machines crash at every step, one or all nodes are cut off, devices are lost, replicas do
 // not answer probes, labels change, and operators apply, drain, undo and remove lost nodes. Then the faults end, and
-// everything that is wanted and fits must serve. FleetChecker watches all of it. Pure: one seed gives one run.
+// everything that is wanted and fits must serve. FleetChecker watches all of it. Pure: the same seed gives the same
+// run.
 #pragma once
 
 #include <cstdint>

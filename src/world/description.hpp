@@ -30,7 +30,7 @@ enum class Effect : std::uint8_t {
 // What text may be.
 enum class Text : std::uint8_t {
   any,
-  name,      // letters, digits, '.', '_' and '-', a letter or digit first
+  name,      // letters, digits, '.', '_' and '-', starting with a letter or digit
   sentence,  // from a node; longer text is cut
   id,        // of a device; in a report, longer text is refused, because two truncated ids could become equal
 };

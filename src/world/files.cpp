@@ -19,7 +19,7 @@ constexpr std::size_t text_bytes_max = std::size_t{1} << 30;
 
 Error failed(const std::string& what, const std::string& path, int code) {
   std::string advice = "check the path and its permissions";
-  if (code == ENOSPC || code == EDQUOT) advice = "free some space; what was there before is unchanged";
+  if (code == ENOSPC || code == EDQUOT) advice = "free some space; the previous contents are unchanged";
   if (code == ENOENT) advice = "check the name of the file and of its folder";
   return {code == ENOENT ? ErrorCode::not_found : ErrorCode::io,
           "cannot " + what + " " + path + ": " + std::strerror(code),

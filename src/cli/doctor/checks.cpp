@@ -57,7 +57,7 @@ Findings agent_server(const Facts& facts) {
   Findings found;
   for (const auto& [node, since, reason] : facts.agents_without_server)
     found.push_back(
-        error("since " + since + " the agent of node " + node + " has no server that it may obey: " + reason,
+        error("since " + since + " the agent of node " + node + " has no server that it may follow: " + reason,
               "its replicas keep running, but none is started or stopped on this machine", "berth status"));
   return found;
 }
@@ -66,7 +66,7 @@ Findings nvidia_driver(const Facts& facts) {
   if (facts.kernel_driver_version && facts.library_driver_version &&
       *facts.kernel_driver_version != *facts.library_driver_version)
     return {error("the NVIDIA kernel module is version " + *facts.kernel_driver_version +
-                      ", its libraries are version " + *facts.library_driver_version,
+                      ", but its libraries are version " + *facts.library_driver_version,
                   "the driver was updated while it was loaded, and no GPU works until both are the same",
                   "sudo reboot")};
   if (facts.nvml_error && facts.nvml_error->driver && facts.nvml_error->driver->name.ends_with("VERSION_MISMATCH"))
@@ -148,7 +148,7 @@ Findings hidden_hardware(const Facts& facts) {
   // A warning: a GPU may be withheld from this container on purpose.
   return {{shown == 0 ? Severity::error : Severity::warning,
            {},
-           "this machine has " + counted(there, "NVIDIA GPU") + ", CUDA shows " + std::to_string(shown),
+           "this machine has " + counted(there, "NVIDIA GPU") + ", but CUDA shows " + std::to_string(shown),
            "the missing GPU failed, is held by another driver, or is not available in this container",
            "sudo dmesg | grep -iE 'nvrm|xid'; lspci -k -d 10de:"}};
 }
@@ -207,7 +207,7 @@ Findings partitions(const Facts& facts) {
 
 Findings mps(const Facts& facts) {
   if (!facts.mps_pipe) return {};
-  return {note("CUDA's multi-process service (MPS) is running, its pipe is " + *facts.mps_pipe,
+  return {note("CUDA's multi-process service (MPS) is running with the pipe " + *facts.mps_pipe,
                "processes run side by side on a GPU, but a fault in one can end all of them",
                "echo quit | nvidia-cuda-mps-control")};
 }

@@ -123,9 +123,9 @@ const std::vector<Case>& cases() {
        [](Facts& f) { f.ledger_folders[0].files.push_back({"/run/berth/user-1000", 1000, 0, "it was cut short"}); }},
       {"ledger_scope", Severity::note, "loginctl enable-linger", [](Facts& f) { f.scope = ScopeUse::not_lingering; }},
       {"ledger_scope", Severity::note, "login session", [](Facts& f) { f.scope = ScopeUse::outside_session; }},
-      {"hidden_hardware", Severity::warning, "has 3 NVIDIA GPUs, CUDA shows 2",
+      {"hidden_hardware", Severity::warning, "has 3 NVIDIA GPUs, but CUDA shows 2",
        [](Facts& f) { f.nvidia_pci.push_back("0000:02:00.0"); }},
-      {"hidden_hardware", Severity::error, "has 2 NVIDIA GPUs, CUDA shows 0",
+      {"hidden_hardware", Severity::error, "has 2 NVIDIA GPUs, but CUDA shows 0",
        [](Facts& f) { f.answers[0].devices = std::vector<DeviceInfo>{}; }},
       {"visible_devices", Severity::error, "unset CUDA_VISIBLE_DEVICES",
        [](Facts& f) {
@@ -195,7 +195,7 @@ const std::vector<Case>& cases() {
       {"mps", Severity::note, "nvidia-cuda-mps-control", [](Facts& f) { f.mps_pipe = "/tmp/nvidia-mps/control"; }},
       {"user_limits", Severity::error, "every user can take all of the free memory",
        [](Facts& f) { f.limits_error = Error{ErrorCode::invalid_argument, "gpus is 0", "correct it"}; }},
-      {"agent_server", Severity::error, "the agent of node a has no server that it may obey: it is down",
+      {"agent_server", Severity::error, "the agent of node a has no server that it may follow: it is down",
        [](Facts& f) { f.agents_without_server = {{"a", "2026-11-17 12:00:00", "it is down"}}; }},
       {"foreign_processes", Severity::note, "process 4711 (python3) holds 30.0 GiB of cuda:0 (GPU-00000000)",
        [](Facts& f) {

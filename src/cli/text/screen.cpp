@@ -114,7 +114,7 @@ bool Screen::draw(const std::string& text, const Style& style) {
   winsize size{};
   const std::size_t rows = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 ? size.ws_row : 24;
   // Every line ends with "clear to end of line", so the screen is never blank in between;
-  // mode 2026 lets terminals that support it update the screen at once.
+  // mode 2026 lets terminals that support it update the whole screen in one step.
   std::string frame = "\033[?2026h\033[H";
   const auto total = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
   const std::size_t shown = total > rows ? rows - 1 : total;

@@ -120,7 +120,7 @@ Result<agent::AgentOptions> agent_options(const AgentArguments& arguments) {
   options.node = arguments.name ? NodeId(*arguments.name) : machine::this_node().id;
   if (!deployment::is_name(options.node.text()))
     return Error{ErrorCode::invalid_argument, "\"" + options.node.text() + "\" is not a valid node name",
-                 "use letters, digits, '.', '_' and '-', a letter or digit first"};
+                 "use letters, digits, '.', '_' and '-', starting with a letter or digit"};
   options.folder = BERTH_TRY(state_folder("agent")) + "/" + options.node.text();
   if (arguments.file) {
     const std::string text = BERTH_TRY(read_text(*arguments.file));

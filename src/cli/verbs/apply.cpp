@@ -20,7 +20,8 @@ void add_apply(const Verb& command) {
   add_wait_flag(verb, arguments->wait);
   add_server_options(verb, arguments->server);
   verb.footer(
-      {"It does not prompt; preview the change with berth plan FILE --server. Deployments that FILE does not name are "
+      {"The command does not ask for confirmation; preview the change with berth plan FILE --server. Deployments that "
+       "FILE does not name are "
        "removed, and their replicas stop. Replicas that do not fit stay pending until there is room; the exit status "
        "is then 3."});
   verb.run([arguments] {

@@ -147,7 +147,7 @@ std::string report_text(const IsolatedReport& report, const Style& style) {
                          rate_text(static_cast<double>(completed) / report.seconds) + " frames/s";
   for (const IsolatedReport::OfDevice& device : report.devices) {
     if (report.faulty != device.info.id || !device.worker.last_death) continue;
-    sentence += "; on " + device_label(device.info) + " " + device.worker.last_death->message + ", as asked";
+    sentence += "; on " + device_label(device.info) + " " + device.worker.last_death->message + ", as requested";
     if (report.recovery_seconds)
       sentence += ", and the frame was ready in the next worker " + fixed(1000 * *report.recovery_seconds, 0) +
                   " ms after the fault";
@@ -240,7 +240,7 @@ int run_demo(const DemoArguments& arguments) {
                    [&](const std::string& phase, double share) { line.show(phase, share); });
   }();
   for (const std::string& label : report.left_out)
-    std::fprintf(stderr, "berth: note: %s is not available now, and left out\n", label.c_str());
+    std::fprintf(stderr, "berth: note: %s is not available now and was left out\n", label.c_str());
   if (report.devices.empty()) return print_error(*report.first_error);
   return print_report(report, arguments, frames[0]);
 }
@@ -255,7 +255,7 @@ void add_demo(const Verb& command) {
   verb.option("--frames", "N", &arguments->frames,
               "number of frames for the run on all devices; by default enough for about two seconds", count);
   verb.option("--input", "FILE.y4m", &arguments->input, "filter this video instead of generated frames");
-  verb.option("--backend", "NAME", &arguments->backend, "only this back end: cuda, opencl, host or simulated");
+  verb.option("--backend", "NAME", &arguments->backend, "use only this back end: cuda, opencl, host or simulated");
   add_policy_option(verb, arguments->policy, "policy that chooses the device:");
   verb.option("--isolation", "HOW", &arguments->isolation,
               "where the filter runs: in this program (none), or in one worker process per device (process)");

@@ -69,7 +69,7 @@ void add_drain(const Verb& command) {
   add_device_options(verb, arguments->device);
   verb.flag("--plan", arguments->plan, "show what would be affected, and change nothing");
   verb.option("--wait", "TIME", &arguments->wait,
-              "wait until it is empty, for at most this long (90s, 5m, 2h, 1d); replicas are moved, other work has to "
+              "wait until it is empty, for at most this long (90s, 5m, 2h, 1d); replicas are moved, other work must "
               "end by itself");
   verb.footer(
       {"Exit status: 0 done; 1 environment error, or leases or replicas are still there after --wait; 2 wrong input or "

@@ -85,7 +85,8 @@ void add_events(const Verb& command) {
   Verb verb = command.add("events", "show what happened in the fleet, and who did it");
   verb.flag("-f,--follow", arguments->follow,
             "keep printing new events until Ctrl-C; with --json, one object per event");
-  verb.flag("--people", arguments->people, "show only actions of users, which other events never displace");
+  verb.flag("--people", arguments->people,
+            "show only actions of users; other events never push these out of the history");
   verb.option(
       "--subject", "NAME", &arguments->subject,
       "show only events about this deployment and its replicas, one replica (NAME/N), node/NAME or gateway/NAME");

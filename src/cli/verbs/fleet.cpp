@@ -77,8 +77,8 @@ void add_fleet(const Verb& command) {
   };
   const auto arguments = std::make_shared<Arguments>();
   const Verb fleet = command.add("fleet", "show the contents of a fleet file");
-  Verb verb = fleet.add("show", "show its nodes and devices");
-  verb.argument("FLEET", &arguments->path, "a fleet in TOML, or what berth inventory --json printed");
+  Verb verb = fleet.add("show", "list the nodes and devices of a fleet file");
+  verb.argument("FLEET", &arguments->path, "fleet file in TOML, or the output of berth inventory --json");
   verb.flag("--json", arguments->json, "print one JSON object");
   verb.run([arguments] { return run_fleet_show(arguments->path, arguments->json); });
 }

@@ -84,7 +84,7 @@ int run_gateway_verb(const GatewayArguments& arguments) {
   const std::string name = arguments.agent.name.value_or(machine::this_node().id.text());
   if (!deployment::is_name(name))
     return print_error({ErrorCode::invalid_argument, "\"" + name + "\" is not a valid name for a gateway",
-                        "use letters, digits, '.', '_' and '-', a letter or digit first"});
+                        "use letters, digits, '.', '_' and '-', starting with a letter or digit"});
   if (const auto takes = check_takes_token(arguments.url); !takes) return print_error(takes.error());
   const Result<std::vector<http::ListenOn>> listeners = listeners_of(arguments);
   if (!listeners) return print_error(listeners.error());
@@ -101,7 +101,7 @@ int run_gateway_verb(const GatewayArguments& arguments) {
     if (!begun)
       return print_error(
           {ErrorCode::already_exists,
-           "a gateway with this name already runs on this machine: " + other + "; " + begun.error().message,
+           "a gateway with this name is already running on this machine: " + other + "; " + begun.error().message,
            "stop it first, or give this one another --name"});
     take_over.emplace(*std::move(begun));
   }
@@ -146,12 +146,12 @@ void add_gateway(const Verb& command) {
   Verb verb = command.add("gateway", "accept requests at one address and forward them to the replicas of a fleet");
   verb.option("--join", "URL", &arguments->url, "address of the server, such as https://head:8443", {.required = true});
   verb.option("--token-file", "FILE", &arguments->token_file,
-              "file with the token from berth token add join --gateway; needed the first time");
+              "file with the token from berth token add join --gateway; needed only for the first connection");
   verb.option("--listen", "ADDRESS", &arguments->listen,
               "ADDRESS:PORT to listen on (127.0.0.1:8081); may be repeated. Relays connect to the first one");
   verb.option("--tls-certificate", "FILE", &arguments->certificate,
-              "PEM; required for an address that other machines can reach");
-  verb.option("--tls-key", "FILE", &arguments->key, "PEM; the key of this certificate");
+              "PEM file with the certificate; required for an address that other machines can reach");
+  verb.option("--tls-key", "FILE", &arguments->key, "PEM file with the private key of this certificate");
   verb.option("--ca", "FILE", &arguments->ca_file,
               "CA certificates to trust, if your own authority signed the server's certificate");
   verb.option("--fingerprint", "SHA256", &arguments->fingerprint,
@@ -187,7 +187,7 @@ void add_gateway(const Verb& command) {
       "give up a request if its client pauses longer than this while it sends a body or receives the answer (20s)");
   verb.footer(
       {"berth serve starts a gateway by itself. A gateway that is stopped accepts no new connections and finishes its "
-       "requests. If a gateway with this name already runs, the new one takes over without a pause."});
+       "requests. If a gateway with this name is already running, the new one takes over without a pause."});
   verb.run([arguments] { return run_gateway_verb(*arguments); });
 }
 

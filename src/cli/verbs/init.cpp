@@ -44,7 +44,7 @@ every = "2s"
 # exclusive = true               # each GPU for one replica alone; the default without memory
 # spread = "spread"              # or "pack", "one_per_node"
 # on_shortage = "all"            # or "best_effort"
-# unready_within = "5m"          # was ready and then is not for this long: restarted; or "never"
+# unready_within = "5m"          # restart a replica that was ready and then fails its probe for this long; or "never"
 #
 # [deployment.readiness]
 # http = "/health"
@@ -69,7 +69,7 @@ int run_init(const std::string& path) {
 
 void add_init(const Verb& command) {
   const auto path = std::make_shared<std::string>("berth.toml");
-  Verb verb = command.add("init", "write a commented example project; never overwrites");
+  Verb verb = command.add("init", "write a commented example project; never overwrite an existing file");
   verb.argument("FILE", path.get(), "the file to write", false);
   verb.run([path] { return run_init(*path); });
 }

@@ -123,8 +123,8 @@ class JobLogs {
 
 int run_logs_of_jobs(const LogsArguments& arguments) {
   if (arguments.previous)
-    return print_error({ErrorCode::invalid_argument, "--previous is for replicas of the fleet",
-                        "name one, such as chat/0; the output of a job has all of its attempts"});
+    return print_error({ErrorCode::invalid_argument, "--previous applies only to replicas of the fleet",
+                        "name one, such as chat/0; the output of a job contains all of its attempts"});
   Result<std::vector<Job>> jobs = jobs_named(std::span(&arguments.name, 1), false, Matching::newest);
   if (!jobs && jobs.error().code == ErrorCode::invalid_argument)
     return print_error({jobs.error().code, jobs.error().message,

@@ -209,12 +209,12 @@ class PsLook {
     problems_.clear();
     for (const LedgerProblem& problem : snapshot->problems) {
       if (problems_.size() == problems_max) {
-        problems_.push_back("berth: and " + std::to_string(snapshot->problems.size() - problems_max) +
-                            " more such files; see berth doctor\n");
+        problems_.push_back("berth: " + std::to_string(snapshot->problems.size() - problems_max) +
+                            " more files are ignored, in whole or in part; see berth doctor\n");
         break;
       }
       problems_.push_back("berth: " + printable(problem.path) + " of user " + user_name(problem.user) +
-                          " is ignored, or part of it is: " + printable(problem.text) + "\n");
+                          " is ignored, in whole or in part: " + printable(problem.text) + "\n");
     }
     page_ = std::move(page);
     rows_ = selected_rows(ps_rows(page_), selection_);
@@ -305,7 +305,7 @@ void add_ps(const Verb& command) {
         arguments->selection.since_us = BERTH_TRY(parse_time_passed(text, wall_time_us()));
         return {};
       },
-      "include your jobs that have ended since then: 2h ago, since 20:00, or since 2026-11-20T08:00");
+      "include your jobs that ended after this time: 2h (two hours ago), 20:00 or 2026-11-20T08:00");
   verb.flag("--json", arguments->json, "print one JSON object");
   verb.flag("--watch", arguments->watch, "refresh every second until q or Ctrl-C (exit status 0)");
   add_backend_options(verb, arguments->backends);

@@ -43,7 +43,7 @@ void add_relay(const Verb& command) {
   verb.footer(
       {"Agents start relays; do not start one by hand. A relay runs in the background, one for each agent, and "
        "continues when its agent is stopped or killed, so that requests in flight are not disturbed. SIGTERM ends it "
-       "after the requests in flight, at most 30 s later."});
+       "when the requests in flight have finished, at most 30 s later."});
   verb.run([arguments] { return run_relay_verb(*arguments); });
 }
 

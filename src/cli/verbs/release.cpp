@@ -34,7 +34,7 @@ Result<LeaseName> parse_lease_name(const std::string& text) {
   const char* const end = number.data() + number.size();
   const auto [at, error] = std::from_chars(number.data(), end, name.id);
   if (error != std::errc() || at != end || name.id == 0 || (name.user && name.user->empty())) {
-    return refused(ErrorCode::invalid_argument, "'" + text + "' is not the number of a lease",
+    return refused(ErrorCode::invalid_argument, "'" + text + "' is not a lease number",
                    "give a number from the ID column of berth ps, such as 17 or alice/17");
   }
   return name;
@@ -114,7 +114,7 @@ void add_release(const Verb& command) {
   verb.argument("ID", lease.get(),
                 "lease number from berth ps; if two users have the same number, add the user: alice/17");
   verb.footer(
-      {"For a lease whose command has ended while a process that it started keeps running. Memory that its "
+      {"Use it if the command of a lease has ended but a process that it started keeps running. Memory that its "
        "processes have allocated still counts as in use. Only root can release leases of other users."});
   verb.run([lease] { return run_release(*lease); });
 }

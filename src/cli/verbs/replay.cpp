@@ -44,7 +44,7 @@ void add_replay(const Verb& command) {
   verb.argument("RECORD.json", &arguments->file, "file with the output of berth why --json");
   verb.flag("--json", arguments->json, "print one JSON object");
   verb.footer(
-      {"Exit status: 0 it fits; 1 environment error, or this version decides otherwise; 2 wrong input or usage, "
+      {"Exit status: 0 it fits; 1 environment error, or this version decides differently; 2 wrong input or usage, "
        "or an edited record; 3 it does not fit."},
       false);
   verb.run([arguments] { return run_replay(*arguments); });

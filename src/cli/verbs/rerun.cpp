@@ -52,8 +52,8 @@ void add_rerun(const Verb& command) {
   verb.offer("JOB", {Names::ended_jobs});
   verb.flag("--json", arguments->json, "print the ids and folders of the new jobs as one JSON object");
   verb.footer(
-      {"Starts a new job with the command, the options, the name and the folder of each of these jobs, and prints "
-       "its id. Its environment is that of berth rerun. --after, --after-any and --begin are not repeated: it "
+      {"For each of these jobs, starts a new job with the same command, options, name and folder, and prints its id. "
+       "The new job gets the environment of berth rerun. --after, --after-any and --begin are not repeated: it "
        "starts as soon as there is room."});
   verb.run([arguments] { return run_rerun(*arguments); });
 }

@@ -45,11 +45,11 @@ void add_rollout(const Verb& command) {
   Verb verb = command.add("rollout", "show or control the rollout of a deployment's new revision");
   verb.footer(
       {"The first revision of a deployment has the number of the project version that added it; each change of its "
-       "settings, and each restart, adds one."});
+       "settings and each restart creates a new revision."});
   add_action(verb, "status", "show the progress of the rollout");
   add_action(verb, "pause", "stop replacing replicas");
   add_action(verb, "resume", "continue after a pause, including one after failures");
-  add_action(verb, "restart", "replace every replica by a new one with the same settings, as in a rollout");
+  add_action(verb, "restart", "replace every replica with a new one that has the same settings, as in a rollout");
   add_action(verb, "undo", "go back to the previous settings, or to those of an earlier revision");
 }
 

@@ -125,9 +125,10 @@ void add_run(const Verb& command) {
       "how --mem is enforced: none; watch (end the job after it has used more for ten seconds); framework (set for "
       "PyTorch, JAX and CuPy); mps (by the driver, per process; needs a running MPS daemon). By default the limit is "
       "set for JAX and CuPy, and MPS is used if its daemon is running");
-  verb.option("--on-fault", "WHAT", &arguments->on_fault,
-              "when the command crashes, or fails while its device reports an error: stop, or restart it, on another "
-              "device where one has room, at most 3 times in a minute");
+  verb.option(
+      "--on-fault", "WHAT", &arguments->on_fault,
+      "what to do when the command crashes, or fails while its device reports an error: stop, or restart it (on "
+      "another device if one has room, at most 3 times in a minute)");
   verb.flag("-q,--quiet", arguments->quiet, "do not print which devices the command gets, or that a job is done");
   verb.option("--time", "TIME", &arguments->time, "end the command when it has run this long (90s, 8h)");
   verb.flag("-d,--detach", arguments->detach,
@@ -139,7 +140,8 @@ void add_run(const Verb& command) {
       "start a job for each index (1-8, or 0-3,7), at most 1000: NAME-1, NAME-2 and so on; {} in the command and "
       "in --output is the index");
   verb.option("--after", "JOB", &arguments->after,
-              "start the job when these jobs are done, and skip it if one of them is not; several with commas, or a "
+              "start the job when these jobs are done, and skip it if one of them ends in any other way; several with "
+              "commas, or a "
               "pattern such as 'sweep-*'");
   verb.option("--after-any", "JOB", &arguments->after_any,
               "start the job when these jobs have ended, whatever the result");
@@ -166,7 +168,7 @@ void add_run(const Verb& command) {
        "framework PYTORCH_CUDA_ALLOC_CONF and PYTORCH_ALLOC_CONF; with MPS CUDA_MPS_PINNED_DEVICE_MEM_LIMIT.",
        "Exit status: that of the command; 124 it ran longer than --time; 127 command not found; 126 it cannot "
        "be executed; before it starts: "
-       "1 environment error; 2 wrong input or usage; 3 it does not fit."},
+       "1 environment error; 2 wrong input or usage; 3 the request does not fit."},
       false);
   verb.run([arguments] { return run_command(*arguments); });
 }

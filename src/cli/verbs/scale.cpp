@@ -20,7 +20,7 @@ void add_scale(const Verb& command) {
   add_wait_flag(verb, arguments->wait);
   add_server_options(verb, arguments->server);
   verb.footer(
-      {"The next berth apply sets the number that its file has. Replicas that do not fit stay pending until "
+      {"The next berth apply goes back to the number in its file. Replicas that do not fit stay pending until "
        "there is room; the exit status is then 3."});
   verb.run([arguments] {
     std::uint32_t replicas = 0;

@@ -129,7 +129,7 @@ int run_serve(const ServeArguments& arguments) {
   const Result<std::string> store = settings->store ? *settings->store : default_store();
   if (!store) return print_error(store.error());
   if (settings->store && !arguments.create) {
-    if (const auto there = check_store_exists(*store, "correct the path, or add --create to begin with an empty store");
+    if (const auto there = check_store_exists(*store, "correct the path, or add --create to start with an empty store");
         !there)
       return print_error(there.error());
   }
@@ -215,11 +215,12 @@ void add_serve(const Verb& command) {
   verb.option("--store", "STORE", &arguments->store,
               "where to keep the state: memory, or sqlite:PATH; by default a file in this user's state folder");
   verb.flag("--create", arguments->create,
-            "begin with an empty store if the file of --store or --config does not exist");
+            "start with an empty store if the file that --store or --config names does not exist");
   verb.option("--listen", "ADDRESS", &arguments->listen, "ADDRESS:PORT to listen on (127.0.0.1:8080); may be repeated");
-  verb.option("--tls-certificate", "FILE", &arguments->certificate,
-              "PEM; by default the server creates an authority for the fleet and signs its own certificate");
-  verb.option("--tls-key", "FILE", &arguments->key, "PEM");
+  verb.option(
+      "--tls-certificate", "FILE", &arguments->certificate,
+      "PEM file with the certificate; by default the server creates an authority for the fleet and signs its own");
+  verb.option("--tls-key", "FILE", &arguments->key, "PEM file with the private key of this certificate");
   verb.option("--host-name", "NAME", &arguments->names, "additional host name of this server; may be repeated");
   verb.option("--gateway", "ADDRESS", &arguments->gateway,
               "ADDRESS:PORT at which a gateway accepts requests for replicas (127.0.0.1:8081), or none");

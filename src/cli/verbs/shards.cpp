@@ -6,7 +6,8 @@ namespace berth::cli {
 
 void add_shards(const Verb& command) {
   const auto arguments = std::make_shared<ServerArguments>();
-  Verb verb = command.add("shards", "show how keys are shared among replicas, and how much the last change moved");
+  Verb verb =
+      command.add("shards", "show how keys are distributed among replicas, and how many shards the last change moved");
   add_server_options(verb, *arguments);
   verb.run([arguments] { return call_and_print(*arguments, {"/api/v1/shards"}, shards_text); });
 }

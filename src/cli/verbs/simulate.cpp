@@ -194,16 +194,17 @@ void add_simulate(const Verb& command) {
   required.required = true;
   verb.option("--trace", "FILE", &arguments->trace,
               "one request per line: seconds, size in, size out; may be compressed with gzip", required);
-  verb.option("--replicas", "N", &arguments->replicas, "how many replicas", in(1, 65'536, true));
-  verb.option("--speeds", "S,...", &arguments->speeds, "replica i has the speed at position i mod length");
+  verb.option("--replicas", "N", &arguments->replicas, "number of replicas", in(1, 65'536, true));
+  verb.option("--speeds", "S,...", &arguments->speeds,
+              "speeds of the replicas, relative to each other; the list is repeated if it is too short");
   verb.option("--load", "L", &arguments->load,
               "load relative to the capacity of the replicas; above 1, the queue grows until the end", required);
   add_policy_option(verb, arguments->policy, "policy that chooses the replica: all,");
-  verb.option("--seeds", "K", &arguments->seeds, "averages over this many sequences of tickets", in(1, 100'000));
+  verb.option("--seeds", "K", &arguments->seeds, "average over this many random seeds", in(1, 100'000));
   verb.option("--work", "MODEL", &arguments->work, "work of a request: tokens (5 ms + in/5000 + out/40 s) or ms (in)");
   verb.option("--scale-ms", "MS", &arguments->scale_ms, "scale all work to this mean");
   verb.option("--stale-ms", "MS", &arguments->stale_ms,
-              "period at which replicas report their load; own dispatches count at once");
+              "how often replicas report their load; requests that the policy has just placed count immediately");
   verb.flag("--learn-speeds", arguments->learn_speeds, "learn the speeds from finished work");
   verb.flag("--json", arguments->json, "print one JSON object; for all policies an array");
   verb.run([arguments] { return run_simulate_requests(*arguments); });

@@ -81,12 +81,12 @@ void add_store(const Verb& command) {
   const char* const which = "the store, sqlite:PATH; by default the same as for berth serve";
   const char* const replace = "replace a store that is not empty";
 
-  Verb backup = verb.add("backup", "write the whole store into a file; the server may run");
+  Verb backup = verb.add("backup", "write the whole store to a file; the server may be running");
   backup.argument("FILE", &arguments->file, "a file that does not exist yet; it gets mode 0600");
   backup.option("--store", "STORE", &arguments->store, which);
   backup.run([arguments] { return print_result(run_backup(*arguments)); });
 
-  Verb restore = verb.add("restore", "fill an empty store from a backup; the server must not run");
+  Verb restore = verb.add("restore", "fill an empty store from a backup; the server must not be running");
   restore.argument("FILE", &arguments->file, "a file that berth store backup wrote");
   restore.option("--store", "STORE", &arguments->store, which);
   restore.flag("--replace", arguments->replace, replace);
@@ -95,11 +95,11 @@ void add_store(const Verb& command) {
   Verb advance =
       verb.add("advance",
                "make nodes accept a store that is older than the one they know, such as a copied file; the server "
-               "must not run");
+               "must not be running");
   advance.option("--store", "STORE", &arguments->store, which);
   advance.run([arguments] { return print_result(run_advance(*arguments)); });
 
-  Verb copy = verb.add("copy", "copy a store into another one; no server may run on either");
+  Verb copy = verb.add("copy", "copy a store into another one; no server may be using either of them");
   copy.argument("FROM", &arguments->from, "sqlite:PATH");
   copy.argument("TO", &arguments->to, "sqlite:PATH");
   copy.flag("--replace", arguments->replace, replace);

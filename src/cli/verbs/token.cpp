@@ -54,7 +54,7 @@ int run_add(const TokenArguments& arguments) {
   if (arguments.may_explain) call.body["explain"] = true;
   if (arguments.name == "call" && arguments.deployment.empty())
     return print_error(
-        {ErrorCode::invalid_argument, "a key for requests is for one deployment", "add --deployment NAME"});
+        {ErrorCode::invalid_argument, "a token of role call needs a deployment", "add --deployment NAME"});
   Result<ServerAccess> server = ServerAccess::open(arguments.server);
   if (!server) return print_error(server.error());
   const Result<Answer> answer = server->call(call);
@@ -86,7 +86,7 @@ void add_token(const Verb& command) {
   add.argument(
       "ROLE", &arguments->name,
       "read: see everything but output; operate: also cordon, drain, restart and pause, and read output; deploy: "
-      "also apply, scale, undo and delete; join: one machine may become a node with it, once; call: send requests "
+      "also apply, scale, undo and delete; join: let one machine join the fleet, once; call: send requests "
       "to a deployment through a gateway");
   add.option(
       "--ttl", "TIME", &arguments->ttl,
@@ -97,12 +97,14 @@ void add_token(const Verb& command) {
   add.option("--deployment", "NAME", &arguments->deployment, "for role call: the deployment that it may call");
   add.option("--name", "WHO", &arguments->for_name,
              "who it is for: shown by berth token list, and in the events that the token causes");
-  add.option("--weight", "N", &arguments->weight, "for role call: its share of the replicas when several callers wait",
+  add.option("--weight", "N", &arguments->weight, "for role call: share of this caller when several callers wait",
              {.range = {{1, 1000}}});
   add.option("--per-second", "N", &arguments->per_second,
-             "for role call: most requests per second, in equal shares at all gateways", {.range = {{1, limit_max}}});
+             "for role call: maximum number of requests per second, in equal shares at all gateways",
+             {.range = {{1, limit_max}}});
   add.option("--concurrent", "N", &arguments->concurrent_max,
-             "for role call: most requests at a time, in equal shares at all gateways", {.range = {{1, limit_max}}});
+             "for role call: maximum number of concurrent requests, in equal shares at all gateways",
+             {.range = {{1, limit_max}}});
   add.flag("--explain", arguments->may_explain,
            "for role call: allow x-berth-explain, which shows the replica, node and devices that answered");
   add.option("-o,--output", "FILE", &arguments->output,
@@ -116,7 +118,7 @@ void add_token(const Verb& command) {
   add_server_options(list, arguments->server);
   list.run([arguments] { return call_and_print(arguments->server, {"/api/v1/tokens"}, tokens_text); });
 
-  Verb remove = token.add("remove", "revoke a token at once");
+  Verb remove = token.add("remove", "revoke a token immediately");
   remove.argument("ID", &arguments->name, "token id from berth token list");
   add_server_options(remove, arguments->server);
   remove.run([arguments] {

@@ -38,7 +38,7 @@ int run_validate(const std::string& path) {
 void add_validate(const Verb& command) {
   const auto path = std::make_shared<std::string>();
   Verb verb = command.add("validate", "check a project or fleet file without planning");
-  verb.argument("FILE", path.get(), "a project or a fleet");
+  verb.argument("FILE", path.get(), "project or fleet file");
   verb.run([path] { return run_validate(*path); });
 }
 

@@ -81,7 +81,7 @@ void add_wait(const Verb& command) {
   verb.offer("JOB", {Names::jobs});
   verb.footer(
       {"Exit status: 0 if all jobs are done; otherwise the largest status: the command's, 3 if a job did not fit, 1 if "
-       "a job was stopped, timed out, was skipped or lost its supervisor; 124 if some have not finished within "
+       "a job was stopped or skipped, timed out, or lost its supervisor; 124 if some have not finished within "
        "--timeout."},
       false);
   verb.run([arguments] { return run_wait(*arguments); });

@@ -286,12 +286,12 @@ void add_why(const Verb& command) {
               "after the word request, without an id: show where a request to this path would go now");
   verb.option("--host", "HOST", &arguments->host, "the same for a request to this host");
   verb.option("--model", "MODEL", &arguments->model, "the same for a request whose body names this model");
-  verb.option("--deployment", "NAME", &arguments->deployment,
-              "the same for a request to this deployment; after the word key: the deployment that requests with the "
-              "key are for");
+  verb.option(
+      "--deployment", "NAME", &arguments->deployment,
+      "the same for a request to this deployment; after the word key: the deployment that gets requests with this key");
   verb.offer("--deployment", {Names::deployments});
   verb.flag("--list", arguments->list, "list the recorded decisions, the latest first");
-  verb.flag("--json", arguments->server.json, "print one JSON value; berth replay reads that of one decision");
+  verb.flag("--json", arguments->server.json, "print one JSON value; berth replay accepts that of a single decision");
   add_address_options(verb, arguments->server);
   verb.run([arguments] { return run_why(*arguments); });
 }

@@ -23,7 +23,8 @@ std::optional<std::string> problem_with(const SimulatedSpec& spec) {
     if (watts && !(std::isfinite(*watts) && *watts >= 0)) return "power must not be negative";
   }
   for (const SimulatedFault& fault : spec.faults) {
-    if (fault.trigger != Trigger::time && (fault.at == 0 || fault.times == 0)) return "a fault must count from 1";
+    if (fault.trigger != Trigger::time && (fault.at == 0 || fault.times == 0))
+      return "the trigger number and the times of a fault must be at least 1";
     const bool of_sample = fault.kind == Kind::sample_silent || fault.kind == Kind::sample_hang;
     const bool of_launch = fault.kind == Kind::error || fault.kind == Kind::hang;
     if ((fault.trigger == Trigger::launch && of_sample) ||
