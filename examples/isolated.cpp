@@ -45,8 +45,8 @@ berth::Result<int> run() {
   std::vector<Row> work;
   for (std::size_t i = 0; i < rows; ++i) {
     for (float& x : in.as<float>().subspan(i * columns, columns)) x = static_cast<float>(i);
-    work.push_back({in.to_send<float>().subspan(i * columns, columns),
-                    out.to_send<float>().subspan(i * columns, columns), i == broken_row});
+    work.push_back({in.as_argument<float>().subspan(i * columns, columns),
+                    out.as_argument<float>().subspan(i * columns, columns), i == broken_row});
   }
   // A row that was in the same worker as the broken one is squared once more.
   const auto results = workers.map(square_rows, work, {.may_run_twice = true});

@@ -75,7 +75,7 @@ class Logs(Fleet):
             self.assertRegex(self.command(*words).stdout, "^w/0 is ready on a\n")
         answer = self.command("logs", "w/0#777")
         self.assertEqual((answer.returncode, answer.stderr),
-                         (2, "berth: there is no incarnation w/0#777; berth replicas w/0 lists those that there are; "
+                         (2, "berth: there is no incarnation w/0#777; berth replicas w/0 lists those that exist; "
                              "the output of one that has ended is removed\n"))
         self.assertRefused(self.command("logs", "w/0#x"), 2, "'w/0#x' is not a replica")
         self.assertRefused(self.command("logs", "--previous", "j1"), 2, "--previous applies only to replicas")

@@ -73,7 +73,7 @@ class Killed(Fleet):
         self.serve("--store", f"sqlite:{older}")
         self.assertEqual(self.get("project")["version"], 0)
         a.start()
-        self.until(lambda: "is lower than one that this node has obeyed" in a.log.read_text(), self.situation)
+        self.until(lambda: "is lower than that of a server that this node has followed" in a.log.read_text(), self.situation)
         self.until_reports("a")
         self.assertEqual(self.pids(), pids)
         # The one that it heard last is obeyed.

@@ -145,7 +145,7 @@ class Events(Gateway):
         finally:
             os.kill(gateway, signal.SIGCONT)
         event, = self.until_event(self.own(), "reports again")
-        self.assertRegex(event["text"], r"reports again after \d+ s without this server, in which it continued with what it knew")
+        self.assertRegex(event["text"], r"reports again after \d+ s without this server, during which it used its last known state")
 
 
 if __name__ == "__main__":

@@ -197,7 +197,7 @@ class Lasting(Gateway):
         self.server.kill()
         self.server.wait()
         a.kill()
-        self.until(lambda: "knowledge_age_s=" in (self.folder / "server.log").read_text(), "the gateway says how old its knowledge is")
+        self.until(lambda: "snapshot_age_s=" in (self.folder / "server.log").read_text(), "the gateway says how old its state is")
         before = len(re.findall("is connected to its server", (self.folder / "server.log").read_text()))
         self.serve()
         a.start()

@@ -118,7 +118,7 @@ class Soak {
   }
   Harmful harmful(std::size_t producer, Harm harm, int first_times) {
     new (&flags(producer)) Flags;
-    return {harm, first_times, flags_.to_send<std::byte>().subspan(producer * sizeof(Flags), sizeof(Flags)), 1};
+    return {harm, first_times, flags_.as_argument<std::byte>().subspan(producer * sizeof(Flags), sizeof(Flags)), 1};
   }
   void mistake(Kind kind, const std::string& what) {
     ++counts.mistakes;
@@ -275,7 +275,7 @@ class Soak {
         std::fill(mine.begin(), mine.end(), static_cast<float>(number));
         const auto result =
             workers_
-                .submit(double_them, {numbers_.to_send<float>().subspan(producer * numbers_each, numbers_each)},
+                .submit(double_them, {numbers_.as_argument<float>().subspan(producer * numbers_each, numbers_each)},
                         options)
                 .get(soon());
         expect(kind, before, result, {ErrorCode::worker_lost}, true);

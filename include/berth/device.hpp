@@ -208,14 +208,14 @@ inline constexpr Duration driver_deadline = std::chrono::seconds(15);
 // If BERTH_VISIBLE_DEVICES is set, only the devices in its comma-separated list of ids are listed.
 struct Listing {
   std::vector<DeviceInfo> devices;
-  struct Silent {
+  struct FailedBackend {
     std::string backend;
     Error error;
   };
-  std::vector<Silent> silent;
+  std::vector<FailedBackend> failed;
 };
 // The back ends are queried in parallel, each on its own thread. One that has not answered at the
-// deadline is silent, with `timeout`; its thread is abandoned.
+// deadline has failed with `timeout`; its thread is abandoned.
 Listing list_devices(std::span<const std::shared_ptr<Backend>> backends, Duration deadline = driver_deadline);
 // The same from answers that were collected elsewhere, in the order of backend_list().
 struct BackendAnswer {

@@ -109,7 +109,7 @@ struct KernelSource {
 // How well a group size fills the device.
 struct Occupancy {
   std::uint32_t groups_per_unit = 0;  // that run on one compute unit at a time
-  std::uint32_t group_best = 0;       // the group size that fills a unit best
+  std::uint32_t best_group_size = 0;  // the group size that fills a unit best
   double share = 0;                   // of the threads a unit can hold, 0 to 1
 };
 

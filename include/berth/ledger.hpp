@@ -257,10 +257,10 @@ class Ledger {
   };
   // Longer than all well-behaved holders need together; a command that cannot get the lock names its holder within
   // two seconds.
-  static constexpr Duration lock_patience = std::chrono::milliseconds(1500);
+  static constexpr Duration lock_timeout = std::chrono::milliseconds(1500);
   // timeout: names the process that holds the lock, and its user.
-  Result<Lock> lock(Duration patience = lock_patience);
-  Result<LedgerSnapshot> snapshot(Duration patience = lock_patience);
+  Result<Lock> lock(Duration timeout = lock_timeout);
+  Result<LedgerSnapshot> snapshot(Duration timeout = lock_timeout);
 
   // Without the lock: differs after every write of any file.
   std::uint64_t changes();

@@ -64,7 +64,7 @@ struct PoolOptions {
   bool machine_wide = true;
   // How long opening the pool waits for the drivers to list their devices, and how
   // long to open them. A back end or device that is late is reported as `timeout`, by
-  // silent_backends() or status(); the thread that called its driver is abandoned.
+  // failed_backends() or status(); the thread that called its driver is abandoned.
   Duration driver_deadline = berth::driver_deadline;
   // The links between the devices, for groups and for `near`. Absent: open_all and
   // open_backends ask the back ends; devices given to open() count as not linked.
@@ -150,7 +150,7 @@ class Pool {
  public:
   // All devices of all back ends that answer; BERTH_SIMULATED and BERTH_PARTITION apply where
   // `backends` does not set the option (with_environment). No device at all: no_device, with the reasons of
-  // the silent back ends. If a partition or a file of simulated devices needs a back end that fails: its error.
+  // the back ends that failed. If a partition or a file of simulated devices needs a back end that fails: its error.
   static Result<Pool> open_all(const BackendOptions& backends = {}, PoolOptions options = {});
   // The same with these back ends only. If a single one is given and fails: its error.
   static Result<Pool> open_backends(std::span<const std::shared_ptr<Backend>> backends, PoolOptions options = {});
@@ -173,7 +173,7 @@ class Pool {
 
   std::vector<DeviceStatus> status() const;
   // The back ends that did not list their devices when the pool was opened, with the reasons.
-  std::span<const Listing::Silent> silent_backends() const noexcept;
+  std::span<const Listing::FailedBackend> failed_backends() const noexcept;
   std::string to_text() const;
 
   // A lease on the device that the policy prefers, or no_eligible_device with a reason for every

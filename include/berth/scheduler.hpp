@@ -59,7 +59,7 @@ class TaskContext {
   virtual void decline() noexcept = 0;
   // Measures the time of the work from here on, for a closure that has waited for something else
   // until now. The time on the stream is measured on the device.
-  virtual void restart_clock() noexcept = 0;
+  virtual void restart_measurement() noexcept = 0;
   // The kernel on this device, loaded there once.
   virtual Result<std::shared_ptr<LoadedKernel>> load(const Kernel& kernel) = 0;
 

@@ -69,7 +69,7 @@ class SharedMemory {
   }
   // Passed to a task; WorkerContext::shared returns the values there.
   template <class T>
-  SharedSpan<T> to_send() const noexcept {
+  SharedSpan<T> as_argument() const noexcept {
     return {block_, bytes_.size(), 0, bytes_.size() / sizeof(T)};
   }
 
@@ -95,7 +95,7 @@ class WorkerContext final : public TaskContext {
   bool used_stream() const noexcept { return used_stream_; }
   void decline() noexcept override { declined_ = true; }
   bool has_declined() const noexcept { return declined_; }
-  void restart_clock() noexcept override { on_.restart_clock(); }
+  void restart_measurement() noexcept override { on_.restart_measurement(); }
   Deadline deadline() const noexcept override { return on_.deadline(); }
   bool cancelled() const noexcept override {
     return (cancelled_ && cancelled_->load(std::memory_order_relaxed) != 0) || on_.cancelled();
@@ -116,7 +116,7 @@ class WorkerContext final : public TaskContext {
     const std::uint64_t values = bytes.size() / sizeof(T);
     if (span.first > values || span.count > values - span.first)
       return Error{ErrorCode::invalid_argument, "the span is not within its shared memory",
-                   "send SharedMemory::to_send() or a subspan of it"};
+                   "send SharedMemory::as_argument() or a subspan of it"};
     return std::span<T>(reinterpret_cast<T*>(bytes.data()) + span.first, span.count);
   }
 

@@ -127,7 +127,7 @@ void ServerLink::report(const std::stop_token& stop) {
       if (now.empty())
         log(LogLevel::info, "the agent is connected to the server again", {{"server", client->url()}});
       else
-        log(LogLevel::warning, "the agent has no server that it may obey",
+        log(LogLevel::warning, "the agent has no server that it may follow",
             {{"server", client->url()}, {"reason", now}});
     }
     if (now != problem && !stop.stop_requested()) note_problem(options_.folder, now);
@@ -190,8 +190,8 @@ std::string ServerLink::report_once(http::Client& client, const std::stop_token&
   if (!taken) return "";
   if (!is_newest(taken->newest.first))
     return "the server's epoch (" + std::to_string(taken->newest.first) +
-           ") is lower than one that this node has obeyed, so its store is probably outdated; berth status on the "
-           "server's machine shows what to do";
+           ") is lower than that of a server that this node has followed, so its store is probably outdated; berth "
+           "status on the server's machine shows what to do";
   const std::lock_guard lock(mutex_);
   received_.report_sent_at = sent;
   received_.newest = taken->newest;

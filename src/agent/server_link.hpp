@@ -1,5 +1,5 @@
 // The agent's side of the connection to its server: reports what the node has and does, and receives its orders, each
-// on its own thread. A server with a lower epoch than the highest one seen is not obeyed.
+// on its own thread. A server with a lower epoch than the highest one seen is not followed.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace berth::agent {
 
-// A file that exists while the agent has no server that it may obey: with the time in UTC and the reason, one per
+// A file that exists while the agent has no server that it may follow: with the time in UTC and the reason, one per
 // line. For `berth doctor`.
 std::string problem_file(const std::string& folder);
 // Empty: there is none.

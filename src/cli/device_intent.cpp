@@ -18,15 +18,15 @@ using namespace machine;
 using namespace world;
 
 void add_device_options(Verb& verb, DeviceArguments& arguments) {
-  verb.argument(
-      "DEVICE", &arguments.device,
-      "a device of this machine: an id, its beginning, cuda:0 or 0; or of the fleet: node/NAME, node/NAME/DEVICE");
+  verb.argument("DEVICE", &arguments.device,
+                "device of this machine (an id, the beginning of one, cuda:0 or 0), or node/NAME or node/NAME/DEVICE "
+                "of the fleet");
   verb.offer("DEVICE", {Names::devices, Names::node_paths});
   verb.option("--reason", "TEXT", &arguments.reason,
               "reason to show wherever the node or device of the fleet is listed as cordoned or draining");
   add_address_options(verb, arguments.server);
   verb.flag("--json", arguments.server.json,
-            "print one JSON object: the device as in berth devices --json; of the fleet the answer of the server");
+            "print one JSON object: the device as in berth devices --json, or the server's answer about the fleet");
   add_backend_options(verb, arguments.backends);
 }
 

@@ -47,9 +47,9 @@ void add_request_options(Verb& verb, RequestArguments& request) {
   verb.option("--capability", "9.0", &request.capability,
               "use only devices with at least this compute capability or OpenCL version");
   verb.option("--backend", "NAME", &request.backend, "use only this back end: cuda, opencl, host or simulated");
-  verb.option(
-      "--device", "DEVICE", &request.only,
-      "use only these devices: an id, its beginning (GPU-454afa53 or 454afa53), cuda:0 or 0; several with commas");
+  verb.option("--device", "DEVICE", &request.only,
+              "use only these devices: an id, its beginning (GPU-454afa53 or 454afa53), cuda:0 or 0; separate several "
+              "with commas");
   verb.option("--avoid", "DEVICE", &request.avoid, "do not use these devices");
   verb.option("--prefer", "DEVICE", &request.prefer, "prefer these devices");
   verb.option("--near", "DEVICE", &request.near, "prefer devices close to this one");

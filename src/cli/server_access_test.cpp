@@ -258,7 +258,7 @@ TEST_F(ServerAccessTest, ANewTokenIsAloneOnStdout) {
         {ok_answer(R"({"schema":1,"id":"t3","role":"join","token":"berth_abc","expires_at_ms":1794877200000})")}}});
   const Outcome added = run_words({"token", "add", "join", "--ttl", "1h", "--server", server.url()}, add_token);
   EXPECT_EQ(added.out, "berth_abc\n");
-  EXPECT_EQ(added.err, "berth: token t3 of role join, until 2026-11-17 01:00:00 UTC; it is shown only now\n");
+  EXPECT_EQ(added.err, "berth: token t3 of role join, until 2026-11-17 01:00:00 UTC; it is not shown again\n");
   EXPECT_EQ(server.requests().back().body, R"({"schema":1,"role":"join","ttl_s":3600})");
 }
 

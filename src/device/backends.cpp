@@ -53,7 +53,7 @@ Listing merge_lists(std::vector<BackendAnswer> answers) {
   const char* const visible = std::getenv("BERTH_VISIBLE_DEVICES");
   for (BackendAnswer& answer : answers) {
     if (!answer.devices) {
-      listing.silent.push_back({std::move(answer.backend), std::move(answer.devices).error()});
+      listing.failed.push_back({std::move(answer.backend), std::move(answer.devices).error()});
       continue;
     }
     for (DeviceInfo& info : *answer.devices) {

@@ -108,15 +108,15 @@ TEST(ListDevices, ABackendThatFailsIsReportedAndTheOthersAreListed) {
   backends.push_back(std::make_shared<FixedBackend>("host", std::vector<DeviceInfo>{device("host", "host")}));
   const Listing listing = list_devices(backends);
   EXPECT_EQ(ids(listing), (Ids{"host"}));
-  ASSERT_EQ(listing.silent.size(), 1U);
-  EXPECT_EQ(listing.silent.front().backend, "cuda");
-  EXPECT_EQ(listing.silent.front().error, missing);
+  ASSERT_EQ(listing.failed.size(), 1U);
+  EXPECT_EQ(listing.failed.front().backend, "cuda");
+  EXPECT_EQ(listing.failed.front().error, missing);
 }
 
 TEST(ListDevices, NoBackendsGiveAnEmptyListing) {
   const Listing listing = list_devices({});
   EXPECT_TRUE(listing.devices.empty());
-  EXPECT_TRUE(listing.silent.empty());
+  EXPECT_TRUE(listing.failed.empty());
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ TEST_P(DeviceContract, OccupancyIsPlausibleOrNotSupported) {
   ASSERT_TRUE(works_or_fails_with(occupancy, ErrorCode::not_supported));
   if (!occupancy) return;
   EXPECT_GE(occupancy->groups_per_unit, 1U);
-  EXPECT_GE(occupancy->group_best, 1U);
+  EXPECT_GE(occupancy->best_group_size, 1U);
   EXPECT_GT(occupancy->share, 0.0);
   EXPECT_LE(occupancy->share, 1.0);
   EXPECT_TRUE(is_refused(kernel->occupancy(0)));

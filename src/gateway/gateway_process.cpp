@@ -75,8 +75,9 @@ class ServerFeed {
     if (problem.empty()) return options_.log({LogLevel::info, "the gateway is connected to its server again"});
     format::LogFields more{{"reason", problem}};
     if (connected_at_)
-      more.emplace_back("knowledge_age_s", std::to_string((now - *connected_at_) / std::chrono::seconds(1)));
-    options_.log({LogLevel::warning, "the gateway cannot reach its server and continues with what it knows", more});
+      more.emplace_back("snapshot_age_s", std::to_string((now - *connected_at_) / std::chrono::seconds(1)));
+    options_.log(
+        {LogLevel::warning, "the gateway cannot reach its server and continues with its last known state", more});
   }
 
   void run(const std::stop_token& stop) {

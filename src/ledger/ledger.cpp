@@ -102,17 +102,16 @@ std::vector<LedgerFolder> Ledger::folders() {
   return out;
 }
 
-Result<Ledger::Lock> Ledger::lock(Duration patience) {
+Result<Ledger::Lock> Ledger::lock(Duration timeout) {
   State& state = *state_;
   static_cast<void>(own_limits());  // may query a directory service, and no other program should wait for that
-  if (!state.enter(real_clock().now() + patience)) {
+  if (!state.enter(real_clock().now() + timeout)) {
     return Error{ErrorCode::timeout, "another thread of this program is using the ledger", "try again"};
   }
   Lock lock(*this);
   // Outside the time limit: listing hundreds of thousands of names takes a while. An error is returned under the locks.
   static_cast<void>(state.list_folders());
-  if (Result<void> locked = state.lock_folders(real_clock().now() + patience); !locked)
-    return std::move(locked).error();
+  if (Result<void> locked = state.lock_folders(real_clock().now() + timeout); !locked) return std::move(locked).error();
   if (Result<void> read = state.read_folders(); !read) return std::move(read).error();
   return lock;
 }
@@ -123,8 +122,8 @@ Ledger::Lock::~Lock() {
   ledger_->state_->leave();
 }
 
-Result<LedgerSnapshot> Ledger::snapshot(Duration patience) {
-  Result<Lock> lock = this->lock(patience);
+Result<LedgerSnapshot> Ledger::snapshot(Duration timeout) {
+  Result<Lock> lock = this->lock(timeout);
   if (!lock) return std::move(lock).error();
   return lock->snapshot();
 }

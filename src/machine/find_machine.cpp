@@ -123,12 +123,12 @@ Result<Machine> find_machine(const MachineRequest& given) {
   const bool wrong_input = cuda_failure && cuda_failure->code == ErrorCode::invalid_argument;
   if (!backend && !chosen_before && (wrong_input || !has_accelerator(machine.devices)))
     machine.accelerator_error = missing_accelerator(nvidia_facts(cuda_failure));
-  for (Listing::Silent& silent : listing.silent) {
-    if (backend || (silent.backend == "simulated" && !options.simulated_file.empty())) return std::move(silent.error);
-    const bool named = is_named(silent.backend, options);
-    const bool expected = silent.backend == "cuda" && machine.accelerator_error;
-    if (silent.error.code == ErrorCode::not_initialized && !named && !expected) continue;
-    machine.problems.push_back({std::move(silent.error), named});
+  for (Listing::FailedBackend& failed : listing.failed) {
+    if (backend || (failed.backend == "simulated" && !options.simulated_file.empty())) return std::move(failed.error);
+    const bool named = is_named(failed.backend, options);
+    const bool expected = failed.backend == "cuda" && machine.accelerator_error;
+    if (failed.error.code == ErrorCode::not_initialized && !named && !expected) continue;
+    machine.problems.push_back({std::move(failed.error), named});
   }
   // Reported even if another OpenCL platform works without PoCL's devices.
   const char* const pocl = std::getenv(opencl::pocl_devices_variable);

@@ -52,9 +52,9 @@ class HangingDriver : public testing::Test {
 TEST_F(HangingDriver, InListIsReportedAndTheOtherBackEndsDevicesAreInThePool) {
   ASSERT_NO_FATAL_FAILURE(open(HangingBackend::Hang::list));
   EXPECT_EQ(usable(), "z");
-  ASSERT_EQ(pool_->silent_backends().size(), 1U);
-  EXPECT_EQ(pool_->silent_backends()[0].backend, "stuck");
-  EXPECT_EQ(pool_->silent_backends()[0].error.code, ErrorCode::timeout);
+  ASSERT_EQ(pool_->failed_backends().size(), 1U);
+  EXPECT_EQ(pool_->failed_backends()[0].backend, "stuck");
+  EXPECT_EQ(pool_->failed_backends()[0].error.code, ErrorCode::timeout);
   EXPECT_NE(pool_->to_text().find("the stuck back end has not answered for 1 s"), std::string::npos)
       << pool_->to_text();
 }

@@ -126,20 +126,20 @@ Result<std::shared_ptr<PoolState>> open_named(std::span<const std::shared_ptr<Ba
   const Duration deadline = options.driver_deadline;
   if (deadline <= Duration::zero()) return wrong_option("the time to wait for a driver must be positive");
   Listing listing = list_devices(backends, deadline);
-  for (const Listing::Silent& silent : listing.silent) {
-    if (std::find(named.begin(), named.end(), silent.backend) != named.end()) return silent.error;
+  for (const Listing::FailedBackend& failed : listing.failed) {
+    if (std::find(named.begin(), named.end(), failed.backend) != named.end()) return failed.error;
   }
   if (listing.devices.empty()) {
     std::string message = "no device was found";
-    for (const Listing::Silent& silent : listing.silent)
-      message += (&silent == &listing.silent.front() ? " (" : "; ") + silent.backend + ": " + silent.error.message;
-    if (!listing.silent.empty()) message += ")";
+    for (const Listing::FailedBackend& failed : listing.failed)
+      message += (&failed == &listing.failed.front() ? " (" : "; ") + failed.backend + ": " + failed.error.message;
+    if (!listing.failed.empty()) message += ")";
     return Error{ErrorCode::no_device, std::move(message), "install a driver, or use the host back end", {}, no_device};
   }
   if (!options.topology) options.topology = topology_of(backends, listing.devices, deadline);
   Result<std::shared_ptr<PoolState>> state = make(std::move(options), listing.devices);
   if (!state) return state;
-  (*state)->silent = std::move(listing.silent);
+  (*state)->failed_backends = std::move(listing.failed);
   auto opened = device::open_devices(backends, listing.devices, deadline);
   for (std::size_t i = 0; i < opened.size(); ++i) {
     Board& board = (*state)->board;
@@ -295,8 +295,8 @@ std::string Pool::to_text() const {
   std::string text = std::to_string(entries.size()) + (entries.size() == 1 ? " device" : " devices");
   for (const Board::Entry& entry : entries) text += "\n  " + line(entry, clock().now());
   // A driver that is not installed is not worth a line.
-  for (const Listing::Silent& silent : state_->silent) {
-    if (silent.error.code != ErrorCode::not_initialized) text += "\n  " + silent.error.to_text();
+  for (const Listing::FailedBackend& failed : state_->failed_backends) {
+    if (failed.error.code != ErrorCode::not_initialized) text += "\n  " + failed.error.to_text();
   }
   return text;
 }
@@ -352,7 +352,7 @@ std::optional<Error> Pool::ledger_error() const {
   return state_->ledger_error ? state_->ledger_error : state_->board.ledger_error();
 }
 
-std::span<const Listing::Silent> Pool::silent_backends() const noexcept { return state_->silent; }
+std::span<const Listing::FailedBackend> Pool::failed_backends() const noexcept { return state_->failed_backends; }
 const Policy& Pool::policy() const noexcept { return *state_->policy; }
 Clock& Pool::clock() const noexcept { return *state_->options.clock; }
 

@@ -25,7 +25,7 @@ struct PoolState {
   const Policy* const policy;
   BackendOptions backends;  // of open_all
   std::optional<Error> ledger_error;
-  std::vector<Listing::Silent> silent;
+  std::vector<Listing::FailedBackend> failed_backends;
   Board board;
   std::unique_ptr<Poller> poller;
   std::atomic<Ticket> turn{0};

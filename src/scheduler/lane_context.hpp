@@ -31,7 +31,7 @@ class LaneContext final : public TaskContext {
 
   void decline() noexcept override { declined_ = true; }
   bool has_declined() const noexcept { return declined_; }
-  void restart_clock() noexcept override;
+  void restart_measurement() noexcept override;
   TimePoint start() const noexcept { return start_; }
   Result<std::shared_ptr<LoadedKernel>> load(const Kernel& kernel) override;
 

@@ -190,7 +190,7 @@ bool LaneContext::cancelled() const noexcept {
          (deadline_.at != TimePoint::max() && deadline_.passed(lanes_.scheduler().clock().now()));
 }
 
-void LaneContext::restart_clock() noexcept { start_ = lanes_.scheduler().clock().now(); }
+void LaneContext::restart_measurement() noexcept { start_ = lanes_.scheduler().clock().now(); }
 
 Result<std::shared_ptr<LoadedKernel>> LaneContext::load(const Kernel& kernel) {
   return lanes_.scheduler().kernels().load(kernel, device_);

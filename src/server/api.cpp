@@ -129,7 +129,7 @@ std::optional<Who> Api::admit(const http::Request& request, Role role, const htt
   const auto& certificate = request.peer.certificate;
   if (!who && certificate && certificate->expires_ms <= world::wall_time_ms()) {
     responder.send(http::error_response(401, "not_logged_in", "this certificate has expired",
-                                        "get a new one: nodes join again, people use berth login"));
+                                        "get a new one: join again with this node, or use berth login"));
     return who;
   }
   // Checked as of time 0, so that an expired token is still recognised.
@@ -429,13 +429,13 @@ void Api::tick() {
 void Api::end() {
   for (const auto& [node, poll] : std::exchange(polls_, {})) send_orders(node, poll.responder);
   for (const auto& [number, poll] : std::exchange(gateway_polls_, {}))
-    poll.responder.send(http::error_response(503, "unavailable", "the server ends"));
+    poll.responder.send(http::error_response(503, "unavailable", "the server is shutting down"));
   for (const auto& [number, listener] : streams_) listener.stream.close();
   for (auto& [id, reader] : readers_) {
     if (reader.stream)
       reader.stream->close();
     else
-      reader.responder.send(http::error_response(503, "unavailable", "the server ends"));
+      reader.responder.send(http::error_response(503, "unavailable", "the server is shutting down"));
     answer_piece(reader, false, false);
   }
   readers_.clear();

@@ -69,8 +69,8 @@ void Api::get_logs(const Call& call) {
     return call.responder.send(http::error_response(404, "not_found",
                                                     "there is no incarnation " + replica + "#" + generation->second,
                                                     "berth replicas " + replica +
-                                                        " lists those that there are; the output of one that has "
-                                                        "ended is removed"));
+                                                        " lists those that exist; the output of one that has ended "
+                                                        "is removed"));
   if (!found)
     return call.responder.send(
         http::error_response(404, "not_found", replica + " is not running", "berth why replica " + replica));

@@ -278,7 +278,7 @@ class FleetMetrics {
              if (incarnation.report && incarnation.report->started_ms)
                out_.line(incarnation.labels, seconds_of_ms(*incarnation.report->started_ms));
            });
-    of_all("berth_replica_memory_peak_bytes", "The most GPU memory that the incarnation was seen to use.",
+    of_all("berth_replica_memory_peak_bytes", "Peak GPU memory use of the incarnation.",
            [&](const Incarnation& incarnation) {
              if (incarnation.report) out_.line(incarnation.labels, incarnation.report->memory_bytes_peak);
            });
@@ -341,10 +341,10 @@ class FleetMetrics {
     out_.metric("berth_server_info", "gauge", "1, with the version of the server.");
     out_.line(metric_label("version", server_.version), 1U);
     value("berth_server_start_time_seconds", "When the server started.", seconds_of_ms(server_.started_ms));
-    value("berth_server_epoch", "Number of this leadership; every server that becomes leader has a higher one.",
+    value("berth_server_epoch", "Number of this leadership; it increases whenever a server becomes leader.",
           leader_.epoch());
     value("berth_server_connections", "Open connections.", server_.connections);
-    value("berth_server_connections_limit", "Connections that the server takes at most.", server_.connections_max);
+    value("berth_server_connections_limit", "Maximum number of connections to the server.", server_.connections_max);
     value("berth_server_warnings", "Warnings that berth status shows.", leader_.warnings().size());
     value("berth_controller_stuck", "1 while the controller cannot decide; berth status says why.",
           leader_.problem().empty() ? 0U : 1U);

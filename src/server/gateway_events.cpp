@@ -22,7 +22,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 10> rejectio
     {"ambiguous", "their model is served by several deployments"},
     {"busy", "the gateway has no memory left for the bodies that it has to search"},
     {"forbidden", "the caller's key is for another deployment"},
-    {"full", "its replicas are busy, and no more may wait or they waited too long"},
+    {"full", "its replicas are busy, and the queue is full or they waited too long"},
     {"invalid_argument", "they are malformed, or their key is missing, too long or given twice"},
     {"no_route", "no deployment matches their address or model"},
     {"timeout", "their bodies arrived too slowly"},
@@ -71,7 +71,7 @@ std::vector<Event> GatewayEvents::take(const std::string& name, const GatewayRep
     if (report.silent_s > 0)
       say(EventKind::server, name, "gateway/" + name,
           "the gateway " + name + " reports again after " + std::to_string(report.silent_s) +
-              " s without this server, in which it continued with what it knew");
+              " s without this server, during which it used its last known state");
     else if (gateway.is_lost)
       say(EventKind::server, name, "gateway/" + name,
           "the gateway " + name + " reports again after " + seconds_text(now - gateway.seen));
@@ -164,7 +164,7 @@ std::vector<Event> GatewayEvents::look(const std::set<std::string>& expected, co
     gateway.is_lost = true;
     say(EventKind::failed, name, "gateway/" + name,
         "the gateway " + name + " is lost: no report for " + seconds_text(lost_after) +
-            "; if it runs, it cannot reach this server and continues with what it knows");
+            "; if it runs, it cannot reach this server and continues with its last known state");
     events_.back().actor = "controller";
   }
   return std::exchange(events_, {});

@@ -116,9 +116,8 @@ TEST_F(GatewayEventsTest, AGatewayThatIsSilentIsLostOnceAndItsReturnSaysForHowLo
   GatewayReport late;
   late.silent_s = 3600;
   EXPECT_EQ(take(late),
-            "server gateway/head: the gateway head reports again after 3600 s without this server, in which it "
-            "continued with what it "
-            "knew\n");
+            "server gateway/head: the gateway head reports again after 3600 s without this server, during which "
+            "it used its last known state\n");
   EXPECT_EQ(take({}), "");
 }
 

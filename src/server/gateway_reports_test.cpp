@@ -332,7 +332,7 @@ TEST_F(RouteTest, ANodeWithoutAConnectionToTheGatewaysIsNamedWithWhatToDo) {
   EXPECT_EQ(
       none.text,
       "the request is for batch, and no gateway is connected to a node with a replica; it would wait, and get a 503 "
-      "where none connects in time" +
+      "if none connects in time" +
           advice);
   ASSERT_EQ(none.candidates.size(), 2U);
   for (const fleet::RequestCandidate& candidate : none.candidates)

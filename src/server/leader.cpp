@@ -296,7 +296,7 @@ void Leader::tell_ignoring(const NodeId& node) {
   const auto later = later_epoch(node);
   if (!later || ignoring_.contains(node)) return;
   const std::string text = node.text() + " ignores this server of epoch " + std::to_string(epoch_) +
-                           ", because it has obeyed one of epoch " + std::to_string(*later);
+                           ", because it has followed a server of epoch " + std::to_string(*later);
   if (commit(change_of(state_), {event(EventKind::node, "controller", "node/" + node.text(), text)}))
     ignoring_.insert(node);
 }

@@ -58,7 +58,7 @@ Result<DeploymentSpec> earlier_settings(const fleet::DesiredDeployment& wanted, 
     const DeploymentSpec* const found = controller::spec_of(wanted, *revision);
     if (!found)
       return Error{ErrorCode::not_found, name + " has no revision " + std::to_string(*revision),
-                   "berth rollout status " + name + " lists those that it can go back to"};
+                   "berth rollout status " + name + " lists the revisions that it can go back to"};
     if (!same_but_replicas(*found, wanted.spec)) return *found;
     return Error{ErrorCode::already_exists,
                  name + " has the settings of revision " + std::to_string(*revision) + " already", ""};

@@ -62,7 +62,7 @@ bool Leader::is_ignored_by(const NodeId& node) const {
 
 std::string Leader::node_problem(const NodeId& node) const {
   if (const auto later = later_epoch(node))
-    return "it ignores this server: it has obeyed a server of epoch " + std::to_string(*later) +
+    return "it ignores this server: it has followed a server of epoch " + std::to_string(*later) +
            ", and this one has epoch " + std::to_string(epoch_) + "; berth status shows what to do";
   if (const auto refused = refused_reports_.find(node); refused != refused_reports_.end()) return refused->second;
   const LastReport* const last = last_report(node);

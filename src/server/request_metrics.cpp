@@ -190,7 +190,7 @@ std::string request_metrics_text(const GatewayReports& reports, TimePoint now) {
                 Writer::callers, [](const RequestCounts& row) { return row.waiting; });
   writer.number("berth_caller_requests_in_flight", "gauge", "Requests of a caller that replicas are working on.",
                 Writer::callers, [](const RequestCounts& row) { return row.in_flight; });
-  writer.of_gateways("berth_gateway_connections", "Open connections of a gateway, those of relays included.",
+  writer.of_gateways("berth_gateway_connections", "Open connections of a gateway, including those of relays.",
                      [](const GatewayReport& report) { return report.connections; });
   writer.of_gateways("berth_gateway_relay_connections", "Open connections of relays to a gateway.",
                      [](const GatewayReport& report) { return report.relay_connections; });

@@ -91,7 +91,7 @@ std::set<std::string> out_of_reach(const ServedDeployment& deployment, const std
 
 std::string when_unconnected(const ServedDeployment& deployment) {
   switch (deployment.serving.on_capacity_exhausted) {
-    case OnCapacityExhausted::queue: return "it would wait, and get a 503 where none connects in time";
+    case OnCapacityExhausted::queue: return "it would wait, and get a 503 if none connects in time";
     case OnCapacityExhausted::reject: return "it would get a 503";
     case OnCapacityExhausted::fallback: break;
   }

@@ -241,7 +241,7 @@ TEST(Death, WorkThatHasEndedDoesNotRunAgainWhereAnotherTaskWritesOverItsMailbox)
   SharedMemory others = bench.workers->share(sizeof(Flags)).value();
   new (others.bytes().data()) Flags;
   Harmful broken = bench.harmful(Harm::ask_again);
-  broken.flags = others.to_send<std::byte>();
+  broken.flags = others.as_argument<std::byte>();
   ASSERT_TRUE(bench.workers->submit(harm, broken).get(soon()));
   EXPECT_EQ(bench.flags().begun, 2);
 }

@@ -42,7 +42,7 @@ Result<void> DeviceWorker::call(TaskContext& context, const Call& call, const Cl
     }
     const Place place = *std::move(entered);
     // The start of a worker, or the time in one that died, is not part of the cost of the work.
-    if (place.waited || !is_first) context.restart_clock();
+    if (place.waited || !is_first) context.restart_measurement();
     std::optional<Result<void>> result = exchange(place, context, call, clock);
     leave(place, result && *result);
     const bool begun = place.mailbox().begun.load() != ~place.request;

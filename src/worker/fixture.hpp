@@ -85,7 +85,7 @@ class Bench {
   }
   Flags& flags() { return *reinterpret_cast<Flags*>(flags_memory.bytes().data()); }
   Harmful harmful(Harm kind, int first_times = 1'000'000) {
-    return {kind, first_times, flags_memory.to_send<std::byte>(), 1};
+    return {kind, first_times, flags_memory.as_argument<std::byte>(), 1};
   }
   TaskOptions on(const DeviceId& device, bool may_run_twice = false) {
     TaskOptions options;

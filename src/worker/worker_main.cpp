@@ -34,7 +34,7 @@ class SharedBlocks {
     const std::span<std::byte> all = memory_.bytes();
     if (bytes == 0 || begin > all.size() || bytes > all.size() - begin)
       return Error{ErrorCode::invalid_argument, "the span is not within the shared memory",
-                   "send what SharedMemory::to_send() gives"};
+                   "send what SharedMemory::as_argument() gives"};
     const std::span<std::byte> block = all.subspan(begin, bytes);
     const std::lock_guard lock(mutex_);
     if (const auto known = blocks_.find(begin); known != blocks_.end() && known->second.bytes == bytes) return block;

@@ -40,7 +40,7 @@ TEST_P(WorkersOn, ReachSharedMemoryAndTheDevice) {
   for (int i = 0; i < 20; ++i) {
     memory.push_back(bench.workers->share(1000 * sizeof(float)).value());
     for (float& x : memory.back().as<float>()) x = static_cast<float>(i);
-    items.push_back({memory.back().to_send<float>().subspan(0, 500)});
+    items.push_back({memory.back().as_argument<float>().subspan(0, 500)});
   }
   TaskOptions options;
   options.kernels = {doubling};
@@ -82,7 +82,7 @@ TEST(Workers, ATaskBesideABrokenOneIsRunAloneAndNotBlamed) {
   SharedMemory others = bench.workers->share(sizeof(Flags)).value();
   new (others.bytes().data()) Flags;
   Harmful broken = bench.harmful(Harm::segv);
-  broken.flags = others.to_send<std::byte>();
+  broken.flags = others.as_argument<std::byte>();
   Task<int> guilty = bench.workers->submit(harm, broken, bench.on(device, true));
   ASSERT_TRUE(within_patience([&] { return bench.status(device).deaths == 1; }));
   bench.flags().go_on = 1;
@@ -150,7 +150,7 @@ TEST(Workers, AKernelThatRunsPastItsDeadlineIsEndedWithItsWorker) {
   EXPECT_EQ(failed.error().code, ErrorCode::work_failed) << failed.error().to_text();
   SharedMemory memory = bench.workers->share(400).value();
   const auto next =
-      bench.workers->submit(double_them, {memory.to_send<float>()}, bench.on((*device)->id())).get(soon());
+      bench.workers->submit(double_them, {memory.as_argument<float>()}, bench.on((*device)->id())).get(soon());
   EXPECT_TRUE(next) << next.error().to_text();
   EXPECT_EQ(bench.status((*device)->id()).starts, runs + 1);
 }
@@ -228,7 +228,7 @@ TEST(Workers, AKernelThatFaultsCostsOneWorkerAndNoOther) {
   const auto fault = bench.workers->submit(launch_faulty, {}, bench.on(device)).get(soon());
   EXPECT_EQ(fault.error().code, ErrorCode::worker_lost) << fault.error().to_text();
   SharedMemory memory = bench.workers->share(400).value();
-  const auto next = bench.workers->submit(double_them, {memory.to_send<float>()}, bench.on(device)).get(soon());
+  const auto next = bench.workers->submit(double_them, {memory.as_argument<float>()}, bench.on(device)).get(soon());
   EXPECT_TRUE(next) << next.error().to_text();
   stop = true;
   other.join();

@@ -221,10 +221,10 @@ TEST_F(PoolOnDouble, ADriverThatHangsWhenItIsListedIsReportedAndThePoolOpensWith
   auto pool = Pool::open_all({}, std::move(options));
   ASSERT_TRUE(works(pool));
   EXPECT_TRUE(pool->device(DeviceId("host")));
-  const auto silent = pool->silent_backends();
-  ASSERT_FALSE(silent.empty());
-  EXPECT_EQ(silent[0].backend, "cuda");
-  EXPECT_EQ(silent[0].error.code, ErrorCode::timeout);
+  const auto failed = pool->failed_backends();
+  ASSERT_FALSE(failed.empty());
+  EXPECT_EQ(failed[0].backend, "cuda");
+  EXPECT_EQ(failed[0].error.code, ErrorCode::timeout);
   pool = Error{};
   also("calm");
   release();

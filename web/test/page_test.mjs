@@ -413,11 +413,11 @@ with_page('shows the warnings of the server, and what is wrong with a node', {},
   await sees(page, 'gpu-1');
   server.changed((fleet) => {
     fleet.warnings = [{ subject: 'store', text: '1 node ignores this server because the store is older' }];
-    fleet.nodes.find((node) => node.name === 'gpu-1').problem = 'it has obeyed a server of epoch 7';
+    fleet.nodes.find((node) => node.name === 'gpu-1').problem = 'it has followed a server of epoch 7';
   });
   await sees(page, 'store: 1 node ignores this server because the store is older');
   await page.goto(page.url().replace(/#.*|$/, '#/fleet/gpu-1'));
-  await sees(page, 'it has obeyed a server of epoch 7');
+  await sees(page, 'it has followed a server of epoch 7');
 });
 
 with_page('something that is gone is said to be gone', { hash: '#/deployments/nothing', allow: [/status of 404/] }, async (page) => {

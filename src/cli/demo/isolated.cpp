@@ -89,8 +89,8 @@ Result<IsolatedReport> run_isolated(const Scheduler& scheduler, std::span<const 
     new (&log_of(logs, i)) FrameLog;
     const std::size_t n = i % pairs.size();
     tasks.push_back({pairs[n].width, pairs[n].height, inject_fault && i == frames / 2,
-                     memory[2 * n].to_send<std::uint8_t>(), memory[2 * n + 1].to_send<std::uint8_t>(),
-                     logs.to_send<std::byte>().subspan(i * sizeof(FrameLog), sizeof(FrameLog))});
+                     memory[2 * n].as_argument<std::uint8_t>(), memory[2 * n + 1].as_argument<std::uint8_t>(),
+                     logs.as_argument<std::byte>().subspan(i * sizeof(FrameLog), sizeof(FrameLog))});
   }
   TaskOptions work;
   work.may_run_twice = true;

@@ -163,10 +163,10 @@ Findings visible_devices(const Facts& facts) {
   Findings found;
   const std::vector<std::string> shown = cuda_gpus(facts);
   if (shown.size() < facts.gpus.size())
-    found.push_back(note("CUDA_VISIBLE_DEVICES='" + *value + "' hides " +
-                             std::to_string(facts.gpus.size() - shown.size()) + " of " +
-                             counted(facts.gpus.size(), "GPU"),
-                         "this and every program it starts see only the others", "unset CUDA_VISIBLE_DEVICES"));
+    found.push_back(
+        note("CUDA_VISIBLE_DEVICES='" + *value + "' hides " + std::to_string(facts.gpus.size() - shown.size()) +
+                 " of " + counted(facts.gpus.size(), "GPU"),
+             "this program and every program that it starts see only the other GPUs", "unset CUDA_VISIBLE_DEVICES"));
   const bool by_index = !value->empty() && value->find_first_not_of("0123456789, ") == std::string::npos;
   if (by_index && facts.gpus.size() > 1)
     found.push_back(warning("CUDA_VISIBLE_DEVICES='" + *value + "' names GPUs by their position",
@@ -264,11 +264,12 @@ Findings driver_reports(const Facts& facts) {
     if (row.seen->ecc_uncorrected.value_or(0) > 0)
       found.push_back(warning(label_of(row.info) + " had " + counted(*row.seen->ecc_uncorrected, "memory error") +
                                   " that could not be corrected since its driver was loaded",
-                              "results computed then may be wrong, and it may be failing", reset));
+                              "results that it has computed since then may be wrong, and the GPU may be failing",
+                              reset));
     if (row.seen->remapped_rows.value_or(0) > 0)
       found.push_back(note(label_of(row.info) + " has replaced " + counted(*row.seen->remapped_rows, "row") +
                                " of its memory that had failed",
-                           "a few are normal over the years; when the spare rows are used up the GPU must be replaced",
+                           "a few are normal over the years, but the GPU must be replaced when no spare rows are left",
                            "nvidia-smi -q -d ROW_REMAPPER -i " + gpu_of(row.info)));
     for (const DeviceEvent& event : row.seen->load.events) {
       if (event.kind == DeviceEvent::Kind::recovery_action || blame_of(event) == Blame::none) continue;
@@ -389,7 +390,7 @@ Findings slices(const Facts& facts) {
     });
     if (count == 0 && !facts.variable("CUDA_VISIBLE_DEVICES")) {
       found.push_back(
-          warning(brief(gpu.uuid) + " is in MIG mode and has no slice", "without one it cannot compute",
+          warning(brief(gpu.uuid) + " is in MIG mode and has no slice", "without a slice, it cannot compute",
                   "sudo nvidia-smi mig -lgip -i " + gpu.uuid + "; sudo nvidia-smi mig -cgi PROFILE -C -i " + gpu.uuid));
     } else if (count > 0) {
       found.push_back(

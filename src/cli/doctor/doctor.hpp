@@ -104,7 +104,7 @@ struct Facts {
   std::optional<Error> limits_error;              // why the file with limits per user is ignored
   bool has_limits = false;                        // a limit applies to this user
   machine::ScopeUse scope = machine::ScopeUse::no_systemd;
-  // Agents of this user without a server that they may obey: the node, since when, and why.
+  // Agents of this user without a server that they may follow: the node, since when, and why.
   struct AgentWithoutServer {
     std::string node, since, reason;
   };

@@ -12,7 +12,7 @@ void add_delete(const Verb& command) {
   const auto arguments = std::make_shared<Arguments>();
   Verb verb = command.add("delete", "remove a deployment and stop its replicas, or remove a node from the fleet");
   verb.argument("NAME", &arguments->name,
-                "a deployment, or node/NAME: a node that is lost, or is drained and has no replicas left");
+                "deployment, or node/NAME for a node that is lost, or that is drained and has no replicas left");
   verb.offer("NAME", {Names::deployments, Names::node_paths});
   add_server_options(verb, arguments->server);
   verb.run([arguments] {

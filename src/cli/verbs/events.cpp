@@ -73,7 +73,7 @@ int run_events(const EventsArguments& arguments) {
   if (arguments.people) target += "people=1&";
   const std::string newest = target + "limit=" + std::to_string(arguments.limit);
   if (arguments.follow && arguments.people)
-    return print_error({ErrorCode::invalid_argument, "--people cannot be used with --follow", "give one of them"});
+    return print_error({ErrorCode::invalid_argument, "--people cannot be used with --follow", "use only one of them"});
   if (arguments.follow) return follow_events(arguments, target, newest);
   return call_and_print(arguments.server, {newest}, events_text);
 }

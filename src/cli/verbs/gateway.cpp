@@ -182,9 +182,8 @@ void add_gateway(const Verb& command) {
   };
   verb.option("--header-timeout", "TIME", take_time(arguments->limits.header_time),
               "close a connection that takes longer to send the header of a request (10s)");
-  verb.option(
-      "--client-timeout", "TIME", take_time(arguments->limits.client_time),
-      "give up a request if its client pauses longer than this while it sends a body or receives the answer (20s)");
+  verb.option("--client-timeout", "TIME", take_time(arguments->limits.client_time),
+              "end a request if its client pauses longer than this while it sends a body or receives the answer (20s)");
   verb.footer(
       {"berth serve starts a gateway by itself. A gateway that is stopped accepts no new connections and finishes its "
        "requests. If a gateway with this name is already running, the new one takes over without a pause."});

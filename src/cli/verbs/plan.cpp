@@ -131,7 +131,7 @@ void add_plan(const Verb& command) {
             "plan for the live fleet and show the difference: --server, or --server=URL (see berth status --help)");
   verb.option("--ca", "FILE", &arguments->server.ca_file, "certificates to trust, with --server");
   verb.option("--current", "PLAN.json", &arguments->current,
-              "the current plan; replicas that still fit stay where they are");
+              "plan to start from; its replicas stay where they are if they still fit");
   verb.option("-o,--output", "PLAN.json", &arguments->output,
               "write the plan to a file; berth apply --plan accepts one made with --server");
   verb.flag("--json", arguments->json, "print the plan as one JSON object");

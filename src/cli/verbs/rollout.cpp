@@ -23,7 +23,7 @@ void add_action(const Verb& rollout, const std::string& action, const std::strin
     OptionRules rules;
     rules.range = {1, 1'000'000'000};
     verb.option("--to", "REVISION", &arguments->to_revision,
-                "go back to this revision; berth rollout status lists those that are kept", rules);
+                "go back to this revision; berth rollout status lists the available ones", rules);
   }
   if (action == "restart" || action == "undo") add_wait_flag(verb, arguments->wait);
   add_server_options(verb, arguments->server);

@@ -78,16 +78,16 @@ int print_result(const Result<std::string>& result) {
 void add_store(const Verb& command) {
   const Verb verb = command.add("store", "back up, restore and copy the store of a server");
   const auto arguments = std::make_shared<StoreArguments>();
-  const char* const which = "the store, sqlite:PATH; by default the same as for berth serve";
+  const char* const which = "store to use, as sqlite:PATH; by default that of berth serve";
   const char* const replace = "replace a store that is not empty";
 
   Verb backup = verb.add("backup", "write the whole store to a file; the server may be running");
-  backup.argument("FILE", &arguments->file, "a file that does not exist yet; it gets mode 0600");
+  backup.argument("FILE", &arguments->file, "file to create, with mode 0600");
   backup.option("--store", "STORE", &arguments->store, which);
   backup.run([arguments] { return print_result(run_backup(*arguments)); });
 
   Verb restore = verb.add("restore", "fill an empty store from a backup; the server must not be running");
-  restore.argument("FILE", &arguments->file, "a file that berth store backup wrote");
+  restore.argument("FILE", &arguments->file, "file from berth store backup");
   restore.option("--store", "STORE", &arguments->store, which);
   restore.flag("--replace", arguments->replace, replace);
   restore.run([arguments] { return print_result(run_restore(*arguments)); });

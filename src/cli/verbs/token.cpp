@@ -71,7 +71,7 @@ int run_add(const TokenArguments& arguments) {
                token.has("name") ? (" for " + token.text("name")).c_str() : "",
                token.has("node") ? (" for node " + token.text("node")).c_str() : "",
                token.has("expires_at_ms") ? (", until " + token.time("expires_at_ms") + " UTC").c_str() : "",
-               arguments.output.empty() ? "it is shown only now" : ("it is in " + arguments.output).c_str());
+               arguments.output.empty() ? "it is not shown again" : ("it is in " + arguments.output).c_str());
   if (arguments.server.json) return print(answer->text);
   // Only the token, so that a script can store it in a variable.
   return arguments.output.empty() ? print(token.text("token") + "\n") : done;
@@ -93,10 +93,10 @@ void add_token(const Verb& command) {
       "how long it is valid (90s, 5m, 2h, 1d); by default 1h for role join, and until it is removed for other roles");
   add.option("--node", "NAME", &arguments->node,
              "for role join: only the machine that joins as this node may use it; required to replace a lost node");
-  add.flag("--gateway", arguments->gateway, "for role join: for a gateway instead of a node");
+  add.flag("--gateway", arguments->gateway, "for role join: let a gateway join instead of a node");
   add.option("--deployment", "NAME", &arguments->deployment, "for role call: the deployment that it may call");
   add.option("--name", "WHO", &arguments->for_name,
-             "who it is for: shown by berth token list, and in the events that the token causes");
+             "user or program that it is for; shown by berth token list, and in the events that the token causes");
   add.option("--weight", "N", &arguments->weight, "for role call: share of this caller when several callers wait",
              {.range = {{1, 1000}}});
   add.option("--per-second", "N", &arguments->per_second,

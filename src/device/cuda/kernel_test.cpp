@@ -148,11 +148,11 @@ TEST(Cuda, OccupancyIsTheNumberOfGroupsPerUnit) {
   const auto seen = kernel->occupancy(256);
   ASSERT_TRUE(works(seen));
   EXPECT_GE(seen->groups_per_unit, 1u);
-  EXPECT_GE(seen->group_best, 32u);
-  EXPECT_LE(seen->group_best, 1024u);
+  EXPECT_GE(seen->best_group_size, 32u);
+  EXPECT_LE(seen->best_group_size, 1024u);
   EXPECT_GT(seen->share, 0.0);
   EXPECT_LE(seen->share, 1.0);
-  const auto best = kernel->occupancy(seen->group_best);
+  const auto best = kernel->occupancy(seen->best_group_size);
   ASSERT_TRUE(works(best));
   EXPECT_GE(best->share, seen->share) << "no size fills a unit better than the best";
   EXPECT_EQ(kernel->occupancy(0).error().code, ErrorCode::invalid_argument);
