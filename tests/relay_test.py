@@ -89,7 +89,7 @@ class Relay(unittest.TestCase):
         self.assertEqual(self.start(), 0)
         pid = self.pid()
         self.assertEqual(self.start(), 1)
-        self.assertIn(f"a relay of this agent already runs: another relay (process {pid})", self.log.read_text())
+        self.assertIn(f"a relay of this agent is already running: another relay (process {pid})", self.log.read_text())
         self.put()
         os.kill(pid, signal.SIGKILL)
         self.assertTrue(until(lambda: self.start() == 0), "the lock of one that was killed is free")

@@ -10,7 +10,7 @@ Result<world::ProcessLock> lock_folder(const std::string& folder) {
   std::optional<world::ProcessLock> lock =
       BERTH_TRY(world::ProcessLock::take(folder + "/lock", "another agent", other));
   if (lock) return *std::move(lock);
-  return Error{ErrorCode::already_exists, "an agent with this name already runs on this machine: " + other,
+  return Error{ErrorCode::already_exists, "an agent with this name is already running on this machine: " + other,
                "stop it first, or give this agent another --name"};
 }
 

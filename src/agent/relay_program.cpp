@@ -144,7 +144,7 @@ Result<void> run_relay_program(const RelayProgram& program) {
     }
     if (text == "+") return {};
     ::waitpid(child, nullptr, 0);
-    if (text.empty()) return not_started("it ended at once");
+    if (text.empty()) return not_started("it ended immediately");
     const std::size_t line = text.find('\n');
     return Error{ErrorCode::unavailable, "the relay cannot start: " + text.substr(0, line), text.substr(line + 1)};
   }

@@ -98,7 +98,7 @@ std::optional<Fault> fault_in_variable(const std::string& table, const std::stri
   const std::string key = table + "." + name;
   if (!is_variable(name))
     return fault(key, shown(name) + " in " + table + of + " is not a variable name",
-                 "use letters, digits and '_', with a letter or '_' first");
+                 "use letters, digits and '_', starting with a letter or '_'");
   if (name.starts_with("BERTH_") || name == "CUDA_VISIBLE_DEVICES")
     return fault(key, name + " in " + table + of + " is set by berth itself", "remove it");
   return std::nullopt;

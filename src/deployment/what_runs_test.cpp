@@ -224,7 +224,7 @@ TEST(WhatRuns, OneThatIsReachedDirectlyIsToldWhereToListen) {
 TEST(WhatRuns, VariablesAreValidAndNotThoseOfBerth) {
   EXPECT_EQ(project_error(served + "environment = { \"A-B\" = \"c\" }\n"),
             "berth.toml:7:17: \"A-B\" in environment of deployment \"d\" is not a variable name | use letters, "
-            "digits and '_', with a letter or '_' first");
+            "digits and '_', starting with a letter or '_'");
   EXPECT_EQ(project_error(served + "[deployment.environment]\nOK = \"1\"\nBERTH_LEASE = \"1\"\n"),
             "berth.toml:9:1: BERTH_LEASE in environment of deployment \"d\" is set by berth itself | remove it");
   EXPECT_EQ(project_error(served + "secrets = { CUDA_VISIBLE_DEVICES = \"env:X\" }\n"),

@@ -38,12 +38,13 @@ class RelayProcess {
         static_cast<void>(before->request("POST", leave_path, {}, {.timeout = leave_time}));
     std::string other;
     lock_ = BERTH_TRY(world::ProcessLock::take(lock_file(options_.folder), "another relay", other));
-    if (!lock_) return Error{ErrorCode::already_exists, "a relay of this agent already runs: " + other, "end it first"};
+    if (!lock_)
+      return Error{ErrorCode::already_exists, "a relay of this agent is already running: " + other, "end it first"};
     BERTH_TRY(server_.listen(url));
     socket_ = path_of(url);
     BERTH_TRY(server_.on_signal({SIGTERM, SIGINT}, [this](int) { end("it received a signal", options_.drain_max); }));
     if (::lstat(socket_.c_str(), &listening_) != 0)
-      return Error{ErrorCode::io, "the relay's socket '" + socket_ + "' was removed at once"};
+      return Error{ErrorCode::io, "the relay's socket '" + socket_ + "' was removed immediately"};
     last_message_at_ = real_clock().now();
     RelayOptions of_relay = options_.relay;
     of_relay.node = options_.node;

@@ -5,7 +5,7 @@
 namespace berth::store {
 Result<std::shared_ptr<Engine>> open_sqlite_engine(const std::string&) {
   return Error{ErrorCode::not_supported, "this berth was built without SQLite",
-               "use --store memory, which is lost when the server ends, or install libsqlite3-dev and build again"};
+               "use --store memory, which is lost when the server stops, or install libsqlite3-dev and build again"};
 }
 }  // namespace berth::store
 
