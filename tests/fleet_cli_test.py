@@ -139,7 +139,7 @@ class Verbs(Fleet):
         self.assertEqual(self.text("drain", f"node/a/{other}", "--plan"), f"no replica is on a/{other}\n")
         self.assertEqual(shown()["intent"], "cordoned", "a plan changes nothing")
         self.assertEqual(self.text("drain", f"node/a/{device[:10]}", "--wait", "30s"),
-                         f"a/{device} is draining; to be moved: web/0\nno replica is left on a/{device}\n")
+                         f"a/{device} is draining; these replicas will be moved: web/0\nno replica is left on a/{device}\n")
         self.until_ready("web", 1, lambda replica: replica["devices"] != [device])
         # The server keeps it; the ledger of the machine knows nothing of it.
         self.server.kill()

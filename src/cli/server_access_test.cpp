@@ -273,7 +273,7 @@ TEST_F(ServerAccessTest, IntentsOfNodesGoToTheServer) {
   EXPECT_EQ(run_words({"uncordon", "node/gpu-1", "--server", server.url()}, add_uncordon).out, "gpu-1 is in service\n");
   EXPECT_EQ(server.requests().back().body, R"({"schema":1,"intent":"in_service"})");
   EXPECT_EQ(run_words({"drain", "node/gpu-1", "--server", server.url()}, add_drain).out,
-            "gpu-1 is draining; to be moved: chat/0, chat/1\n");
+            "gpu-1 is draining; these replicas will be moved: chat/0, chat/1\n");
   for (const char* wrong : {"node/", "node/gpu-1/cuda:0", "node/gpu-9"})
     EXPECT_EQ(run_words({"drain", wrong, "--server", server.url()}, add_drain).status, wrong_input) << wrong;
   EXPECT_EQ(run_words({"cordon", "cuda:4095", "--json"}, add_cordon).status, wrong_input);
@@ -283,7 +283,7 @@ TEST_F(ServerAccessTest, ADrainWaitsForTheReplicasToLeave) {
   const TestServer server({{"GET /api/v1/nodes/gpu-1", {ok_answer(node_answer), ok_answer(empty_node)}},
                            {"PUT /api/v1/nodes/gpu-1/intent", {ok_answer(node_answer)}}});
   const Outcome gone = run_words({"drain", "node/gpu-1", "--wait", "10s", "--server", server.url()}, add_drain);
-  EXPECT_EQ(gone.out, "gpu-1 is draining; to be moved: chat/0, chat/1\nno replica is left on gpu-1\n");
+  EXPECT_EQ(gone.out, "gpu-1 is draining; these replicas will be moved: chat/0, chat/1\nno replica is left on gpu-1\n");
   EXPECT_EQ(gone.status, done);
   const TestServer full({{"GET /api/v1/nodes/gpu-1", {ok_answer(node_answer)}},
                          {"PUT /api/v1/nodes/gpu-1/intent", {ok_answer(node_answer)}}});

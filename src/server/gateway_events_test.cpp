@@ -82,9 +82,10 @@ TEST_F(GatewayEventsTest, AReplicaThatIsLeftOutAndAnswersAgainIsTwoEvents) {
 }
 
 TEST_F(GatewayEventsTest, RejectionsAreOneEventForEachReasonUntilThereWereNoneForAWhile) {
-  EXPECT_EQ(take(rejected("full", 429)),
-            "refused chat: the gateway head rejects requests for chat with 429: its replicas are busy, and no more may "
-            "wait or they waited too long (berth why request r1)\n");
+  EXPECT_EQ(
+      take(rejected("full", 429)),
+      "refused chat: the gateway head rejects requests for chat with 429: its replicas are busy, and the queue is "
+      "full or they waited too long (berth why request r1)\n");
   EXPECT_EQ(take(rejected("full", 429)), "");
   for (const char* code : {"ambiguous", "busy", "forbidden", "invalid_argument", "no_route", "timeout", "too_long",
                            "too_many", "unavailable"})
