@@ -78,10 +78,11 @@ class Loop {
   }
 
   void tell_problem() {
-    // By subject: one node cannot fill the log with changing messages.
+    // Problems of nodes are events, which are logged.
     std::map<std::string, std::string> warnings = leader_.warnings();
     for (const auto& [subject, text] : warnings) {
-      if (!warnings_.contains(subject)) log_({LogLevel::warning, text, {{"subject", subject}}});
+      if (!warnings_.contains(subject) && !subject.starts_with("node/"))
+        log_({LogLevel::warning, text, {{"subject", subject}}});
     }
     warnings_ = std::move(warnings);
     if (leader_.problem() == problem_) return;
@@ -103,10 +104,11 @@ class Loop {
 // Every change is an event that names its author.
 format::LogRecord log_record(const fleet::Event& event) {
   const auto has = [&](std::string_view words) { return event.text.find(words) != std::string::npos; };
+  const bool is_problem = event.actor.starts_with("node:") && !event.text.ends_with(" no longer reports a problem");
   const bool is_bad = event.kind == EventKind::failed || event.kind == EventKind::refused ||
                       event.kind == EventKind::pending ||
                       (event.kind == EventKind::device && !event.text.ends_with(" is healthy")) ||
-                      (event.kind == EventKind::node && (has(" is suspect: ") || has(" is lost: ")));
+                      (event.kind == EventKind::node && (is_problem || has(" is suspect: ") || has(" is lost: ")));
   return {is_bad ? LogLevel::warning : LogLevel::info,
           event.text,
           {{"kind", std::string(to_string(event.kind))},
