@@ -160,7 +160,10 @@ Result<std::shared_ptr<LoadedKernel>> OpenclDevice::load(const KernelSource& sou
       return api_.clGetProgramBuildInfo(program.get(), found_.device, CL_PROGRAM_BUILD_LOG, space, to, used);
     });
     while (!log.empty() && std::isspace(static_cast<unsigned char>(log.back()))) log.pop_back();
-    return failed(code, "kernel '" + source.entry + "' does not compile: " + (log.empty() ? "no build log" : log));
+    Error error =
+        failed(code, "kernel '" + source.entry + "' does not compile: " + (log.empty() ? "no build log" : log));
+    if (code == CL_BUILD_PROGRAM_FAILURE) error.advice = "correct the source";
+    return error;
   }
   auto kernel = std::make_shared<OpenclKernel>(shared_from_this(), std::move(program), source.entry);
   if (Result<void> ready = kernel->prepare(); !ready) return std::move(ready).error();
