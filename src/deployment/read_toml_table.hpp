@@ -43,8 +43,7 @@ class Reading {
     try {
       return inventory::parse_toml(text);
     } catch (const toml::parse_error& error) {
-      fail(error.source(), "this is not valid TOML: " + std::string(error.description()),
-           "correct the syntax at this position");
+      error_ = inventory::invalid_toml(filename_, error);
       return std::nullopt;
     }
   }

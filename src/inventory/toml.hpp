@@ -17,6 +17,8 @@
 #include <string>
 #include <string_view>
 
+#include "berth/result.hpp"
+
 namespace berth::inventory {
 
 // More parts than any valid key has. toml++ limits the nesting of values (256) but not
@@ -68,11 +70,18 @@ inline void check_toml_keys(std::string_view text) {
   }
 }
 
-// "file:line:column: ", the beginning of every message about a file.
+// "file:line:column: ", the beginning of every message about a value in a file.
 inline std::string toml_place(std::string_view path, const toml::source_position& position) {
   std::string place(path);
   if (position) place += ":" + std::to_string(position.line) + ":" + std::to_string(position.column);
   return place + ": ";
+}
+
+inline Error invalid_toml(std::string_view path, const toml::parse_error& error) {
+  std::string message = std::string(path) + " is not valid TOML: ";
+  if (const toml::source_position at = error.source().begin)
+    message += "line " + std::to_string(at.line) + ", column " + std::to_string(at.column) + ": ";
+  return {ErrorCode::invalid_argument, message + std::string(error.description()), "correct the syntax"};
 }
 
 // toml::parse for untrusted files. Throws toml::parse_error.

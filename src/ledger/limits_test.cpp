@@ -86,7 +86,10 @@ TEST(Limits, AMistakeInTheFileIsNamedWithItsPlace) {
   expect("[default]\nrunning = \"3\"", "2:1", "\"running\" is not a whole number");
   expect("[default]\nmemory = 40", "2:1", "no unit");
   expect("[default]\nmemory = \"40\"", "2:1", "memory is not an amount");
-  expect("[default", "1:9", "this is not valid TOML");
+  const Result<LimitsFile> broken = parse_limits("[default", "limits.toml");
+  ASSERT_FALSE(broken);
+  EXPECT_TRUE(broken.error().message.starts_with("limits.toml is not valid TOML: line 1, column 9: "))
+      << broken.error().message;
 }
 
 TEST(Limits, ARandomFileIsReadAsItWasWritten) {

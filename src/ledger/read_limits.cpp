@@ -94,10 +94,7 @@ Result<LimitsFile> parse_limits(std::string_view text, std::string_view path) {
     }
     return file;
   } catch (const toml::parse_error& error) {
-    return Error{ErrorCode::invalid_argument,
-                 inventory::toml_place(path, error.source().begin) +
-                     "this is not valid TOML: " + std::string(error.description()),
-                 "correct the syntax at this position"};
+    return inventory::invalid_toml(path, error);
   } catch (const Mistake& mistake) {
     return Error{ErrorCode::invalid_argument, inventory::toml_place(path, mistake.place.begin) + mistake.text,
                  mistake.advice};
