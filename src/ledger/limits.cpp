@@ -190,6 +190,34 @@ std::optional<LimitReached> limit_reached(const UserLimits& limits, const Ledger
   return std::nullopt;
 }
 
+std::optional<LimitReached> limit_exceeded_alone(const UserLimits& limits, std::size_t count,
+                                                 std::span<const Claim> claims) {
+  if (count == 0 || claims.size() < count || !limits.any()) return std::nullopt;
+  // The least that any choice needs: the devices of as few GPUs as possible, and the smallest amounts of memory.
+  std::map<std::string_view, std::size_t> devices_of;
+  std::vector<std::uint64_t> bytes;
+  for (const Claim& claim : claims) {
+    ++devices_of[claim.memory_domain];
+    bytes.push_back(claim.memory_domain == processor ? 0 : claim.memory_bytes);
+  }
+  std::vector<std::size_t> sizes;
+  std::size_t left = count - std::min(count, devices_of.contains(processor) ? devices_of[processor] : 0);
+  devices_of.erase(processor);
+  for (const auto& [domain, devices] : devices_of) sizes.push_back(devices);
+  std::sort(sizes.rbegin(), sizes.rend());
+  std::size_t gpus = 0;
+  for (; left > 0; ++gpus) left -= std::min(left, sizes[gpus]);
+  std::sort(bytes.begin(), bytes.end());
+  std::uint64_t memory_bytes = 0;
+  for (const std::uint64_t more : std::span(bytes).first(count)) memory_bytes = bounded_sum(memory_bytes, more);
+  for (const auto& [kind, least] : {std::pair(LimitKind::gpus, std::uint64_t{gpus}),
+                                    {LimitKind::memory, memory_bytes},
+                                    {LimitKind::running, std::uint64_t{1}}}) {
+    if (auto exceeded = limit_reached(limits, kind, 0, least)) return exceeded;
+  }
+  return std::nullopt;
+}
+
 std::vector<Claim> claims_within(const UserLimits& limits, const LedgerSnapshot& snapshot, std::uint32_t user,
                                  std::size_t count, std::vector<Claim> claims) {
   if (!limits.any()) return claims;

@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -83,6 +84,10 @@ std::optional<LimitReached> limit_reached(const UserLimits& limits, LimitKind ki
 // grow is never refused. Pure.
 std::optional<LimitReached> limit_reached(const UserLimits& limits, const LedgerSnapshot& snapshot,
                                           const LedgerEntry& wanted);
+
+// The limit that a lease on any `count` of these claims would exceed even if the user held nothing else. Pure.
+std::optional<LimitReached> limit_exceeded_alone(const UserLimits& limits, std::size_t count,
+                                                 std::span<const Claim> claims);
 
 // The claims of a request waiting for `count` devices that the limits allow, so that it does not keep the others
 // from other users. Pure.

@@ -263,6 +263,26 @@ TEST(Limits, WhatTheyAllowNeverExceedsThemAndWhatTheyRefuseWould) {
   }
 }
 
+TEST(Limits, WhatExceedsALimitByItselfIsKnownWithoutAChoiceOfDevices) {
+  const auto exceeded = [](const Values& values, std::size_t count, const std::vector<Claim>& claims) {
+    const auto limit = limit_exceeded_alone(limits(values), count, claims);
+    EXPECT_TRUE(!limit || limit->never);
+    return limit ? std::string(to_string(limit->kind)) : "";
+  };
+  const std::vector<Claim> four{claim("a", gib), claim("b", 4 * gib), claim("c", 2 * gib), claim("d", 8 * gib)};
+  EXPECT_EQ(exceeded({2, none, none, none}, 2, four), "");
+  EXPECT_EQ(exceeded({2, none, none, none}, 3, four), "gpus");
+  EXPECT_EQ(exceeded({2, none, none, none}, 5, four), "") << "there are not so many";
+  EXPECT_EQ(exceeded({none, 3 * gib, none, none}, 2, four), "") << "a and c";
+  EXPECT_EQ(exceeded({none, 3 * gib - 1, none, none}, 2, four), "memory");
+  EXPECT_EQ(exceeded({none, none, 0, none}, 1, four), "running");
+  std::vector<Claim> slices{claim("a", gib), claim("a", gib), claim("b", gib)};
+  EXPECT_EQ(exceeded({1, none, none, none}, 2, slices), "") << "two slices of one GPU";
+  EXPECT_EQ(exceeded({1, none, none, none}, 3, slices), "gpus");
+  slices.push_back(claim("host", 90 * gib));
+  EXPECT_EQ(exceeded({1, 2 * gib, none, none}, 3, slices), "") << "the processor is not a GPU";
+}
+
 TEST(Limits, AFileThatOtherUsersCouldHaveWrittenDoesNotCount) {
   const TestFolder folder;
   const std::string path = folder.path / "limits.toml";

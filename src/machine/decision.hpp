@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <span>
+#include <string>
 
 #include "machine/reservation.hpp"
 #include "machine/wait_queue.hpp"
@@ -16,11 +17,15 @@ void decide(const ReservationRequest& request, const LedgerSnapshot& snapshot, s
             std::span<const WaitingRequest> ahead, TimePoint now, Reservation& out,
             const std::vector<DeviceId>* allowed = nullptr);
 
-// The same, within the limits of this user. If the limit is on GPUs, the devices that the user's leases already use
+// The same, within the limits of this user. A request that exceeds a limit by itself is refused even if no device is
+// free. If the limit is on GPUs, the devices that the user's leases already use
 // are tried before the request is refused.
 void decide_within_limits(const ReservationRequest& request, const LedgerSnapshot& snapshot,
                           std::optional<LeaseReference> within, std::span<const WaitingRequest> ahead, TimePoint now,
                           Reservation& out);
+
+// "a request of bob (python)".
+std::string waiting_request_text(const LedgerSnapshot& snapshot, const WaitingRequest& request);
 
 // For a waiting request, the explanation names the obstacle of most devices that could serve it. The obstacle whose
 // removal alone would be enough is not what the user waits for if the others are about to become free.

@@ -17,6 +17,8 @@
 #include "machine/wait_queue.hpp"
 #include "placement/explain.hpp"
 #include "placement/id_order.hpp"
+#include "world/printable.hpp"
+#include "world/user_name.hpp"
 
 namespace berth::machine {
 namespace {
@@ -165,6 +167,12 @@ void decide(const ReservationRequest& request, const LedgerSnapshot& snapshot, s
                     .winners;
 }
 
+std::string waiting_request_text(const LedgerSnapshot& snapshot, const WaitingRequest& request) {
+  const LedgerEntry* const entry = snapshot.find(request.reference);
+  return "a request of " + (request.user == geteuid() ? "yours" : world::user_name(request.user)) +
+         (entry && !entry->name.empty() ? " (" + world::printable(entry->name) + ")" : "");
+}
+
 void name_common_cause(const Requirements& requirements, Reservation& out) {
   if (!out.explanation.cause) return;
   std::map<Cause, std::size_t> kept_out;  // by the first obstacle of each device
@@ -188,6 +196,14 @@ std::vector<Claim> claims_for(const ReservationRequest& request, const Reservati
   return claims;
 }
 
+// On all devices that could serve the request if the machine were idle.
+std::vector<Claim> claims_when_idle(const ReservationRequest& request, const Reservation& decided) {
+  std::vector<Claim> claims;
+  for (const DeviceView& view : decided.views)
+    if (!reject(request.requirements, idle(view))) claims.push_back(claim_of(request.requirements, *view.info));
+  return claims;
+}
+
 }  // namespace
 
 void decide_within_limits(const ReservationRequest& request, const LedgerSnapshot& snapshot,
@@ -195,7 +211,16 @@ void decide_within_limits(const ReservationRequest& request, const LedgerSnapsho
                           Reservation& out) {
   decide(request, snapshot, within, ahead, now, out);
   const Result<ledger::UserLimits> limits = ledger::own_limits();
-  if (out.winners.empty() || !limits) return;
+  if (!limits) return;
+  const auto refuse = [&](ledger::LimitReached limit) {
+    out.winners.clear();
+    format::refuse_for_limit(out.explanation);
+    out.limit = std::move(limit);
+  };
+  if (auto exceeded =
+          within ? std::nullopt : ledger::limit_exceeded_alone(*limits, request.count, claims_when_idle(request, out)))
+    return refuse(*std::move(exceeded));
+  if (out.winners.empty()) return;
   LedgerEntry wanted;
   wanted.user = geteuid();
   wanted.within = within;
@@ -218,9 +243,7 @@ void decide_within_limits(const ReservationRequest& request, const LedgerSnapsho
     }
     out.explanation = std::move(anywhere);
   }
-  out.winners.clear();
-  format::refuse_for_limit(out.explanation);
-  out.limit = std::move(limit);
+  refuse(*std::move(limit));
 }
 
 namespace {
@@ -390,7 +413,10 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
       const WaitingRequest* const smaller =
           me != queue.end() && !deadline.passed(now) ? smaller_request_ahead(mine, ahead) : nullptr;
       if (smaller) {
-        if (!limit) tell(ahead.size() + 1, "an earlier request, which needs no more than this one, is served first");
+        if (!limit) {
+          tell(ahead.size() + 1,
+               waiting_request_text(*before, *smaller) + ", which needs no more than this one, is served first");
+        }
         sleep_behind(ledger, place, *before, *smaller, ahead, began, deadline);
         continue;
       }

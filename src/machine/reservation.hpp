@@ -59,8 +59,9 @@ struct Reservation {
   LedgerLease lease;  // empty: the request does not fit, or did not fit before the deadline
   // It would not fit on an idle machine either (inside a lease: in an idle lease).
   bool never = false;
-  std::optional<ledger::LimitReached> limit;  // devices have room, but the user has reached a limit
-  std::optional<LeaseReference> within;       // the lease it is nested in
+  // Devices have room, but the user has reached a limit; or the request exceeds it by itself.
+  std::optional<ledger::LimitReached> limit;
+  std::optional<LeaseReference> within;  // the lease it is nested in
   MachineSnapshot observed;
   std::vector<DeviceView> views;  // input of the decision; they point into `observed`
   std::vector<std::size_t> winners;
