@@ -155,6 +155,13 @@ class Shown(JobsCase):
         self.assertEqual((known["job"], known["state"], known["place"], known["explanation"]["cause"]), (waiting, "waiting", 1, "held_exclusively"))
         self.assertEqual(known["starts_by_us"], self.jobs()[own[2]]["started_us"] + 7 * 3600 * 1_000_000)
         self.assertEqual([device["held_by"][0]["user"] for device in known["in_the_way"][:3]], 3 * ["you"])
+        # A lease with the same number in another file of the ledger is not this job's.
+        state = self.folder_of(own[0]) / "state.json"
+        text = state.read_text()
+        file, number = json.loads(text)["lease"].split(":")
+        state.write_text(text.replace(f'"{file}:{number}"', f'"{int(file, 16) ^ 1:x}:{number}"'))
+        self.assertRegex(self.berth("why", waiting).stdout, r"(?m)^cuda:0 +you .* all .*(?<!: )sleep$")
+        state.write_text(text)
         shown, _ = self.on_terminal(80, "why", waiting)
         self.assertLessEqual(max(len(line.rstrip()) for line in shown.splitlines()), 80, shown)
         # One without a time limit is in the way of the second.

@@ -131,11 +131,28 @@ class Waiting(LimitsCase):
         reason = self.until(lambda: "limits.toml" in (now := self.jobs(ANNA)[job]["reason"]) and now, "it names the limit")
         self.assertIn("anna may have 1 GPU at a time (gpus in [user.anna]", reason)
         self.assertTrue(self.fits("70G", "--device", self.other_gpu(first)), "others are served")
+        self.hold_as(BERT, "--mem", "1G", "--avoid", ",".join(first.devices))
+        why = self.berth("why", job, prefix=self.as_user(ANNA)).stdout
+        words = " ".join(why.split())
+        self.assertIn("in the way: DEVICE USER ", words)
+        self.assertRegex(why, r"(?m)^cuda:\d +you ")
+        self.assertTrue(words.endswith("next: berth ps shows what you have; the job starts when enough of it has ended"), why)
+        for wrong in ("bert ", "no single change", "cannot be estimated"):
+            self.assertNotIn(wrong, words)
+        known = json.loads(self.berth("why", job, "--json", prefix=self.as_user(ANNA)).stdout)
+        self.assertEqual([(device["id"], [lease["user"] for lease in device["held_by"]]) for device in known["in_the_way"]], [(first.devices[0], ["you"])])
         first.communicate("")
         self.until(lambda: self.jobs(ANNA)[job]["state"] == "done", "the limit no longer stops it")
 
     def other_gpu(self, held):
         return next(gpu for gpu in self.gpus() if gpu not in held.devices)
+
+    def test_what_exceeds_a_limit_by_itself_is_refused_although_no_gpu_is_free(self):
+        self.limit("[user.anna]\ngpus = 1\n")
+        self.hold_as(BERT, "-n", "4")
+        self.assertRefused(self.run_as(ANNA, "-n", "2", "--wait", "5s"), 3, "anna may have 1 GPU at a time", "asks for 2 GPUs", "ask for less")
+        job, = self.job(ANNA, "-n", "2", "--", "true")
+        self.until(lambda: self.jobs(ANNA)[job]["state"] == "refused", "it would never start")
 
     def test_a_request_that_a_limit_stops_keeps_no_gpu_from_others(self):
         self.machine.write_text("gpus 2 memory=80GiB\n")

@@ -60,23 +60,39 @@ int print_conditions(const Job& job, bool as_json) {
   return print(text + (next.empty() ? "" : "next: " + next + "\n"));
 }
 
+// Only what counts towards the limits of this user.
+void keep_own_leases(std::vector<DeviceRow>& rows) {
+  for (DeviceRow& row : rows) {
+    std::erase_if(row.held_by, [](const DeviceLease& lease) { return lease.user_id != geteuid() || lease.within; });
+    if (!row.seen || !row.seen->processes) continue;
+    std::erase_if(*row.seen->processes, [&](const DeviceProcess& process) {
+      return std::none_of(row.held_by.begin(), row.held_by.end(), [&](const DeviceLease& lease) {
+        return std::find(lease.processes.begin(), lease.processes.end(), process.pid) != lease.processes.end();
+      });
+    });
+  }
+  std::erase_if(rows, [](const DeviceRow& row) { return row.held_by.empty(); });
+}
+
 // The rows of devices that the request cannot have, as in `berth devices`, with this user's leases marked.
 std::vector<DeviceRow> rows_in_the_way(const Reservation& decided, std::span<const Job> jobs) {
   std::vector<DeviceRow> rows;
   for (std::size_t i = 0; i < decided.views.size(); ++i) {
-    if (!decided.explanation.candidates[i].rejection) continue;
+    if (!decided.limit && !decided.explanation.candidates[i].rejection) continue;
     DeviceRow& row = rows.emplace_back();
     row.info = decided.observed.devices[i].info;
     row.seen = decided.observed.devices[i].telemetry;
   }
   static_cast<void>(add_ledger(rows));
+  if (decided.limit) keep_own_leases(rows);
   for (DeviceRow& row : rows) {
     for (DeviceLease& lease : row.held_by) {
       if (lease.user_id != geteuid()) continue;
       lease.user = "you";
       for (const Job& job : jobs) {
         const auto own = parse_lease(job.progress.lease);
-        if (!job.has_ended() && own && own->id == lease.lease) lease.command = label(job) + ": " + lease.command;
+        if (!job.has_ended() && own && own->id == lease.lease && own->file == lease.file)
+          lease.command = label(job) + ": " + lease.command;
       }
     }
   }
@@ -89,8 +105,7 @@ std::string request_text(const LedgerSnapshot& snapshot, const WaitingRequest& r
   for (const Job& job : jobs)
     if (entry && entry->user == geteuid() && !job.has_ended() && job.progress.supervisor == entry->holder)
       return label(job);
-  return "a request of " + (request.user == geteuid() ? "yours" : user_name(request.user)) +
-         (entry && !entry->name.empty() ? " (" + printable(entry->name) + ")" : "");
+  return waiting_request_text(snapshot, request);
 }
 
 std::string start_text(const LeaseEnd& end, std::span<const Job> jobs) {
@@ -146,6 +161,7 @@ int run_why_waiting(const Job& job, bool as_json) {
   waiting.place = ahead.size() + 1;
   waiting.explanation = decided.explanation;
   waiting.reason = decided.reason();
+  waiting.is_limited = decided.limit.has_value();
   waiting.ids = machine::ids_of(context->observer.devices());
   if (decided.winners.empty() && !decided.limit)
     waiting.changes =

@@ -38,6 +38,7 @@ struct DeviceLease {
   // The lease that it is nested in, and whose bytes it uses.
   std::optional<LeaseKey> within = {};
   std::uint32_t user_id = 0;
+  std::uint64_t file = 0;  // that contains it, in the ledger of this machine; 0: not known
 
   LeaseKey key() const { return {user_id, lease}; }
 };

@@ -43,6 +43,7 @@ std::vector<inventory::DeviceLease> leases_on(const ObservedDevice& device, cons
     if (const LedgerEntry* const outer = nesting.outer_of(entry))
       lease.within = inventory::LeaseKey{outer->user, outer->id()};
     lease.user_id = entry.user;
+    lease.file = entry.reference.file;
     for (std::size_t p = 0; p < device.processes.size(); ++p) {
       if (owners.owner(p) == &entry) lease.processes.push_back(device.processes[p].pid);
     }

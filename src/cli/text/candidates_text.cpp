@@ -42,6 +42,14 @@ std::string sentence_text(const std::string& sentence, std::span<const DeviceId>
   return text;
 }
 
+std::string limit_text(bool is_job, const Style& style) {
+  return sentence_text(is_job
+                           ? "next: berth ps shows what you have; the job starts when enough of it has ended"
+                           : "next: berth ps shows what you have; wait until some of it ends, with --wait or as a job "
+                             "(-d), or ask for less",
+                       {}, style);
+}
+
 std::string candidates_text(const Explanation& explanation, std::span<const DeviceId> ids, const Style& style) {
   if (explanation.candidates.empty()) return {};
   enum Column : std::size_t { device, verdict, cost, in_flight, available, detail };

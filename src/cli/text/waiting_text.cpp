@@ -17,6 +17,10 @@ std::string waiting_text(const WaitingJob& job, const Style& style) {
     text += "\n" + sentence("in the way: " + job.ahead + " is ahead of it in line and is served first");
   if (const std::string held = occupants_text(job.holding, job.users, style); !held.empty())
     text += std::string(job.ahead.empty() ? "\nin the way:\n" : "\nalso on these devices:\n") + held;
+  if (job.is_limited) {
+    const std::string start = job.start.empty() ? "" : sentence("it starts " + job.start);
+    return text + "\n" + start + limit_text(true, style);
+  }
   if (!job.changes.empty()) {
     text += "\n" + sentence("each of these changes alone would let it start; a smaller one would not:") +
             changes_text(job.changes, job.ids, style);

@@ -27,5 +27,19 @@ TEST(WaitingText, TheRequestAheadThatKeepsItWaitingComesBeforeWhatElseIsOnTheDev
   EXPECT_EQ(text.find("\nin the way:\n"), std::string::npos) << text;
 }
 
+TEST(WaitingText, AtALimitTheLeasesOfTheUserAreInTheWayAndNoChangeIsAdvised) {
+  WaitingJob job;
+  job.id = job.label = "j4";
+  job.place = 1;
+  job.reason = "anna may have 1 GPU at a time";
+  job.is_limited = true;
+  const std::string next = "\n\nnext: berth ps shows what you have; the job starts when enough of it has ended\n";
+  EXPECT_TRUE(waiting_text(job, {}).ends_with(next)) << waiting_text(job, {});
+  for (const char* const wrong : {"no single change", "cannot be estimated"})
+    EXPECT_EQ(waiting_text(job, {}).find(wrong), std::string::npos) << waiting_text(job, {});
+  job.start = "by 20:00";
+  EXPECT_NE(waiting_text(job, {}).find("\nit starts by 20:00\nnext: berth ps shows"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace berth::cli

@@ -152,12 +152,7 @@ std::string why_text(const DecisionRecord& record, const Explanation& explanatio
       sentence(record.reason) + sentence(record.funnel) + "\n" + candidates_text(explanation, ids, style);
   if (explanation.winners != record.winners)
     text += "\n" + sentence("this version of berth decides differently: " + explanation.reason());
-  if (!record.limit.empty()) {
-    text += "\n" + sentence(
-                       "next: berth ps shows what you have; wait until some of it ends, with --wait or as a job (-d), "
-                       "or ask for less");
-    return text + "\n" + sentence(subject_text(record));
-  }
+  if (!record.limit.empty()) return text + "\n" + limit_text(false, style) + "\n" + sentence(subject_text(record));
   const std::vector<Suggestion> changes = record.winners.empty() ? changes_of(record) : std::vector<Suggestion>{};
   if (!changes.empty()) {
     text += "\n" + sentence("each of these changes alone would have been enough; a smaller one would not:");
