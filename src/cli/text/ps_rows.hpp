@@ -60,6 +60,7 @@ struct PsPage {
   std::vector<IntentRow> intents;
   std::map<DeviceId, std::string> labels;  // "cuda:6", of devices in this machine
   std::string user;                        // this one, by name
+  bool is_root = false;                    // this user
 };
 
 enum class Standing : std::uint8_t { holds, waits, ended };

@@ -234,8 +234,16 @@ std::string reasons_text(std::span<const PsRow> rows, const Style& style) {
   return text;
 }
 
+// A number alone means a lease of the reader.
+std::string release_text(const PsPage& page, const LeaseRow& lease) {
+  const std::string number = std::to_string(lease.id);
+  if (lease.user == page.user) return "to end it, run berth release " + number;
+  if (page.is_root) return "to end it, run berth release " + printable(lease.user) + "/" + number;
+  return "only " + printable(lease.user) + " or root can release it";
+}
+
 // For a job, its own row shows how its command ended.
-std::string kept_text(std::span<const PsRow> rows, const Style& style) {
+std::string kept_text(const PsPage& page, std::span<const PsRow> rows, const Style& style) {
   std::string text;
   for (const PsRow& row : rows) {
     if (row.job || !row.lease->command_ended) continue;
@@ -248,7 +256,7 @@ std::string kept_text(std::span<const PsRow> rows, const Style& style) {
         if (!process.command.empty()) sentence += " (" + printable(process.command) + ")";
       }
     }
-    sentence += "; to end it, run berth release " + std::to_string(lease.id);
+    sentence += "; " + release_text(page, lease);
     for (const std::string& line : wrapped(sentence, style.columns)) text += line + "\n";
   }
   return text;
@@ -273,7 +281,8 @@ std::string page_text(const PsPage& page, std::span<const PsRow> rows, const std
   std::string text = page.leases.empty() && rows.empty() ? "no devices are in use through Berth\n"
                      : rows.empty()                      ? "there is nothing to list\n"
                                                          : rows_text(page, rows, style) + summary;
-  for (const std::string& more : {reasons_text(rows, style), kept_text(rows, style), intents_text(page.intents, style)})
+  for (const std::string& more :
+       {reasons_text(rows, style), kept_text(page, rows, style), intents_text(page.intents, style)})
     if (!more.empty()) text += "\n" + more;
   return text;
 }

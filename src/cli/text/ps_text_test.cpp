@@ -173,6 +173,18 @@ TEST(PsText, NamesTheProcessesThatKeepALeaseOfAnEndedCommand) {
       << text;
 }
 
+TEST(PsText, ALeaseOfAnotherUserIsReleasedByThatUserOrRoot) {
+  std::vector<LeaseRow> leases{running(3, {0}, 20 * gib)};
+  leases[0].command_ended = true;
+  leases[0].user = "bob";
+  PsPage page = page_of(leases);
+  const std::string ended = "\nlease 3: the process that took it has ended; ";
+  EXPECT_NE(text_of(page).find(ended + "only bob or root can release it\n"), std::string::npos) << text_of(page);
+  page.user = "root";
+  page.is_root = true;
+  EXPECT_NE(text_of(page).find(ended + "to end it, run berth release bob/3\n"), std::string::npos) << text_of(page);
+}
+
 TEST(PsText, ControlCharactersInNamesAreEscaped) {
   std::vector<LeaseRow> leases{running(3, {0}, 20 * gib), waiting(4, 1, {1, gib, 8})};
   for (LeaseRow& lease : leases) {
