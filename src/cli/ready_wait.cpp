@@ -67,8 +67,10 @@ std::vector<std::string> unready_lines(const Project& project, const json::objec
 }
 
 ReadyWait::ReadyWait(const Project& project, bool fits) : project_(project), fits_(fits) {
-  for (const DeploymentSpec& spec : project.deployments)
-    stalled_after_ = std::max({stalled_after_, spec.ready_within, spec.replace_after, spec.stop_grace});
+  for (const DeploymentSpec& spec : project.deployments) {
+    stalled_after_ = std::max({stalled_after_, spec.ready_within, spec.unready_within.value_or(Duration{}),
+                               spec.replace_after, spec.stop_grace});
+  }
   stalled_after_ += stall_slack;
 }
 

@@ -67,6 +67,8 @@ TEST_F(ReadyWaiting, GoesOnWhileAReplicaCanBecomeReady) {
   const std::string unready = ready + "," + replica(1, "unready");
   project.deployments[0].unready_within = 5min;
   EXPECT_GT(wait("degraded", unready).first, 2min);
+  project.deployments[0].unready_within = 10min;
+  EXPECT_GT(wait("degraded", unready).first, 10min) << "although ready_within is shorter";
   const std::string mixed = replica(0, "starting") + "," + replica(1, "backing_off", R"(,"failures":9)");
   EXPECT_GT(wait("updating", mixed).first, 100s) << "one of them still loads its model";
   EXPECT_GT(wait("updating", ready + "," + replica(1, "backing_off", R"(,"failures":1)")).first, 100s);
