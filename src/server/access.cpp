@@ -37,6 +37,10 @@ Who who_is(const fleet::Credential& credential) {
 
 }  // namespace
 
+std::string advice_about_role(const Who& who) {
+  return who.is_session ? "log in to the page again with a token of that role" : "ask for another token";
+}
+
 bool may(const Who& who, fleet::Role needed) noexcept {
   return who.role <= fleet::Role::deploy && needed <= fleet::Role::deploy ? who.role >= needed : who.role == needed;
 }

@@ -30,6 +30,8 @@ inline constexpr std::string_view session_secret_header = "berth-session-secret"
 
 // read < operate < deploy; other roles are not comparable.
 bool may(const Who& who, fleet::Role needed) noexcept;
+// What a client without the role can do.
+std::string advice_about_role(const Who& who);
 
 // Whether an operation started with that credential may continue: it has been neither revoked nor expired. Empty:
 // none was needed.

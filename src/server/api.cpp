@@ -139,11 +139,11 @@ std::optional<Who> Api::admit(const http::Request& request, Role role, const htt
   } else if (!who) {
     responder.send(http::error_response(401, "not_logged_in", "a valid token is required"));
   } else if (!may(*who, role)) {
-    responder.send(http::error_response(
-        403, "forbidden",
-        "this needs the role " + std::string(to_string(role)) +
-            (who->is_session ? "; this session has " : "; this token has ") + std::string(to_string(who->role)),
-        who->is_session ? "log in to the page again with a token of that role" : "ask for another token"));
+    responder.send(http::error_response(403, "forbidden",
+                                        "this needs the role " + std::string(to_string(role)) +
+                                            (who->is_session ? "; this session has " : "; this token has ") +
+                                            std::string(to_string(who->role)),
+                                        advice_about_role(*who)));
     who.reset();
   }
   return who;

@@ -121,7 +121,8 @@ void Api::post_rollout(const Call& call) {
   });
   if (!body) return send(call.responder, body.error());
   if (body->rollout.action == RolloutAction::undo && !may(call.who, Role::deploy))
-    return call.responder.send(http::error_response(403, "forbidden", "an undo needs the role deploy"));
+    return call.responder.send(
+        http::error_response(403, "forbidden", "an undo needs the role deploy", advice_about_role(call.who)));
   const DeploymentId name(call.part("NAME"));
   make(call, leader_.propose_rollout(name, body->rollout, call.who.actor), body->dry_run, name);
 }
