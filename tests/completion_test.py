@@ -1,4 +1,5 @@
 """What shells offer for a word that is being typed, and the manual: every verb and option, and the names that exist now."""
+import json
 import os
 import pathlib
 import re
@@ -47,6 +48,15 @@ class Tree(unittest.TestCase):
     def test_what_is_no_name_of_berth_may_be_a_file(self):
         for words in (["validate", ""], ["agent", "--token-file", ""], ["run", "--", "pyth"], ["serve", "--config=be"]):
             self.assertIsNone(offered(*words), words)
+
+    def test_fixed_words(self):
+        self.assertEqual(offered("run", "--priority", ""), ["low", "normal", "high"])
+        self.assertEqual(offered("run", "--limit=w"), ["--limit=watch"])
+        self.assertEqual(offered("run", "--on-fault", ""), ["stop", "restart"])
+        self.assertEqual(offered("ps", "--state", "fa"), ["failed"])
+        self.assertEqual(offered("token", "add", ""), ["read", "operate", "deploy", "join", "call"])
+        self.assertIn("least_loaded", offered("pick", "--policy", ""))
+        self.assertEqual(offered("pick", "--policy", "reference"), [])
 
     def test_each_has_a_description(self):
         for line in berth("complete", "run", "-").stdout.splitlines():
@@ -167,6 +177,10 @@ class Live(Fleet):
         self.command("wait", "first")
         self.assertEqual(self.command("run", "-d", "--mem", "1G", "--name", "second", "--", "sleep", "1000").returncode, 0)
         self.addCleanup(self.command, "stop", "--all")
+        self.assertEqual(self.offered("token", "remove", ""), [token["id"] for token in self.get("tokens")["tokens"]])
+        leases = lambda: [str(job["lease"]) for job in json.loads(self.command("ps", "--json").stdout)["jobs"] if "lease" in job]
+        self.until(leases, "it has its device")
+        self.assertTrue(set(leases()) <= set(self.offered("release", "")))
         self.assertEqual(self.offered("stop", ""), ["second", "j2"])
         self.assertEqual(self.offered("rm", ""), ["first", "j1"])
         self.assertEqual(self.offered("run", "--after", "f"), ["first"])

@@ -390,6 +390,11 @@ class Release(OneUser):
         self.assertIsNone(held.poll())
         self.assertTrue(self.fits("60G"))
         self.assertRefused(self.berth("release", str(lease["id"])), 2, "berth ps")
+        self.hold("--mem", "60G")
+        lease, = self.ps()
+        answer = self.berth("release", "--json", str(lease["id"]))
+        self.assertEqual(json.loads(answer.stdout), {key: lease[key] for key in ("id", "pid", "user", "command")})
+        self.assertEqual(self.ps(), [])
 
     def test_what_is_no_lease_is_refused(self):
         self.assertRefused(self.berth("release", "17"), 2, "no lease 17", "berth ps")

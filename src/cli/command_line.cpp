@@ -239,7 +239,11 @@ void Verb::exclude(const std::string& first, const std::string& second) {
 }
 
 void Verb::offer(const std::string& option, std::vector<Names> names) {
-  line_->offered[app_->get_option(option)] = std::move(names);
+  line_->offered[app_->get_option(option)].names = std::move(names);
+}
+
+void Verb::offer_words(const std::string& option, std::span<const std::string_view> words) {
+  line_->offered[app_->get_option(option)].words.assign(words.begin(), words.end());
 }
 
 void Verb::footer(std::vector<std::string> paragraphs, bool exit_status) {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -43,13 +44,20 @@ enum class Names : std::uint8_t {
   nodes,
   node_paths,  // as node/NAME
   deployments,
-  replicas
+  replicas,
+  leases,  // of running commands, as berth release takes them
+  tokens
+};
+// What a shell offers for a value: names that exist now, and fixed words.
+struct Offer {
+  std::vector<Names> names;
+  std::vector<std::string> words;
 };
 
 // What the verbs share.
 struct CommandLine {
   int status = 0;
-  std::map<const CLI::Option*, std::vector<Names>> offered;
+  std::map<const CLI::Option*, Offer> offered;
 };
 
 // One verb while it declares its options. Targets must live until the verb has run: the verb's
@@ -70,8 +78,9 @@ class Verb {
   // An argument without a name. A vector takes all remaining arguments; one called COMMAND also takes options.
   void argument(const std::string& value, Target into, const std::string& help, bool required = true);
   void exclude(const std::string& first, const std::string& second);
-  // Names that shells offer for the value of an option or argument; for others they offer files.
+  // What shells offer for the value of an option or argument; for others they offer files.
   void offer(const std::string& option, std::vector<Names> names);
+  void offer_words(const std::string& option, std::span<const std::string_view> words);
 
   // Paragraphs at the end of --help, before the exit status. A verb with its own exit status
   // describes it in the last one.

@@ -12,7 +12,7 @@ namespace berth::cli {
 using namespace world;
 namespace {
 
-using Offered = std::map<const CLI::Option*, std::vector<Names>>;
+using Offered = std::map<const CLI::Option*, Offer>;
 
 bool takes_value(const CLI::Option& option) { return option.get_items_expected_max() > 0; }
 
@@ -92,10 +92,11 @@ std::vector<Candidate> option_candidates(const Place& place) {
 // Empty if the value is any text, or a file. `before`: the part already typed in the same word, such as "--device=".
 std::optional<std::vector<Candidate>> value_candidates(const Offered& offered, const CLI::Option& option,
                                                        const NameSources& sources, const std::string& before = "") {
-  const auto names = offered.find(&option);
-  if (names == offered.end()) return std::nullopt;
+  const auto offer = offered.find(&option);
+  if (offer == offered.end()) return std::nullopt;
   std::vector<Candidate> found;
-  for (const Names kind : names->second) {
+  for (const std::string& word : offer->second.words) found.push_back({before + word, ""});
+  for (const Names kind : offer->second.names) {
     for (Candidate& candidate : find_names(kind, sources))
       found.push_back({before + candidate.word, std::move(candidate.about)});
   }

@@ -18,7 +18,7 @@ struct Candidate {
 
 // `berth complete WORD...`: the words after "berth"; the last one, which may be empty, is being typed. Prints a
 // candidate per line, with a tab before its description. Returns 1 if a file name may be meant.
-int print_candidates(const CLI::App& app, const std::map<const CLI::Option*, std::vector<Names>>& offered,
+int print_candidates(const CLI::App& app, const std::map<const CLI::Option*, Offer>& offered,
                      std::span<char* const> words);
 
 // Where to look for names: the values of options typed earlier.

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cstdlib>
@@ -9,6 +11,7 @@
 #include "cli/text/answer_fields.hpp"
 #include "cli/text/devices_text.hpp"
 #include "machine/find_machine.hpp"
+#include "world/user_name.hpp"
 
 namespace berth::cli {
 
@@ -49,12 +52,30 @@ std::vector<Candidate> device_names(const NameSources& sources) {
   return found;
 }
 
+std::vector<Candidate> lease_names() {
+  std::vector<Candidate> found;
+  const Result<std::shared_ptr<Ledger>> ledger = Ledger::open();
+  if (!ledger) return found;
+  const Result<LedgerSnapshot> snapshot = (*ledger)->snapshot();
+  if (!snapshot) return found;
+  for (const LedgerEntry& entry : snapshot->entries) {
+    const bool is_own = entry.user == geteuid();
+    if (entry.kind != EntryKind::command || (!is_own && geteuid() != 0)) continue;
+    found.push_back({(is_own ? "" : user_name(entry.user) + "/") + std::to_string(entry.id()), entry.name});
+  }
+  return found;
+}
+
 std::vector<Candidate> fleet_names(Names names, const NameSources& sources) {
   std::vector<Candidate> found;
   Result<ServerAccess> server = ServerAccess::open({sources.server, sources.ca_file});
   if (!server) return found;
   const bool is_node = names == Names::nodes || names == Names::node_paths;
-  const std::string list = is_node ? "nodes" : names == Names::deployments ? "deployments" : "replicas";
+  const bool is_token = names == Names::tokens;
+  const std::string list = is_node                       ? "nodes"
+                           : is_token                    ? "tokens"
+                           : names == Names::deployments ? "deployments"
+                                                         : "replicas";
   Call call{"/api/v1/" + list};
   call.timeout = std::chrono::seconds(2);
   const Result<Answer> answer = server->call(call);
@@ -62,8 +83,10 @@ std::vector<Candidate> fleet_names(Names names, const NameSources& sources) {
   const Fields fields(answer->json);
   for (const boost::json::value& row : fields.list(list)) {
     const Fields each(row);
-    found.push_back(
-        {(names == Names::node_paths ? "node/" : "") + each.text("name"), each.word(is_node ? "health" : "state")});
+    found.push_back({(names == Names::node_paths ? "node/" : "") + each.text(is_token ? "id" : "name"),
+                     each.word(is_node    ? "health"
+                               : is_token ? "role"
+                                          : "state")});
   }
   return found;
 }
@@ -76,6 +99,7 @@ std::vector<Candidate> find_names(Names names, const NameSources& sources) {
     case Names::unfinished_jobs:
     case Names::ended_jobs: return job_names(names);
     case Names::devices: return device_names(sources);
+    case Names::leases: return lease_names();
     default: return fleet_names(names, sources);
   }
 }

@@ -7,8 +7,8 @@ namespace berth::cli {
 void add_backend_options(Verb& verb, BackendOptions& options) {
   OptionRules rules;
   rules.environment = "BERTH_SIMULATED";
-  verb.option("--simulated", "FILE", &options.simulated_file, "TOML file of simulated devices (docs/guide/simulated.md)",
-              rules);
+  verb.option("--simulated", "FILE", &options.simulated_file,
+              "TOML file of simulated devices (docs/guide/simulated.md)", rules);
   rules = {};
   rules.range = {1, 1024};
   verb.option("--host-devices", "N", &options.host_devices, "split the cores among N host devices", rules);
@@ -24,10 +24,14 @@ void add_backend_options(Verb& verb, BackendOptions& options) {
 
 void add_policy_option(Verb& verb, std::string& policy, const std::string& help) {
   std::string names;
+  std::vector<std::string_view> words;
   for (const Policy& known : policies()) {
-    if (!known.name.starts_with("reference_")) names += (names.empty() ? " " : ", ") + std::string(known.name);
+    if (known.name.starts_with("reference_")) continue;
+    names += (names.empty() ? " " : ", ") + std::string(known.name);
+    words.push_back(known.name);
   }
   verb.option("--policy", "NAME", &policy, help + names);
+  verb.offer_words("--policy", words);
 }
 
 }  // namespace berth::cli

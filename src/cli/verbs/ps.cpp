@@ -185,6 +185,7 @@ class PsLook {
     if (!ledger) return std::move(ledger).error();
     PsPage page;
     page.user = user_name(geteuid());
+    page.is_root = geteuid() == 0;
     // Read before the ledger, so that the lease of a job that has just started is included.
     if (const Result<std::string> folder = jobs_folder(IfMissing::accept)) page.jobs = list_jobs(*folder);
     Result<LedgerSnapshot> snapshot = (*ledger)->snapshot();
@@ -295,6 +296,7 @@ void add_ps(const Verb& command) {
       "--state", "STATE,...",
       [arguments](const std::string& text) { return add_states(arguments->selection.states, text); },
       "list only entries in one of these states, such as waiting or failed");
+  verb.offer_words("--state", row_states());
   OptionRules rules;
   rules.range = {1, jobs_max};
   verb.option("--last", "N", &arguments->selection.last, "list your newest N jobs, including those that have ended",

@@ -2,11 +2,13 @@
 
 #include <unistd.h>
 
+#include <boost/json.hpp>
 #include <charconv>
 #include <set>
 
 #include "cli/command_line.hpp"
 #include "cli/text/terminal.hpp"
+#include "format/json_text.hpp"
 #include "machine/machine_observer.hpp"
 #include "world/user_name.hpp"
 
@@ -81,8 +83,13 @@ Result<LedgerEntry> releasable(const LedgerSnapshot& snapshot, const LeaseName& 
 
 namespace {
 
-int run_release(const std::string& lease) {
-  const Result<LeaseName> name = parse_lease_name(lease);
+struct ReleaseArguments {
+  std::string lease;
+  bool json = false;
+};
+
+int run_release(const ReleaseArguments& arguments) {
+  const Result<LeaseName> name = parse_lease_name(arguments.lease);
   if (!name) return print_error(name.error());
   const Result<std::shared_ptr<Ledger>> ledger = Ledger::open();
   if (!ledger) return print_error(ledger.error());
@@ -102,6 +109,13 @@ int run_release(const std::string& lease) {
   Result<Ledger::Lock> lock = (*ledger)->lock();
   if (!lock) return print_error(lock.error());
   if (const Result<void> released = lock->release(entry->reference); !released) return print_error(released.error());
+  if (arguments.json) {
+    const boost::json::object released{{"id", entry->id()},
+                                       {"pid", entry->holder.pid},
+                                       {"user", printable(user_name(entry->user))},
+                                       {"command", printable(entry->name)}};
+    return print(format::json_text(released) + "\n");
+  }
   return print("lease " + std::to_string(entry->id()) + " (" + printable(entry->name) +
                ") is released; its processes keep running without it\n");
 }
@@ -109,14 +123,16 @@ int run_release(const std::string& lease) {
 }  // namespace
 
 void add_release(const Verb& command) {
-  const auto lease = std::make_shared<std::string>();
+  const auto arguments = std::make_shared<ReleaseArguments>();
   Verb verb = command.add("release", "end a lease; its processes keep running without it");
-  verb.argument("ID", lease.get(),
+  verb.argument("ID", &arguments->lease,
                 "lease number from berth ps; if two users have the same number, add the user: alice/17");
+  verb.offer("ID", {Names::leases});
+  verb.flag("--json", arguments->json, "print the lease as one JSON object, with fields of berth ps --json");
   verb.footer(
       {"Use it if the command of a lease has ended but a process that it started keeps running. Memory that its "
        "processes have allocated still counts as in use. Only root can release leases of other users."});
-  verb.run([lease] { return run_release(*lease); });
+  verb.run([arguments] { return run_release(*arguments); });
 }
 
 }  // namespace berth::cli

@@ -111,6 +111,9 @@ int run_command(const RunArguments& arguments) {
 }  // namespace
 
 void add_run(const Verb& command) {
+  static constexpr std::string_view priorities[] = {"low", "normal", "high"};
+  static constexpr std::string_view limits[] = {"none", "watch", "framework", "mps"};
+  static constexpr std::string_view fault_actions[] = {"stop", "restart"};
   const auto arguments = std::make_shared<RunArguments>();
   Verb verb = command.add("run", "run a command on devices with enough free memory, and hold them until it ends");
   add_request_options(verb, arguments->request);
@@ -118,6 +121,7 @@ void add_run(const Verb& command) {
       "--wait", "TIME", &arguments->wait,
       "wait for devices for at most this long (90s, 5m, 2h, 1d); without it, fail if they are not available now");
   verb.option("--priority", "NAME", &arguments->request.priority, "priority while waiting: low, normal or high");
+  verb.offer_words("--priority", priorities);
   verb.option("--load-lock", "TIME", &arguments->load_lock,
               "keep other commands with a load lock off the device for this long (60s, 5m)");
   verb.option(
@@ -125,10 +129,12 @@ void add_run(const Verb& command) {
       "how --mem is enforced: none; watch (end the job after it has used more for ten seconds); framework (set for "
       "PyTorch, JAX and CuPy); mps (by the driver, per process; needs a running MPS daemon). By default the limit is "
       "set for JAX and CuPy, and MPS is used if its daemon is running");
+  verb.offer_words("--limit", limits);
   verb.option(
       "--on-fault", "WHAT", &arguments->on_fault,
       "what to do when the command crashes, or fails while its device reports an error: stop, or restart it (on "
       "another device if one has room, at most 3 times in a minute)");
+  verb.offer_words("--on-fault", fault_actions);
   verb.flag("-q,--quiet", arguments->quiet, "do not print which devices the command gets, or that a job is done");
   verb.option("--time", "TIME", &arguments->time, "end the command when it has run this long (90s, 8h)");
   verb.flag("-d,--detach", arguments->detach,

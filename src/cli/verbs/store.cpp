@@ -1,11 +1,13 @@
 // `berth store`: backs up, restores and copies the store of a server.
 #include <unistd.h>
 
+#include <boost/json.hpp>
 #include <memory>
 
 #include "cli/command_line.hpp"
 #include "cli/server_store.hpp"
 #include "cli/text/terminal.hpp"
+#include "format/json_text.hpp"
 #include "store/backup.hpp"
 #include "store/engine.hpp"
 
@@ -15,7 +17,7 @@ namespace {
 struct StoreArguments {
   std::optional<std::string> store;
   std::string file, from, to;
-  bool replace = false;
+  bool replace = false, json = false;
   store::IfNotEmpty if_not_empty() const { return replace ? store::IfNotEmpty::replace : store::IfNotEmpty::refuse; }
 };
 
@@ -32,6 +34,8 @@ Result<std::string> chosen_store(const StoreArguments& arguments) {
 Result<std::string> run_backup(const StoreArguments& arguments) {
   const std::shared_ptr<store::Engine> engine = BERTH_TRY(existing_store(BERTH_TRY(chosen_store(arguments))));
   BERTH_TRY(store::backup(*engine, arguments.file));
+  if (arguments.json)
+    return format::json_text(boost::json::object{{"store", engine->name()}, {"file", arguments.file}});
   return engine->name() + " is saved in " + arguments.file;
 }
 
@@ -84,6 +88,7 @@ void add_store(const Verb& command) {
   Verb backup = verb.add("backup", "write the whole store to a file; the server may be running");
   backup.argument("FILE", &arguments->file, "file to create, with mode 0600");
   backup.option("--store", "STORE", &arguments->store, which);
+  backup.flag("--json", arguments->json, "print the store and the file as one JSON object");
   backup.run([arguments] { return print_result(run_backup(*arguments)); });
 
   Verb restore = verb.add("restore", "fill an empty store from a backup; the server must not be running");

@@ -42,6 +42,8 @@ TEST_F(StoreVerb, BacksUpRestoresAndCopies) {
   const Outcome saved = run({"backup", path("file"), "--store", kind("a.db")});
   EXPECT_EQ(saved.status, done) << saved.err;
   EXPECT_EQ(saved.out, kind("a.db") + " is saved in " + path("file") + "\n");
+  const Outcome known = run({"backup", path("second"), "--store", kind("a.db"), "--json"});
+  EXPECT_EQ(known.out, R"({"store":")" + kind("a.db") + R"(","file":")" + path("second") + "\"}\n");
   EXPECT_EQ(run({"restore", path("file"), "--store", kind("b.db")}).status, done);
   EXPECT_EQ(cluster("b.db"), "lab");
   EXPECT_EQ(run({"copy", kind("a.db"), kind("c.db")}).status, done);

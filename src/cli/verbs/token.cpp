@@ -16,6 +16,8 @@ namespace {
 
 constexpr std::size_t limit_max = 1'000'000;  // the same as the server's
 
+constexpr std::string_view roles[] = {"read", "operate", "deploy", "join", "call"};
+
 struct TokenArguments {
   ServerArguments server;
   std::string name;  // a role, or an id
@@ -32,7 +34,6 @@ struct TokenArguments {
 
 int run_add(const TokenArguments& arguments) {
   if (!fleet::role_named(arguments.name)) {
-    static constexpr std::string_view roles[] = {"read", "operate", "deploy", "join", "call"};
     const auto nearest = placement::nearest_name(arguments.name, roles);
     return print_error(
         {ErrorCode::invalid_argument, "there is no role '" + arguments.name + "'",
@@ -109,6 +110,7 @@ void add_token(const Verb& command) {
            "for role call: allow x-berth-explain, which shows the replica, node and devices that answered");
   add.option("-o,--output", "FILE", &arguments->output,
              "write the token to this file instead, which only you can read");
+  add.offer_words("ROLE", roles);
   add.offer("--node", {Names::nodes});
   add.offer("--deployment", {Names::deployments});
   add_server_options(add, arguments->server);
@@ -120,6 +122,7 @@ void add_token(const Verb& command) {
 
   Verb remove = token.add("remove", "revoke a token immediately");
   remove.argument("ID", &arguments->name, "token id from berth token list");
+  remove.offer("ID", {Names::tokens});
   add_server_options(remove, arguments->server);
   remove.run([arguments] {
     return call_and_print(arguments->server, {"/api/v1/tokens/" + http::encoded(arguments->name), "DELETE"},

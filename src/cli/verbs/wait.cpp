@@ -1,15 +1,19 @@
 // `berth wait`: waits for jobs to finish.
 
 #include <algorithm>
+#include <boost/json.hpp>
 
 #include "cli/command_line.hpp"
 #include "cli/job_access.hpp"
+#include "cli/text/jobs_text.hpp"
+#include "format/json_text.hpp"
 #include "machine/job_outcome.hpp"
 #include "machine/launch.hpp"
 #include "world/duration.hpp"
 
 namespace berth::cli {
 
+using namespace format;
 using namespace machine;
 using namespace world;
 namespace {
@@ -20,14 +24,17 @@ struct WaitArguments {
   std::vector<std::string> names;
   bool all = false;
   std::optional<std::string> timeout;
+  bool json = false;
 };
 
-// Returns the job once it has ended, or at the deadline.
+// Returns the job once it has ended, or at the deadline. It is read again even after the deadline, because it may have
+// ended while others were waited for.
 Result<Job> wait_for(Job job, Deadline deadline) {
-  while (!job.has_ended() && !deadline.passed(real_clock().now())) {
-    if (job.is_supervised)
+  for (bool is_last = false; !job.has_ended() && !is_last;) {
+    is_last = deadline.passed(real_clock().now());
+    if (!is_last && job.is_supervised)
       wait_for_supervisor(job.folder, deadline);
-    else
+    else if (!is_last)
       real_clock().sleep_for(look_again);
     Result<Job> again = job_named(job.id);
     if (!again) return again;
@@ -53,9 +60,11 @@ int run_wait(const WaitArguments& arguments) {
   if (!jobs) return print_error(jobs.error());
   int status = done;
   std::vector<Job> unfinished;
+  boost::json::array list;
   for (Job& job : *jobs) {
     Result<Job> ended = wait_for(std::move(job), deadline);
     if (!ended) return print_error(ended.error());
+    list.push_back(job_to_json(*ended));
     if (!ended->has_ended()) {
       unfinished.push_back(*std::move(ended));
       continue;
@@ -67,7 +76,10 @@ int run_wait(const WaitArguments& arguments) {
       print_note(label(*ended) + " " + peak_memory_text(ended->progress));
     }
   }
-  return unfinished.empty() ? status : print_timeout(*timeout, unfinished);
+  if (!unfinished.empty()) status = print_timeout(*timeout, unfinished);
+  if (!arguments.json) return status;
+  const int printed = print(json_text(boost::json::object{{"jobs", std::move(list)}}) + "\n");
+  return printed == done ? status : printed;
 }
 
 }  // namespace
@@ -77,6 +89,7 @@ void add_wait(const Verb& command) {
   Verb verb = command.add("wait", "wait for jobs to finish");
   verb.flag("--all", arguments->all, "wait for all unfinished jobs on this machine, but not for jobs that start later");
   verb.option("--timeout", "TIME", &arguments->timeout, "give up after this time (90s, 5m), with exit status 124");
+  verb.flag("--json", arguments->json, "print the jobs as one JSON object, with the fields of berth ps --json");
   verb.argument("JOB", &arguments->names, "ids or names of jobs, or a pattern such as 'sweep-*'", false);
   verb.offer("JOB", {Names::jobs});
   verb.footer(
