@@ -123,7 +123,7 @@ class Options(JobsCase):
         answer = self.berth("wait", "--timeout", "8s", job, failed)
         self.assertEqual(answer.returncode, 124)
         self.assertRegex(answer.stderr, rf"(?m)^berth: {failed} failed after .*: ended with status 7$", "it ended while the other was waited for")
-        self.assertIn(f"{job} (slow) has not finished\n", answer.stderr)
+        self.assertIn(f"{job} (slow) has not finished; berth ps", answer.stderr)
         answer = self.berth("wait", "--timeout", "0s", "--json", job, failed)
         self.assertEqual(answer.returncode, 124)
         self.assertEqual([(each["id"], each["state"], each.get("status")) for each in json.loads(answer.stdout)["jobs"]],
