@@ -21,6 +21,7 @@ TEST_F(Opencl, ABuildErrorHasTheCompilersLog) {
   ASSERT_FALSE(kernel);
   EXPECT_EQ(kernel.error().code, ErrorCode::invalid_argument);
   EXPECT_NE(kernel.error().message.find("no_such_name"), std::string::npos) << kernel.error().message;
+  EXPECT_EQ(kernel.error().advice, "correct the source");
   EXPECT_EQ(kernel.error().where, device->id().text());
   ASSERT_TRUE(kernel.error().driver);
   EXPECT_EQ(kernel.error().driver->name, "CL_BUILD_PROGRAM_FAILURE");
