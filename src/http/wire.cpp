@@ -160,8 +160,11 @@ Async<ErrorValue> Wire::wait(bool for_read) {
     const ErrorValue error = co_await Ready{socket_, for_read ? Socket::wait_read : Socket::wait_write};
     is_waiting = false;
     if (for_read && !error) is_drained_ = false;
+    // If both directions became ready together, the code that ran first may have cancelled this wait after it had
+    // ended.
+    if (cancellations != cancellations_) co_return asio::error::operation_aborted;
     // The operation is also aborted when only the other direction is out of time.
-    if (error != asio::error::operation_aborted || cancellations != cancellations_) co_return error;
+    if (error != asio::error::operation_aborted) co_return error;
   }
 }
 
