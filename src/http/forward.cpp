@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <set>
 #include <utility>
 
 namespace berth::http {
@@ -19,20 +20,26 @@ constexpr std::array<std::string_view, 10> of_one_connection = {
 constexpr std::size_t usual_head_bytes = 1024;
 
 constexpr std::chrono::milliseconds hang_up_look_every{250};
+// A longer beginning of a body is not copied behind the head: it is written in several pieces in any case.
+constexpr std::size_t copied_bytes_max = 16 * 1024;
 // How much a socket accepts at once, even if its reader is busy.
 constexpr std::size_t taken_at_once_bytes = 32 * 1024;
 
-// Whether a list such as the Connection header contains this word.
-bool lists(std::string_view list, std::string_view word) {
-  while (!list.empty()) {
-    const std::size_t comma = list.find(',');
-    std::string_view item = list.substr(0, comma);
-    while (!item.empty() && (item.front() == ' ' || item.front() == '\t')) item.remove_prefix(1);
-    while (!item.empty() && (item.back() == ' ' || item.back() == '\t')) item.remove_suffix(1);
-    if (lower_case(item) == word) return true;
-    list = comma == list.npos ? std::string_view() : list.substr(comma + 1);
+// The words of all Connection headers. A set, because both the words and the headers may be thousands.
+std::set<std::string> connection_options(const Headers& headers) {
+  std::set<std::string> words;
+  for (const auto& [name, value] : headers) {
+    if (name != "connection") continue;
+    for (std::string_view list = value; !list.empty();) {
+      const std::size_t comma = list.find(',');
+      std::string_view item = list.substr(0, comma);
+      while (!item.empty() && (item.front() == ' ' || item.front() == '\t')) item.remove_prefix(1);
+      while (!item.empty() && (item.back() == ' ' || item.back() == '\t')) item.remove_suffix(1);
+      if (!item.empty()) words.insert(lower_case(item));
+      list = comma == list.npos ? std::string_view() : list.substr(comma + 1);
+    }
   }
-  return false;
+  return words;
 }
 
 void append_headers(std::string& out, const Headers& headers) {
@@ -40,6 +47,7 @@ void append_headers(std::string& out, const Headers& headers) {
 }
 
 void append_length(std::string& out, const Link::Body& body) {
+  if (body.is_left_out && !body.is_chunked && !body.length) return;
   if (body.is_chunked || !body.length)
     out += "transfer-encoding: chunked\r\n";
   else
@@ -69,12 +77,19 @@ struct Forwarding {
   Signal ended;  // the answer has
   Forwarded result = {};
   bool is_wanted = false;
+  bool is_body_begin_sent = false;
   bool is_request_sent = false;
   bool is_answered = false;
+  bool is_accepted = false;  // the answer, by on_answer
+  bool is_over = false;      // the answer has ended or failed
+  std::optional<Running> watching = {};
 
   TimePoint client_by() const { return real_clock().now() + options.client_time; }
   void answer_by(TimePoint time) const {
     if (!is_answered) server.wire().read_by(time);
+  }
+  void free_body_begin() const {
+    if (is_body_begin_sent && is_accepted && options.on_body_begin_free) options.on_body_begin_free();
   }
   void expect_answer() const { answer_by(real_clock().now() + options.first_byte_time); }
   void client_is_gone(std::string why) {
@@ -99,54 +114,68 @@ bool is_cancelled(const Link& link, Link::Outcome outcome) {
   return outcome == Link::Outcome::failed && link.is_cancelled();
 }
 
-// While the server does not accept the body, nothing is read from the client, so its end would go unnoticed.
+// While nothing is read from the client, its end would go unnoticed.
 Async<void> watch_hang_up(Forwarding& all) {
-  while (true) {
-    const bool has_ended = co_await all.ended.wait(real_clock().now() + hang_up_look_every);
-    if (has_ended) co_return;
-    if (all.client.wire().has_hung_up()) co_return all.client_is_gone("the client is gone");
-  }
+  const bool is_gone = co_await wait_for_hang_up(all.client, all.ended);
+  if (is_gone) all.client_is_gone("the client is gone");
 }
 
-// Sends the request, and watches the client from then on.
-Async<void> send_request(Forwarding& all) {
+// Sends all of the request. False: the rest of it is not wanted, or did not come.
+Async<bool> send_request(Forwarding& all) {
   const bool is_chunked = all.request_body.is_chunked;
+  const std::string_view begin = all.options.body_begin;
   std::string out = all.options.text;
-  if (!all.options.body_begin.empty()) {
-    if (is_chunked)
-      append_chunk(out, all.options.body_begin);
-    else
-      out += all.options.body_begin;
+  ErrorValue error;
+  if (begin.size() > copied_bytes_max) {
+    if (is_chunked) append_chunk_size(out, begin.size());
+    error = co_await all.server.write(out);
+    if (!error) error = co_await all.server.write(begin);
+    out = is_chunked ? end_of_chunk : "";
+  } else if (is_chunked && !begin.empty()) {
+    append_chunk(out, begin);
+  } else {
+    out += begin;
   }
   while (true) {
     const bool is_last = all.client.is_read();
     if (is_last && is_chunked) out += last_chunk;
     // A server that refuses a request may answer before it has read all of it: read its answer in any case.
-    const ErrorValue error = co_await all.server.write(out);
-    if (error) co_return;
+    if (!error) error = co_await all.server.write(out);
+    all.is_body_begin_sent = true;
+    all.free_body_begin();
+    if (error) co_return false;
     all.expect_answer();
-    if (is_last) break;
-    if (all.options.waits_for_continue && !all.is_wanted) {
-      co_await all.go_on.wait();
-      if (!all.is_wanted) co_return;
-    }
+    if (is_last) co_return true;
+    if (all.options.waits_for_continue && !all.is_wanted) co_await all.go_on.wait();
+    if ((all.options.waits_for_continue && !all.is_wanted) || all.is_over) co_return false;
     all.answer_by(TimePoint::max());
     all.client.wire().read_by(all.client_by());
     const Link::Piece piece = co_await all.client.read_piece();
-    if (is_cancelled(all.client, piece.outcome)) co_return;
-    if (piece.outcome != Link::Outcome::done)
-      co_return all.client_is_gone("the body of the request is not complete: " +
-                                   in_words(piece.outcome, all.client.error()));
+    if (is_cancelled(all.client, piece.outcome)) co_return false;
+    if (piece.outcome != Link::Outcome::done) {
+      all.client_is_gone("the body of the request is not complete: " + in_words(piece.outcome, all.client.error()));
+      co_return false;
+    }
     out.clear();
     if (is_chunked && !piece.bytes.empty())
       append_chunk(out, piece.bytes);
     else
       out = piece.bytes;
   }
+}
+
+// Sends the request, and watches the client from then on.
+Async<void> send_and_watch(Forwarding& all) {
+  const bool is_sent = co_await send_request(all);  // it frees its memory: the answer may take hours
+  if (!is_sent) co_return;
   all.is_request_sent = true;
   all.client.wire().read_by(TimePoint::max());
   const Link::Outcome outcome = co_await all.client.read_ahead();
-  if (outcome != Link::Outcome::done && !is_cancelled(all.client, outcome)) all.client_is_gone("the client is gone");
+  if (outcome != Link::Outcome::done) {
+    if (!is_cancelled(all.client, outcome)) all.client_is_gone("the client is gone");
+  } else if (!all.watching) {
+    all.watching.emplace(watch_hang_up(all));
+  }
 }
 
 Async<void> copy_raw(Link& from, Link& to) {
@@ -187,6 +216,8 @@ Async<void> receive_answer(Forwarding& all, const Head& request) {
     result.end = Forwarded::End::withheld;
     co_return;
   }
+  all.is_accepted = true;
+  all.free_body_begin();
   const Link::Body body = all.server.body();
   const bool is_upgrade = answer.status == 101 && asks_for_upgrade(request.headers);
   const std::string protocol = is_upgrade ? std::string(answer.headers.get("upgrade").value_or("")) : std::string();
@@ -233,20 +264,26 @@ Async<void> receive_answer(Forwarding& all, const Head& request) {
 
 }  // namespace
 
+Async<bool> wait_for_hang_up(Link& link, Signal& ended) {
+  while (true) {
+    const bool has_ended = co_await ended.wait(real_clock().now() + hang_up_look_every);
+    if (has_ended) co_return false;
+    if (link.wire().has_hung_up()) co_return true;
+  }
+}
+
 Headers end_to_end(Headers headers) {
-  std::string listed;
-  for (const auto& [name, list] : headers)
-    if (name == "connection") listed.append(list).append(",");
+  const std::set<std::string> listed = connection_options(headers);
   headers.remove_if([&](const std::string& name, const std::string&) {
     return std::find(of_one_connection.begin(), of_one_connection.end(), name) != of_one_connection.end() ||
-           lists(listed, name);
+           listed.contains(name);
   });
   return headers;
 }
 
 bool asks_for_upgrade(const Headers& headers) {
   return lower_case(headers.get("upgrade").value_or("")) == "websocket" &&
-         lists(headers.get("connection").value_or(""), "upgrade");
+         connection_options(headers).contains("upgrade");
 }
 
 std::string request_text(const Head& request, const Headers& headers, const Link::Body& body) {
@@ -273,17 +310,17 @@ std::string response_text(int status, const Headers& headers, const Link::Body& 
 Async<Forwarded> forward(Link& client, const Head& request, Link& server, const ForwardOptions& options) {
   Loop& loop = client.wire().loop();
   Forwarding all{client, server, options, client.body(), Signal(loop), Signal(loop)};
-  std::optional<Running> watching;
-  if (!client.is_read() || options.body_begin.size() > taken_at_once_bytes) watching.emplace(watch_hang_up(all));
-  Running sending(send_request(all));
+  if (!client.is_read() || options.body_begin.size() > taken_at_once_bytes) all.watching.emplace(watch_hang_up(all));
+  Running sending(send_and_watch(all));
   co_await receive_answer(all, request);
+  all.is_over = true;
   Forwarded& result = all.result;
   client.wire().cancel();
   all.go_on.notify();
   if (!all.is_request_sent) server.wire().abort();  // the rest of the request would be taken for the next one
   co_await sending.join();
   all.ended.notify();
-  if (watching) co_await watching->join();
+  if (all.watching) co_await all.watching->join();
   client.wire().read_by(TimePoint::max());
   client.wire().write_by(TimePoint::max());
   server.wire().read_by(TimePoint::max());

@@ -12,6 +12,7 @@
 
 #include "http/async.hpp"
 #include "http/link.hpp"
+#include "http/loop.hpp"
 #include "http/message.hpp"
 
 namespace berth::http {
@@ -19,6 +20,8 @@ namespace berth::http {
 // The headers without hop-by-hop ones (RFC 9110, 7.6.1), including those that Connection names, and without the
 // length.
 Headers end_to_end(Headers headers);
+// Waits until this connection was ended by its other side, even if nothing reads from it. False: `ended` came first.
+Async<bool> wait_for_hang_up(Link& link, Signal& ended);
 // Whether the client asks for a WebSocket. No other upgrade is forwarded: with HTTP/2 on the connection, requests
 // would bypass the checks of a proxy.
 bool asks_for_upgrade(const Headers& headers);
@@ -30,7 +33,7 @@ std::string response_text(int status, const Headers& headers, const Link::Body& 
 struct ForwardOptions {
   // The head to send, as written by request_text(), and the part of the body that has already been read.
   std::string text;
-  std::string body_begin = {};
+  std::string_view body_begin = {};
   // The rest of the body is sent only after "100 Continue", which the head requests: a server that refuses the
   // request never gets the body, so that the request can be forwarded to another one.
   bool waits_for_continue = false;
@@ -42,6 +45,8 @@ struct ForwardOptions {
   bool keeps_client = true;                         // false: its connection is closed after the answer
   // Called with the head of the answer, whose headers it may change. False: the answer is not forwarded.
   std::function<bool(Head& answer)> on_answer = nullptr;
+  // Called when body_begin is sent and on_answer has accepted the answer: it is not used again.
+  std::function<void()> on_body_begin_free = nullptr;
   // Called when all of the answer is read, before its last piece reaches the client: the server can take another
   // request.
   std::function<void()> on_server_free = nullptr;

@@ -104,6 +104,21 @@ TEST(Forward, AnAnswerToHeadHasItsLengthAndNoBody) {
   EXPECT_EQ(proxy.dialed, 1);
 }
 
+TEST(Forward, AnAnswerToHeadWithoutALengthGetsNone) {
+  RunningServer upstream(Server::Proxy([](Link& link, Head&, const Peer&) -> Async<bool> {
+                           co_await link.write("HTTP/1.1 200 OK\r\nx-own: 1\r\n\r\n");
+                           co_return true;
+                         }),
+                         {.serves_page = false});
+  Forwarder proxy(upstream.url());
+  RawConnection client(proxy.address());
+  for (int i = 0; i < 2; ++i) {
+    client.send("HEAD / HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    EXPECT_EQ(client.read_until("\r\n\r\n"), "HTTP/1.1 200 OK\r\nx-own: 1\r\n\r\n");
+  }
+  EXPECT_EQ(proxy.dialed, 1);
+}
+
 TEST(Forward, HeadersOfOneConnectionAreNotPassedOn) {
   const Headers passed = end_to_end({{"Connection", "close, X-Mine"},
                                      {"x-mine", "1"},
@@ -114,6 +129,20 @@ TEST(Forward, HeadersOfOneConnectionAreNotPassedOn) {
                                      {"X-Other", "2"}});
   ASSERT_EQ(passed.size(), 1U);
   EXPECT_EQ(passed.get("x-other"), "2");
+  const Headers several =
+      end_to_end({{"Connection", " close ,X-A"}, {"connection", ",\tx-b\t,"}, {"x-a", ""}, {"X-B", ""}});
+  EXPECT_EQ(several.size(), 0U);
+}
+
+// A request may have as many of both as fit into its head, and is forwarded up to 20 times.
+TEST(Forward, HeadersAreNotComparedWithEachWordOfConnection) {
+  std::string words;
+  for (int i = 0; i < 100'000; ++i) words += "a,";
+  Headers headers{{"connection", std::move(words)}};
+  for (int i = 0; i < 20'000; ++i) headers.add("b", "");
+  const TimePoint began = real_clock().now();
+  EXPECT_EQ(end_to_end(std::move(headers)).size(), 20'000U);
+  EXPECT_LT(real_clock().now() - began, 10s) << "two billion comparisons take longer";
 }
 
 TEST(Forward, NoProtocolButThatOfWebSocketsIsPassedOn) {
@@ -124,6 +153,7 @@ TEST(Forward, NoProtocolButThatOfWebSocketsIsPassedOn) {
   EXPECT_FALSE(asks("keep-alive", "websocket"));
   EXPECT_FALSE(asks("Upgrade, HTTP2-Settings", "h2c"));
   EXPECT_FALSE(asks("Upgrade", "h2c, websocket"));
+  EXPECT_TRUE(asks_for_upgrade({{"connection", "keep-alive"}, {"connection", "upgrade"}, {"upgrade", "websocket"}}));
   Head head;
   head.method = "GET";
   head.target = "/";
@@ -191,6 +221,41 @@ TEST(Forward, AClientThatGoesEndsTheRequestOfTheServer) {
   }
   EXPECT_EQ(gone.get_future().wait_for(1s), std::future_status::ready);
   EXPECT_TRUE(eventually([&] { return proxy.connections() == 0; }));
+}
+
+TEST(Forward, AClientThatHasSentMoreThanABufferAheadAndGoesEndsTheRequestOfTheServer) {
+  std::promise<void> gone;
+  RunningServer upstream([&, held = std::vector<Responder>()](const Request&, const Responder& responder) mutable {
+    held.push_back(responder);
+    responder.on_gone([&] { gone.set_value(); });
+  });
+  Forwarder proxy(upstream.url());
+  {
+    RawConnection client(proxy.address());
+    client.send(get("/"));
+    for (int i = 0; i < 1000; ++i) client.send(get("/next"));
+    EXPECT_TRUE(eventually([&] { return upstream.connections() == 1; }));
+  }
+  EXPECT_EQ(gone.get_future().wait_for(10s), std::future_status::ready);
+  EXPECT_TRUE(eventually([&] { return proxy.connections() == 0; }));
+}
+
+TEST(Forward, AnAnswerThatComesTogetherWithThePermissionToSendTheBodyEndsTheRequest) {
+  asio::io_context context;
+  asio::ip::tcp::acceptor acceptor(context, {asio::ip::make_address("127.0.0.1"), 0});
+  Forwarder proxy("http://127.0.0.1:" + std::to_string(acceptor.local_endpoint().port()));
+  proxy.options.waits_for_continue = true;
+  proxy.options.client_time = 600s;
+  RawConnection client(proxy.address());
+  client.send("POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\n\r\n");
+  asio::ip::tcp::socket server = acceptor.accept();
+  char buffer[4096];
+  server.receive(asio::buffer(buffer));
+  server.send(
+      asio::buffer(std::string_view("HTTP/1.1 100 Continue\r\n\r\n"
+                                    "HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n")));
+  EXPECT_TRUE(client.read_until("\r\n\r\n").starts_with("HTTP/1.1 403 "));
+  EXPECT_TRUE(client.is_closed(30s)) << "it does not wait for the body";
 }
 
 TEST(Forward, AServerThatFailsIsNoticed) {

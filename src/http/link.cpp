@@ -28,10 +28,15 @@ bool has_plain_lines(std::string_view head, std::size_t from) {
   return true;
 }
 
-void append_chunk(std::string& out, std::string_view bytes) {
+void append_chunk_size(std::string& out, std::size_t bytes) {
   char size[24];
-  const int digits = std::snprintf(size, sizeof size, "%zx\r\n", bytes.size());
-  out.append(size, static_cast<std::size_t>(digits)).append(bytes).append("\r\n");
+  const int digits = std::snprintf(size, sizeof size, "%zx\r\n", bytes);
+  out.append(size, static_cast<std::size_t>(digits));
+}
+
+void append_chunk(std::string& out, std::string_view bytes) {
+  append_chunk_size(out, bytes.size());
+  out.append(bytes).append(end_of_chunk);
 }
 
 std::string_view Link::waiting() const {
@@ -120,6 +125,7 @@ Async<Link::Outcome> Link::read_request(Head& into, std::size_t head_bytes_max) 
 
 Async<Link::Outcome> Link::read_response(Head& into, std::size_t head_bytes_max, bool to_head) {
   request_.reset();
+  is_to_head_ = to_head;
   return read_head(response_, into, head_bytes_max, to_head);
 }
 
@@ -130,7 +136,11 @@ Link::Body Link::body() const {
     if (parser.is_done() && !body.is_chunked && !body.length) body.length = 0;
     return body;
   };
-  return request_ ? of(*request_) : of(*response_);
+  if (request_) return of(*request_);
+  Body body = of(*response_);
+  body.is_left_out = is_to_head_;
+  if (is_to_head_ && !response_->content_length()) body.length.reset();
+  return body;
 }
 
 bool Link::is_read() const { return request_ ? request_->is_done() : response_->is_done(); }

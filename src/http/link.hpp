@@ -48,6 +48,7 @@ class Link {
     bool is_chunked = false;
     std::optional<std::uint64_t> length = {};
     bool keeps_connection = false;  // as far as its sender is concerned
+    bool is_left_out = false;       // of the answer to a HEAD request, whose head need not give its length
     bool is_empty() const { return !is_chunked && length == 0; }
   };
   Body body() const;
@@ -95,6 +96,7 @@ class Link {
   std::size_t begin_ = 0, end_ = 0;
   std::optional<MessageParser<true>> request_;
   std::optional<MessageParser<false>> response_;
+  bool is_to_head_ = false;  // the response is
   ErrorValue error_;
 };
 
@@ -104,6 +106,9 @@ bool has_plain_lines(std::string_view head, std::size_t from = 0);
 
 // Appends a chunk of a body of unknown length.
 void append_chunk(std::string& out, std::string_view bytes);
+// The line before the bytes of a chunk, and what follows them.
+void append_chunk_size(std::string& out, std::size_t bytes);
+constexpr std::string_view end_of_chunk = "\r\n";
 constexpr std::string_view last_chunk = "0\r\n\r\n";
 
 }  // namespace berth::http
