@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What goes wrong at gateways is an event, once however many requests meet it: bad answers, replicas that are left out, ports of others, requests
 that cannot be passed on, and gateways that are silent. Through real processes."""
+import contextlib
 import http.client
 import json
 import os
@@ -118,8 +119,13 @@ class Events(Gateway):
         self.assertEqual(self.ask_for("/idle")[0], 503)
         for _ in range(5):
             self.assertEqual(self.ask_for("/nowhere")[0], 404)
+        for header in (b"x: " + b"x" * 1_000_000, b"x: \0"):
+            with socket.create_connection(("127.0.0.1", self.gateway), timeout=10) as connection, contextlib.suppress(ConnectionError):
+                connection.sendall(b"GET /app HTTP/1.1\r\nhost: localhost\r\n" + header + b"\r\n\r\n")
+                connection.recv(1)
         for subject, words in (("app", "with 400: they are malformed, or their key is missing"), ("app", "with 413: their bodies are too long"),
-                               ("idle", "with 503: it has no ready and connected replica"), (self.own(), "with 404: no deployment matches their address")):
+                               ("idle", "with 503: it has no ready and connected replica"), (self.own(), "with 404: no deployment matches their address"),
+                               (self.own(), "with 431: their bodies are too long to be searched, or their headers are too long"), (self.own(), "with 400: they are malformed")):
             event, = self.until_event(subject, words)
             self.assertEqual(event["kind"], "refused")
             self.assertRegex(event["text"], r"berth why request [0-9a-f]{16}\)$")

@@ -130,7 +130,7 @@ std::string_view to_string(CandidateVerdict verdict) noexcept {
 }
 
 bool is_from_stranger(const RequestRecord& record) {
-  return record.outcome == RequestOutcome::rejected && record.status == 401;
+  return record.outcome == RequestOutcome::rejected && (record.status == 401 || record.caller.empty());
 }
 
 void limit_records(std::vector<RequestRecord>& records, std::size_t most) {

@@ -11,7 +11,8 @@ using format::LogLevel;
 namespace {
 
 bool is_failure(const RequestRecord& record) {
-  return record.outcome == RequestOutcome::failed || record.status >= 500 || record.reason == "full";
+  return record.outcome == RequestOutcome::failed || (record.status >= 500 && record.status != 505) ||
+         record.reason == "full";
 }
 
 std::string message_of(RequestOutcome outcome) {

@@ -69,6 +69,8 @@ class Gateway {
   std::size_t calls() const { return calls_; }
   // Connections of relays.
   std::size_t relays() const { return links_.size(); }
+  // Records a request that the HTTP server has refused with this answer, and gives the answer its id.
+  void note_refusal(http::Response& answer);
   // What was counted, and the records of requests that have ended since the last report.
   fleet::GatewayReport report();
 
@@ -96,10 +98,13 @@ class Gateway {
   // Connects to a replica that is reached directly. Null, with a reason: there is no connection.
   http::Async<std::unique_ptr<http::Link>> connect(const Endpoint& endpoint, std::string& problem);
   bool can_reach(const Endpoint& endpoint) const;
+  bool is_revoked(const Call& call) const;
   http::Async<std::optional<http::Response>> try_once(Call& call, const Endpoint& endpoint);
   http::Async<std::optional<http::Response>> serve(Call& call);
   http::Async<bool> send(Call& call, http::Response response);
   http::Headers headers_for_replica(const Call& call) const;
+  // Adds the headers that a caller has asked for, and may see.
+  static void explain(const Call& call, const Endpoint* replica, http::Headers& headers);
   http::Response models_answer(const Call& call) const;
   std::optional<Endpoint> choose(Call& call, Served& served, const std::set<std::string>& left_out);
   // For the record of a request: note the choice of a replica, the start of an answer, and one attempt with its

@@ -219,6 +219,7 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
   server_options.on_accept_problem = [&](const std::string& problem) {
     options.log({LogLevel::warning, "the gateway cannot accept connections now; new ones wait", {{"reason", problem}}});
   };
+  server_options.on_refused = [&](http::Response& answer) { gateway->note_refusal(answer); };
   http::Server server(std::move(server_options),
                       http::Server::Proxy([&](http::Link& client, http::Head& head, const http::Peer& peer) {
                         return gateway->handle(client, head, peer);

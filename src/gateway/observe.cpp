@@ -5,6 +5,7 @@
 #include "format/answer_error.hpp"
 #include "gateway/call.hpp"
 #include "world/printable.hpp"
+#include "world/wall_time.hpp"
 
 namespace berth::gateway {
 
@@ -90,6 +91,19 @@ void Gateway::finish(Call& call, const http::Response* answer) {
   } else {
     record.outcome = RequestOutcome::abandoned;
   }
+  if (options_.on_ended) options_.on_ended(record);
+  traffic_.count(std::move(record));
+}
+
+void Gateway::note_refusal(http::Response& answer) {
+  RequestRecord record;
+  record.id = request_id(std::nullopt, real_random());
+  record.at_ms = world::wall_time_ms();
+  record.outcome = RequestOutcome::rejected;
+  record.status = static_cast<std::uint32_t>(answer.status);
+  if (const auto error = format::answer_error(answer.body)) record.reason = error->code;
+  if (answer.status == 503) record.reason = "too_many_connections";  // "unavailable" is about replicas
+  answer.headers.set(header_request_id, record.id);
   if (options_.on_ended) options_.on_ended(record);
   traffic_.count(std::move(record));
 }

@@ -112,7 +112,7 @@ class Replica {
 class Fleet {
  public:
   explicit Fleet(GatewayOptions options = {}, relay::RelayOptions relay_options = {.node = "n1"})
-      : on_({.serves_page = false},
+      : on_({.serves_page = false, .on_refused = [this](http::Response& answer) { gateway_->note_refusal(answer); }},
             http::Server::Proxy([this](http::Link& link, http::Head& head, const http::Peer& peer) {
               return gateway_->handle(link, head, peer);
             })),

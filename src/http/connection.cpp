@@ -196,7 +196,7 @@ std::optional<Connection::Refusal> Connection::refusal_of(Link::Outcome outcome,
   switch (outcome) {
     case Link::Outcome::timed_out: return Refusal{408, "timeout", of + "took too long"};
     case Link::Outcome::too_long:
-      if (part == "header") return Refusal{431, "invalid_argument", of + "is too long"};
+      if (part == "header") return Refusal{431, "too_long", of + "is too long"};
       [[fallthrough]];
     case Link::Outcome::malformed:
       if (part == "body") return Refusal{400, "invalid_argument", of + "is malformed: " + link_.error().message()};
@@ -317,7 +317,8 @@ Async<bool> Connection::refuse(Refusal refusal) {
   if (refusal.status == 0) co_return false;
   phase_ = Phase::writing;
   keep_alive_ = false;
-  const Response response = error_response(refusal.status, refusal.code, refusal.message);
+  Response response = error_response(refusal.status, refusal.code, refusal.message);
+  if (serving_.options.on_refused) serving_.options.on_refused(response);
   std::string out =
       head_text(response.status, response.headers, "content-length: " + std::to_string(response.body.size()) + "\r\n");
   if (head_.method != "HEAD") out += response.body;

@@ -274,15 +274,24 @@ TEST(Hostile, AHalfClosedClientStillGetsItsAnswer) {
 }
 
 TEST(Hostile, AFloodOfConnectionsIsTurnedAway) {
-  RunningServer server(echo_in_brackets, with([](Limits& limits) { limits.connections = 10; }));
+  ServerOptions options = with([](Limits& limits) { limits.connections = 10; });
+  std::atomic<int> refused = 0;
+  options.on_refused = [&](Response& answer) {
+    ++refused;
+    answer.headers.set("x-own", "1");
+  };
+  RunningServer server(echo_in_brackets, options);
   {
     std::vector<RawConnection> flood;
     for (int i = 0; i < 10; ++i) flood.emplace_back(server.address());
     EXPECT_TRUE(eventually([&] { return server.connections() == 10; }));
     for (int i = 0; i < 30; ++i) {
       RawConnection extra(server.address());
-      EXPECT_EQ(status_of(extra.read_all()), "HTTP/1.1 503");
+      const std::string answer = extra.read_all();
+      EXPECT_EQ(status_of(answer), "HTTP/1.1 503");
+      EXPECT_NE(answer.find("x-own: 1\r\n"), answer.npos);
     }
+    EXPECT_EQ(refused, 30);
     EXPECT_EQ(server.connections(), 10u);
     flood.front().send(get("/in"));
     EXPECT_NE(flood.front().read_until("GET /in").find("200 OK"), std::string::npos) << "those that are in are served";

@@ -12,6 +12,7 @@
 
 #include "http/connection.hpp"
 #include "http/connection_count.hpp"
+#include "http/forward.hpp"
 #include "http/listening.hpp"
 #include "http/tls.hpp"
 
@@ -129,13 +130,13 @@ struct Server::State {
   }
 
   // Sends the reason, if that is possible without waiting.
-  static void turn_away(const Listener& listener, Socket& socket) {
+  void turn_away(const Listener& listener, Socket& socket) const {
+    Response full = error_response(503, "unavailable", "the server has too many connections", "try again later");
+    full.headers.set("retry-after", "1");
+    if (serving.options.on_refused) serving.options.on_refused(full);
     if (listener.tls) return;
-    const Response full = error_response(503, "unavailable", "the server has too many connections", "try again later");
-    const std::string text =
-        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n"
-        "connection: close\r\ncontent-length: " +
-        std::to_string(full.body.size()) + "\r\n\r\n" + full.body;
+    const Link::Body body{.is_chunked = false, .length = full.body.size()};
+    const std::string text = response_text(full.status, full.headers, body, false) + full.body;
     ErrorValue ignored;
     socket.non_blocking(true, ignored);
     socket.send(asio::buffer(text), 0, ignored);

@@ -114,6 +114,9 @@ struct ServerOptions {
   // Called if connections cannot be accepted, usually for lack of file descriptors; at most once a minute, on the
   // server's thread. They wait until it is possible again.
   std::function<void(const std::string& problem)> on_accept_problem = nullptr;
+  // Called with each answer to a request that cannot be read or is not valid HTTP/1.1, and to a connection beyond the
+  // limits; it may add headers. On the server's thread. Null: nothing is called.
+  std::function<void(Response& answer)> on_refused = nullptr;
 };
 
 // Both files in PEM form; the certificate file may contain a chain.

@@ -18,16 +18,18 @@ using fleet::RequestRecord;
 namespace {
 
 // By error code; other codes cause no event.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 10> rejections{{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 12> rejections{{
     {"ambiguous", "their model is served by several deployments"},
     {"busy", "the gateway has no memory left for the bodies that it has to search"},
     {"forbidden", "the caller's key is for another deployment"},
     {"full", "its replicas are busy, and the queue is full or they waited too long"},
     {"invalid_argument", "they are malformed, or their key is missing, too long or given twice"},
     {"no_route", "no deployment matches their address or model"},
-    {"timeout", "their bodies arrived too slowly"},
-    {"too_long", "their bodies are too long to be searched"},
+    {"not_supported", "they are not HTTP/1.1"},
+    {"timeout", "they arrived too slowly"},
+    {"too_long", "their bodies are too long to be searched, or their headers are too long"},
     {"too_many", "a caller sends more than its key allows"},
+    {"too_many_connections", "the gateway has as many connections as it may have, or as one address may have"},
     {"unavailable", "it has no ready and connected replica"},
 }};
 
@@ -82,7 +84,8 @@ std::vector<Event> GatewayEvents::take(const std::string& name, const GatewayRep
     for (const fleet::RequestAttempt& attempt : record.attempts)
       if (is_failure(attempt) && known.incarnations.contains(attempt.replica))
         take_failure(gateway, name, attempt, now);
-    const bool is_known = record.deployment.text().empty() ? record.reason == "no_route"
+    // A gateway that has just started knows no deployments.
+    const bool is_known = record.deployment.text().empty() ? record.reason != "unavailable"
                                                            : known.deployments.contains(record.deployment.text());
     if (record.outcome == RequestOutcome::rejected && is_known) take_rejection(gateway, name, record, now);
   }

@@ -90,7 +90,9 @@ TEST_F(GatewayEventsTest, RejectionsAreOneEventForEachReasonUntilThereWereNoneFo
   for (const char* code : {"ambiguous", "busy", "forbidden", "invalid_argument", "no_route", "timeout", "too_long",
                            "too_many", "unavailable"})
     EXPECT_NE(take(rejected(code, 400)), "") << code;
-  EXPECT_TRUE(take(rejected("no_route", 404, "")).starts_with("refused gateway/head: the gateway head rejects"));
+  for (const char* code : {"no_route", "invalid_argument", "not_supported", "too_long", "too_many_connections"})
+    EXPECT_TRUE(take(rejected(code, 400, "")).starts_with("refused gateway/head: the gateway head rejects")) << code;
+  EXPECT_EQ(take(rejected("unavailable", 503, "")), "");
   now_ += GatewayEvents::rejections_apart + 1s;
   EXPECT_EQ(take({}), "");
   EXPECT_NE(take(rejected("full", 429)), "");
