@@ -120,6 +120,7 @@ TRICKS = [
     (b"connection: x-forwarded-for", b"x-forwarded-for: 127.0.0.1"), (b"connection: host", b"x-forwarded-for: 127.0.0.1"), (b"cookie: berth-1=planted; own=1", b"cookie: own=1"),
     (b"upgrade: planted", b"x-forwarded-for"), (b"connection: upgrade\r\nupgrade: planted", b"x-forwarded-for"), (b"connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: planted", b"x-forwarded-for"),
     (b"connection: upgrade\r\nupgrade: websocket\r\nupgrade: planted", b"upgrade: websocket"), (b"x-forwarded-for: 1\r\nX-Forwarded-For: planted", b"x-forwarded-for: 127.0.0.1"), (b"trailer: planted", b"x-forwarded-for"),
+    (b"X_Forwarded_For: planted", b"x-forwarded-for: 127.0.0.1"), (b"x_berth_to: planted", b"x-forwarded-for"), (b"Content_Length: 5\r\nx_own: planted", b"x-forwarded-for"),
 ]
 
 OK = b"HTTP/1.1 200 OK\r\n"

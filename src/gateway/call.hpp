@@ -56,6 +56,7 @@ struct Gateway::Waiter {
   bool is_next = false;
   bool may_be_more = false;  // more room than for this request
   bool is_gone = false;      // its client
+  http::Signal is_over;      // the wait
 };
 
 // One request.
@@ -67,12 +68,13 @@ struct Gateway::Call {
   TimePoint waits_since = began;  // or the time when a replica failed
   std::string path = {};          // decoded
   std::string caller = {};        // the id of its key, or "local"; empty: not known
+  std::string credential = {};    // the hash of its key; empty: it has none
   std::uint32_t weight = 1;
   std::optional<DeploymentId> may_call = {};  // only this one
   bool may_know = false;                      // may see the names of replicas, nodes and devices
   DeploymentId deployment = {};
   std::optional<std::string> key = {};  // the key that keeps it on one replica
-  std::string body_begin = {};          // the part that was read to find the model
+  std::string body_begin = {};          // the part that was read to find the model, or to send it again
   std::set<std::string> tried = {};
   std::map<std::string, std::string> unreachable = {};  // the tried replicas that it did not reach, and why
   std::set<std::string> failed = {};                    // those of `tried` that died with it, or had no connection

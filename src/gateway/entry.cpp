@@ -21,7 +21,7 @@ using http::Response;
 
 namespace {
 
-constexpr std::string_view bearer = "Bearer ", header_deployment = "x-berth-deployment";
+constexpr std::string_view bearer = "bearer ", header_deployment = "x-berth-deployment";
 constexpr std::size_t short_body = 64 * 1024;
 
 std::optional<std::string> cookie(const http::Headers& headers, std::string_view wanted) {
@@ -81,7 +81,7 @@ std::optional<Response> Gateway::authenticate(Call& call) {
                               : "this request needs a key",
                           "berth token add call --deployment NAME creates one; send it as Authorization: Bearer KEY");
   }
-  if (header && !header->starts_with(bearer))
+  if (header && http::lower_case(header->substr(0, bearer.size())) != bearer)
     return error_response(401, "no_key", "the header Authorization does not begin with Bearer");
   const std::string_view key = header ? header->substr(bearer.size()) : *other;
   if (key.starts_with(http::control_prefix))
@@ -108,6 +108,7 @@ std::optional<Response> Gateway::authenticate(Call& call) {
     response.headers.set("retry-after", "1");
     return response;
   }
+  call.credential = found->first;
   call.weight = caller.weight;
   call.may_call = caller.deployment;
   call.may_know = caller.may_explain;
@@ -137,7 +138,7 @@ void Gateway::forget_body(Call& call) {
   peeked_bytes_ -= call.peeked;
   own->second -= std::exchange(call.peeked, 0);
   if (own->second == 0) peeked_of_.erase(own);
-  call.body_begin = {};
+  std::string().swap(call.body_begin);  // an assignment would keep the memory
 }
 
 // Reads the body into memory: all of it; more than `bytes_max` if it is longer; or a part of it if the bodies of all
@@ -156,15 +157,18 @@ Async<std::optional<Response>> Gateway::read_body(Call& call, std::size_t bytes_
     peeked_of_[call.caller] += piece.bytes.size();
   }
   call.client.wire().read_by(TimePoint::max());
+  call.body_begin.shrink_to_fit();
   co_return std::nullopt;
 }
 
 // Reads the whole body, so that it can be searched.
 Async<std::optional<Response>> Gateway::read_whole_body(Call& call, std::string what, std::string advice) {
-  auto refused = co_await read_body(call, options_.peek_bytes);
+  const bool is_too_long = call.client.body().length.value_or(0) > options_.peek_bytes;
+  std::optional<Response> refused;
+  if (!is_too_long) refused = co_await read_body(call, options_.peek_bytes);
   if (refused) co_return refused;
   if (call.client.is_read()) co_return std::nullopt;
-  if (call.body_begin.size() > options_.peek_bytes)
+  if (is_too_long || call.body_begin.size() > options_.peek_bytes)
     co_return error_response(413, "too_long", "the body is too long to be searched for " + what, advice);
   Response response = error_response(
       503, "busy", "this gateway has no memory left to search the body of the request for " + what, advice);

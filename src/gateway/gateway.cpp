@@ -115,6 +115,7 @@ Async<void> Gateway::wake_regularly() {
 Async<bool> Gateway::send(Call& call, Response response) {
   const bool is_kept = call.client.is_read() && call.client.body().keeps_connection && !is_leaving_;
   response.headers.set(header_request_id, call.record.id);
+  explain(call, nullptr, response.headers);
   Link::Body body{.is_chunked = false, .length = response.body.size()};
   std::string text = http::response_text(response.status, response.headers, body, is_kept);
   if (call.head.method != "HEAD") text += response.body;

@@ -94,6 +94,9 @@ TEST(Gateway, WhatIsBerthsOrTheCallersNeverReachesAReplica) {
                                            {"cookie", "berth-1234=secret; other=1; berth-x=y"},
                                            {"x-berth-to", "b/0#1"},
                                            {"x-mine", "1"},
+                                           {"X_Forwarded_For", "10.9.8.7"},
+                                           {"X_Berth_To", "b/0#1"},
+                                           {"content_length", "5"},
                                            {"x-berth-explain", "1"}});
   EXPECT_EQ(answer.status, 200) << answer.body;
   const http::Request got = replica.last();
@@ -103,6 +106,7 @@ TEST(Gateway, WhatIsBerthsOrTheCallersNeverReachesAReplica) {
   EXPECT_FALSE(got.headers.get("x-berth-explain"));
   EXPECT_EQ(got.headers.get("x-mine"), "1");
   EXPECT_EQ(got.headers.get("x-forwarded-for"), "127.0.0.1");
+  for (const auto& [name, value] : got.headers) EXPECT_EQ(name.find('_'), name.npos) << name;
 }
 
 TEST(Gateway, AnOpenDeploymentIsNotForPagesOfOtherSites) {
@@ -178,6 +182,8 @@ TEST(Gateway, AKeyOpensItsDeploymentAndNothingElse) {
   };
   EXPECT_EQ(with("/a", key), 200);
   EXPECT_EQ(fleet.ask("/a", "", {{"x-api-key", key}}).status, 200);
+  EXPECT_EQ(fleet.ask("/a", "", {{"authorization", "bearer " + key}}).status, 200);
+  EXPECT_EQ(fleet.ask("/a", "", {{"authorization", "Basic " + key}}).status, 401);
   EXPECT_EQ(with("/b", key), 403);
   EXPECT_EQ(with("/a", key + "x"), 401);
   EXPECT_EQ(with("/a", "berth_0000"), 401);
@@ -321,6 +327,19 @@ TEST(Gateway, BodiesThatAreSearchedAreBoundedTogether) {
   ::recv(clients[clients[0].revents == 0].fd, answer.data(), answer.size(), 0);
   EXPECT_TRUE(answer.starts_with("HTTP/1.1 503 ")) << answer;
   for (const pollfd& client : clients) ::close(client.fd);
+}
+
+TEST(Gateway, ABodyThatIsTooLongToBeSearchedIsRefusedBeforeItComes) {
+  Fleet fleet;
+  fleet.add("a", {}).model = "m";
+  fleet.apply();
+  const int client = sent(fleet.url(), "POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 300000\r\n\r\n");
+  const timeval patience{10, 0};
+  ::setsockopt(client, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  std::string answer(13, ' ');
+  ::recv(client, answer.data(), answer.size(), MSG_WAITALL);
+  EXPECT_EQ(answer, "HTTP/1.1 413 ");
+  ::close(client);
 }
 
 TEST(Gateway, BodiesThatOneCallerDoesNotFinishTakeNoMemoryFromAnother) {

@@ -165,6 +165,7 @@ TEST(Keys, ThatAreStrictAreRefusedWhereTheirReplicaDoesNotBecomeFree) {
   Keyed keyed(2, "header:x-session", true, 1);
   keyed.deployment().serving.affinity = Affinity::strict;
   keyed.deployment().serving.queue_timeout = 100ms;
+  const http::Headers stranger{{"x-session", "k"}, {"authorization", "Bearer " + keyed.fleet.add_caller("c", "a")}};
   keyed.fleet.apply();
   const std::string owner = keyed.table.route("k")->text();
   std::jthread first([&] { keyed.fleet.ask("/a", "", {{"x-session", "k"}}); });
@@ -172,6 +173,9 @@ TEST(Keys, ThatAreStrictAreRefusedWhereTheirReplicaDoesNotBecomeFree) {
   const http::Response refused = keyed.fleet.ask("/a", "", {{"x-session", "k"}});
   EXPECT_EQ(refused.status, 429);
   EXPECT_NE(refused.body.find("the replica of this key, " + owner + ", is busy"), std::string::npos) << refused.body;
+  const http::Response hidden = keyed.fleet.ask("/a", "", stranger);
+  EXPECT_EQ(hidden.status, 429);
+  EXPECT_EQ(hidden.body.find(owner), std::string::npos) << hidden.body;
   keyed.of(DeviceId(owner)).release(1);
   for (Endpoint& endpoint : keyed.deployment().endpoints)
     if (replica_of(endpoint) == owner) endpoint.state = fleet::EndpointState::draining;
@@ -179,6 +183,9 @@ TEST(Keys, ThatAreStrictAreRefusedWhereTheirReplicaDoesNotBecomeFree) {
   const http::Response gone = keyed.fleet.ask("/a", "", {{"x-session", "k"}});
   EXPECT_EQ(gone.status, 503);
   EXPECT_NE(gone.body.find("the replica of this key, " + owner + ", is not ready"), std::string::npos) << gone.body;
+  const http::Response hidden_too = keyed.fleet.ask("/a", "", stranger);
+  EXPECT_EQ(hidden_too.status, 503);
+  EXPECT_EQ(hidden_too.body.find(owner), std::string::npos) << hidden_too.body;
 }
 
 TEST(Keys, StayWithAReplicaThatIsRestartedAndMoveOnlyWhileItIsGone) {

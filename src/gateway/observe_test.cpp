@@ -1,4 +1,5 @@
 // What requests through a real gateway leave behind.
+#include <array>
 #include <boost/json.hpp>
 
 #include "fleet_format/fleet_json.hpp"
@@ -71,6 +72,52 @@ TEST(Observed, WhichReplicaAnsweredIsForLocalCallersAndKeysThatMayKnowIt) {
   EXPECT_TRUE(explained(""));
   EXPECT_TRUE(explained(trusted));
   EXPECT_FALSE(explained(plain));
+}
+
+TEST(Observed, TheAnswersOfTheGatewayAreExplainedToo) {
+  Replica slow("a", true);
+  Fleet fleet;
+  Deployment& full = fleet.add("a", {slow.url()}, 1);
+  full.serving.path = "/a";
+  full.serving.on_capacity_exhausted = OnCapacityExhausted::reject;
+  const std::string plain = fleet.add_caller("t1", "a");
+  fleet.apply();
+  std::future<http::Response> held = std::async(std::launch::async, [&] { return fleet.ask("/a"); });
+  ASSERT_TRUE(eventually([&] { return slow.held() == 1; }));
+  const http::Response refused = fleet.ask("/a", "", {{"x-berth-explain", "1"}});
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_EQ(refused.headers.get("x-berth-policy"), "least_loaded");
+  EXPECT_EQ(refused.headers.get("x-berth-wait-ms"), "0");
+  const http::Response hidden = fleet.ask("/a", "", {{"x-berth-explain", "1"}, {"authorization", "Bearer " + plain}});
+  EXPECT_EQ(hidden.status, 429);
+  for (const auto& [name, value] : hidden.headers) EXPECT_FALSE(name.starts_with("x-berth-")) << name;
+  slow.release(1);
+  EXPECT_EQ(held.get().status, 200);
+}
+
+TEST(Observed, WhatCannotBeReadAsARequestHasAnIdAndARecordToo) {
+  Fleet fleet;
+  fleet.apply();
+  const std::string get = "GET / HTTP/1.1\r\nhost: a\r\n";
+  const std::vector<std::pair<std::string, std::string>> all{{get + "x: " + std::string(20'000, 'x'), "too_long"},
+                                                             {get + std::string("x: \0", 4), "invalid_argument"},
+                                                             {"GET / HTTP/1.0\r\nhost: a\r\n\r\n", "not_supported"}};
+  for (const auto& [text, reason] : all) {
+    const int client = sent(fleet.url(), text);
+    std::string answer;
+    std::array<char, 1024> part{};
+    for (ssize_t got = 0; (got = ::recv(client, part.data(), part.size(), 0)) > 0;)
+      answer.append(part.data(), static_cast<std::size_t>(got));
+    ::close(client);
+    const fleet::RequestRecord record = fleet.records(1).at(0);
+    EXPECT_EQ(record.reason, reason);
+    EXPECT_EQ(record.outcome, RequestOutcome::rejected);
+    EXPECT_TRUE(answer.starts_with("HTTP/1.1 " + std::to_string(record.status) + " ")) << answer;
+    EXPECT_NE(answer.find("\r\nx-request-id: " + record.id + "\r\n"), answer.npos) << answer;
+    EXPECT_TRUE(fleet::is_from_stranger(record)) << "anyone can send it";
+    EXPECT_NE(fleet.log().find("request=" + record.id), std::string::npos) << fleet.log();
+    EXPECT_EQ(row(fleet.report().deployments, "").rejected.at(reason), 1U);
+  }
 }
 
 TEST(Observed, RequestsAreCountedByOutcome) {

@@ -42,6 +42,14 @@ Response failed_response(bool may_know, const std::string& why) {
                                    "berth why request ID shows an operator the reason");
 }
 
+Response late_response(bool may_know, const DeploymentId& deployment, const std::string& replica,
+                       std::chrono::milliseconds time) {
+  return error_response(504, "failed",
+                        (may_know ? "the replica " + replica : "the replica") + " did not begin to answer within " +
+                            world::duration_text(time),
+                        "if it needs longer, raise serving.first_byte_timeout of " + deployment.text());
+}
+
 // The cookies without Berth's own, which are for its page.
 std::string other_cookies(std::string_view header) {
   std::string others;
@@ -100,7 +108,9 @@ Headers Gateway::headers_for_replica(const Call& call) const {
   for (const auto& [name, value] : passed)
     if (name == "cookie") cookies.push_back(other_cookies(value));
   passed.remove_if([](const std::string& name, const std::string&) {
-    return name == "authorization" || name == "x-api-key" || name == "cookie" || name.starts_with(own_headers);
+    // WSGI and CGI do not tell X_Forwarded_For from X-Forwarded-For.
+    return name == "authorization" || name == "x-api-key" || name == "cookie" || name.starts_with(own_headers) ||
+           name.find('_') != name.npos;
   });
   for (std::string& others : cookies)
     if (!others.empty()) passed.add("cookie", std::move(others));
@@ -158,7 +168,13 @@ std::optional<Endpoint> Gateway::choose(Call& call, Served& served, const std::s
 // Notices when the client of a waiting request is gone.
 Async<void> Gateway::watch(Link& client, Waiter& waiter) {
   const Link::Outcome outcome = co_await client.read_ahead();
-  waiter.is_gone = outcome == Link::Outcome::ended || (outcome == Link::Outcome::failed && !client.is_cancelled());
+  if (outcome == Link::Outcome::done) {  // the buffer is full
+    // Checked immediately as well, because a waiting request begins a new wait several times a second.
+    waiter.is_gone = client.wire().has_hung_up();
+    if (!waiter.is_gone) waiter.is_gone = co_await http::wait_for_hang_up(client, waiter.is_over);
+  } else {
+    waiter.is_gone = outcome == Link::Outcome::ended || (outcome == Link::Outcome::failed && !client.is_cancelled());
+  }
   if (waiter.is_gone) waiter.signal.notify();
 }
 
@@ -169,13 +185,13 @@ Async<std::optional<Response>> Gateway::wait_for_room(Call& call, bool may_conne
   const bool queues = spec.serving.on_capacity_exhausted == OnCapacityExhausted::queue;
   const TimePoint until = call.waits_since + (queues ? spec.serving.queue_timeout : Duration(options_.relay_time));
   const std::string name = served.line_of(call, spec);
-  const std::string who =
-      name.empty() ? "all replicas of " + call.deployment.text() + " are" : "the replica of this key, " + name + ", is";
+  const std::string who = name.empty() ? "all replicas of " + call.deployment.text() + " are"
+                                       : "the replica of this key" + (call.may_know ? ", " + name + "," : "") + " is";
   if (!queues && !may_connect) co_return full(who, "");
   // A request that was next, or at a replica, stays next, even if another has taken its place in the meantime.
   const bool was_next = call.waited > Duration::zero() || !call.failed.empty();
   if (!was_next && served.waiting() >= spec.serving.queue_max) co_return full(who, ", and the queue is full");
-  Waiter waiter{http::Signal(loop_)};
+  Waiter waiter{.signal = http::Signal(loop_), .is_over = http::Signal(loop_)};
   Line& line = served.lines[name];
   if (was_next)
     line.queue.push_front(call.caller, call.weight, waiter);
@@ -185,6 +201,7 @@ Async<std::optional<Response>> Gateway::wait_for_room(Call& call, bool may_conne
   const TimePoint began = real_clock().now();
   const bool is_woken = co_await waiter.signal.wait(until);
   call.client.wire().cancel();
+  waiter.is_over.notify();
   co_await watching.join();
   call.waited += real_clock().now() - began;
   if (waiter.is_next)
@@ -193,14 +210,28 @@ Async<std::optional<Response>> Gateway::wait_for_room(Call& call, bool may_conne
     line.queue.remove(call.caller, waiter);
   call.wakes_next = waiter.may_be_more;
   call.is_over = waiter.is_gone;
-  // If keys have moved or the deployment is gone, the requests behind it need not wait in this line either.
+  // If the caller, the place of its key or the deployment has changed, the requests behind it need not wait for it.
   const auto known = view_.deployments.find(call.deployment);
-  const bool has_left = known == view_.deployments.end() || served.line_of(call, known->second) != name;
+  const bool has_left =
+      known == view_.deployments.end() || served.line_of(call, known->second) != name || is_revoked(call);
   if (waiter.is_next && (waiter.is_gone || has_left)) wake_next(line, waiter.may_be_more);
   if (line.size() == 0) served.lines.erase(name);
   if (!waiter.is_gone && !is_woken && !waiter.is_next)
     co_return full(who, name.empty() ? ", and none became free in time" : " and did not become free in time");
   co_return std::nullopt;
+}
+
+bool Gateway::is_revoked(const Call& call) const {
+  return !call.credential.empty() && !view_.callers.contains(call.credential);
+}
+
+void Gateway::explain(const Call& call, const Endpoint* replica, Headers& headers) {
+  if (!call.may_know || call.head.headers.get("x-berth-explain") != "1") return;
+  if (replica) headers.set("x-berth-replica", replica->name);
+  if (replica && !replica->devices.empty()) headers.set("x-berth-device", listed(replica->devices));
+  if (!call.record.policy.empty()) headers.set("x-berth-policy", call.record.policy);
+  headers.set("x-berth-wait-ms",
+              std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(call.waited).count()));
 }
 
 bool Gateway::can_reach(const Endpoint& endpoint) const {
@@ -267,7 +298,6 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
     options.waits_for_continue = !is_whole && !is_direct;
     if (options.waits_for_continue) headers.set("expect", "100-continue");
     options.text = http::request_text(call.head, headers, call.client.body());
-    const bool is_explained = call.may_know && call.head.headers.get("x-berth-explain") == "1";
     options.on_answer = [&](Head& answer) {
       if (!is_direct) {  // a replica cannot answer in the name of a relay
         if (const auto load = answer.headers.get(relay::header_load))
@@ -276,7 +306,6 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
         if (const auto why = answer.headers.get(relay::header_failed)) failed = world::printable(*why);
       }
       if (refused || failed) return false;
-      forget_body(call);  // the request is not sent again
       options.keeps_client = !is_leaving_;
       note_first_byte(call, answer.status);
       if (!is_failure(answer.status)) served.balance.learn(endpoint.name, call.first_byte - began, call.first_byte);
@@ -285,15 +314,10 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
         return name.starts_with(own_headers) || (name == "set-cookie" && value.starts_with(own_cookie));
       });
       given.set(header_request_id, call.record.id);
-      if (is_explained) {
-        given.set("x-berth-replica", endpoint.name);
-        given.set("x-berth-policy", call.record.policy);
-        if (!endpoint.devices.empty()) given.set("x-berth-device", listed(endpoint.devices));
-        given.set("x-berth-wait-ms",
-                  std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(call.waited).count()));
-      }
+      explain(call, &endpoint, given);
       return true;
     };
+    options.on_body_begin_free = [&] { forget_body(call); };  // the request is not sent again
     forwarded = co_await http::forward(call.client, call.head, *replica, options);
     const bool is_usable =
         forwarded.is_server_kept || (forwarded.end == http::Forwarded::End::withheld && replica->is_read() &&
@@ -328,10 +352,7 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
     co_return std::nullopt;
   }
   if (forwarded.is_late && !forwarded.reached_client)
-    co_return error_response(
-        504, "failed",
-        "the replica " + endpoint.name + " did not begin to answer within " + world::duration_text(first_byte_time),
-        "if it needs longer, raise serving.first_byte_timeout of " + call.deployment.text());
+    co_return late_response(call.may_know, call.deployment, endpoint.name, first_byte_time);
   call.failed.insert(endpoint.name);
   call.waits_since = real_clock().now();
   const bool may_repeat = !forwarded.reached_client && is_whole && call.failed.size() < 2 &&
@@ -349,6 +370,7 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
     const auto known = view_.deployments.find(call.deployment);
     if (known == view_.deployments.end())
       co_return error_response(404, "no_route", "the deployment " + call.deployment.text() + " was deleted");
+    if (is_revoked(call)) co_return error_response(401, "wrong_key", "the key was revoked while the request waited");
     Served& served = *served_.at(call.deployment);
     const std::string line = served.line_of(call, known->second);
     const bool queues = known->second.serving.on_capacity_exhausted == OnCapacityExhausted::queue;
@@ -410,8 +432,9 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
     if (refused && has_failed) co_return no_other(call.deployment.text());
     if (refused && unconnected) co_return unconnected;
     if (refused && !has_own)
-      co_return error_response(503, "unavailable", "the replica of this key, " + line + ", is not ready",
-                               "berth why replica " + line + " shows an operator why");
+      co_return error_response(
+          503, "unavailable", "the replica of this key" + (call.may_know ? ", " + line + "," : "") + " is not ready",
+          "berth why " + (call.may_know ? "replica " + line : "request ID") + " shows an operator why");
     if (refused) co_return refused;
   }
   co_return std::nullopt;

@@ -1,5 +1,6 @@
 // What becomes of requests that a replica does not take, or does not answer in time.
 #include <linux/sockios.h>
+#include <malloc.h>
 #include <sys/ioctl.h>
 
 #include <cstdio>
@@ -140,6 +141,7 @@ TEST(Passing, AReplicaThatAnswersLateIsOneSentenceAndIsNotReplacedByAnother) {
   Deployment& quick = fleet.add("quick", {echo.url()});
   quick.serving.path = "/quick";
   app.serving.first_byte_timeout = quick.serving.first_byte_timeout = 1s;
+  const std::string key = fleet.add_caller("c", "app");
   fleet.apply();
   // While a client pauses in its body for longer than that, the replica has nothing to answer yet.
   const int pausing = sent(fleet.url(), post("/quick", 4) + "ab");
@@ -147,15 +149,116 @@ TEST(Passing, AReplicaThatAnswersLateIsOneSentenceAndIsNotReplacedByAnother) {
   EXPECT_EQ(late.status, 504);
   EXPECT_NE(late.body.find("did not begin to answer within 1 s"), std::string::npos) << late.body;
   EXPECT_NE(late.body.find("serving.first_byte_timeout of app"), std::string::npos) << late.body;
+  EXPECT_NE(late.body.find("the replica app/"), std::string::npos) << late.body;
   EXPECT_EQ(holding.held(), 1U);
   EXPECT_TRUE(eventually([&] { return fleet.in_flight()["app/0#1"] + fleet.in_flight()["app/1#2"] == 0; }));
   const fleet::RequestRecord record = fleet.records(1).at(0);
   EXPECT_EQ(record.status, 504U);
   EXPECT_EQ(record.outcome, fleet::RequestOutcome::failed);
   EXPECT_EQ(record.attempts.size(), 1U);
+  const http::Response hidden = fleet.ask("/app", "", {{"authorization", "Bearer " + key}});
+  EXPECT_EQ(hidden.status, 504);
+  EXPECT_EQ(hidden.body.find("app/"), std::string::npos) << hidden.body;
   ASSERT_EQ(::send(pausing, "cd", 2, 0), 2);
   EXPECT_TRUE(read_answer(pausing).starts_with("HTTP/1.1 200 "));
   ::close(pausing);
+}
+
+std::string read_until_closed(int client) {
+  std::string all;
+  for (std::string piece; !(piece = read_answer(client)).empty();) all += piece;
+  ::close(client);
+  return all;
+}
+
+TEST(Passing, AWaitingRequestWhoseClientHasSentMuchAndGoesLeavesTheLine) {
+  Replica replica("a", true);
+  Fleet fleet;
+  fleet.add("app", {replica.url()}, 1).serving.path = "/app";
+  fleet.apply();
+  auto held = std::async(std::launch::async, [&] { return fleet.ask("/app"); });
+  ASSERT_TRUE(eventually([&] { return replica.held() == 1; }));
+  const int client = sent(fleet.url(), post("/app", 1'000'000) + std::string(40'000, 'x'));
+  ASSERT_TRUE(eventually([&] { return fleet.waiting() == 1; }));
+  ::close(client);
+  EXPECT_EQ(fleet.records(1).at(0).outcome, fleet::RequestOutcome::abandoned);
+  replica.release(1);
+  EXPECT_EQ(held.get().status, 200);
+}
+
+TEST(Passing, ARequestWhoseKeyIsRevokedWhileItWaitsReachesNoReplica) {
+  Replica replica("a", true);
+  Fleet fleet;
+  fleet.add("app", {replica.url()}, 1).serving.path = "/app";
+  const std::string key = fleet.add_caller("c", "app");
+  fleet.apply();
+  const auto ask = [&](const http::Headers& headers) {
+    return std::async(std::launch::async, [&fleet, headers] { return fleet.ask("/app", "", headers); });
+  };
+  auto held = ask({{"authorization", "Bearer " + key}});
+  ASSERT_TRUE(eventually([&] { return replica.held() == 1; }));
+  auto waiting = ask({{"authorization", "Bearer " + key}});
+  ASSERT_TRUE(eventually([&] { return fleet.waiting() == 1; }));
+  fleet.view().callers.clear();
+  fleet.apply();
+  EXPECT_EQ(waiting.get().status, 401) << "at once";
+  replica.release(1);
+  EXPECT_EQ(held.get().status, 200) << "the replica has begun with it";
+  EXPECT_EQ(replica.held(), 0U);
+}
+
+TEST(Passing, ALongBodyThatWasSearchedArrivesWhole) {
+  Replica echo("a");
+  Fleet fleet;
+  fleet.add("app", {echo.url()}).model = "m";
+  fleet.apply();
+  std::string body = R"({"model":"m","x":")";
+  for (int i = 0; body.size() < 200'000; ++i) body += std::to_string(i);
+  body += "\"}";
+  EXPECT_TRUE(fleet.ask("/", body).body == body);
+  char size[16];
+  std::snprintf(size, sizeof size, "%zx\r\n", body.size());
+  const std::string answer = read_until_closed(sent(
+      fleet.url(), "POST / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n" +
+                       (size + body) + "\r\n0\r\n\r\n"));
+  EXPECT_TRUE(answer.starts_with("HTTP/1.1 200 ")) << answer.substr(0, 200);
+  EXPECT_TRUE(answer.ends_with("\r\n\r\n" + body));
+}
+
+std::size_t allocated_bytes() {
+  const struct mallinfo2 all = ::mallinfo2();
+  return all.uordblks + all.hblkhd;
+}
+
+TEST(Passing, ABodyTakesNoMemoryWhileItsAnswerGoesOn) {
+  std::mutex mutex;
+  std::vector<http::Stream> streams;
+  OnThread replica({}, http::Server::Handler([&](const http::Request&, const http::Responder& responder) {
+                     const std::lock_guard lock(mutex);
+                     streams.push_back(responder.stream({}));
+                     streams.back().write("begun");
+                   }));
+  GatewayOptions options;
+  options.peek_bytes_all = options.peek_bytes;  // for one of them at a time
+  Fleet fleet(std::move(options));
+  fleet.add("app", {replica.url}, 100).model = "m";
+  fleet.apply();
+  const std::string request = post("/", 250'000) + R"({"model":"m"})" + std::string(250'000 - 13, ' ');
+  std::vector<int> clients;
+  const auto begin = [&] {
+    clients.push_back(sent(fleet.url(), request));
+    std::string answer;
+    for (std::string piece; !answer.ends_with("begun\r\n") && !(piece = read_answer(clients.back())).empty();)
+      answer += piece;
+    EXPECT_TRUE(answer.starts_with("HTTP/1.1 200 ")) << answer;
+  };
+  for (int i = 0; i < 4; ++i) begin();
+  const std::size_t before = allocated_bytes();
+  constexpr std::size_t count = 20;
+  for (std::size_t i = 0; i < count; ++i) begin();
+  const std::size_t after = allocated_bytes();
+  EXPECT_LT(after, before + count * 125'000) << "less than half a body for each of them";
+  for (const int client : clients) ::close(client);
 }
 
 TEST(Passing, AnAnswerThatStopsIsCutAfterItsTime) {
