@@ -18,7 +18,7 @@ class BadInput(Fleet):
         self.add_nodes("a")
         broken = self.folder / "broken.toml"
         broken.write_text('[cluster]\nname = "lab"\n[[deployment]]\nname = \n')
-        self.assertRefused(self.command("apply", str(broken)), 2, "broken.toml:4")
+        self.assertRefused(self.command("apply", str(broken)), 2, "broken.toml:4:8: the text is not valid TOML")
         self.assertRefused(self.command("apply", str(self.folder / "none.toml")), 2, "none.toml")
         self.assertEqual(self.get("project")["version"], 0, "nothing half done")
         # A command that does not exist is said where the user looks.

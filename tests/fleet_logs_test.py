@@ -41,6 +41,7 @@ class Logs(Fleet):
     def test_a_reader_that_is_gone_ends_the_sending(self):
         self.add_nodes("a")
         self.run_script("yes | head -c 20000000; exec sleep 600")
+        self.until(lambda: self.command("logs", "--tail", "1", "w/0").stdout == "y\n", "it writes")
         for _ in range(40):
             answer = subprocess.run(["bash", "-c", f"{BERTH_WORD} logs w/0 | head -n 2"], capture_output=True, text=True, timeout=60, env=self.as_user())
             self.assertEqual(self.own(answer.stdout), "y\n", answer.stderr)

@@ -98,7 +98,7 @@ class Reload(Service):
         # What is wrong changes nothing, not even the part that is right.
         good = self.file.read_text()
         for wrong, sentence in [
-                (good.replace("listen", "listn"), 'unknown key "listn" in the server\'s file; did you mean "listen"?'), ("listen = [", "is not valid TOML: line 1, column "),
+                (good.replace("listen", "listn"), 'unknown key "listn" in the server\'s file; did you mean "listen"?'), ("listen = [", "the text is not valid TOML"),
                 (f'listen = ["127.0.0.1:{first}", "127.0.0.1:{taken.getsockname()[1]}"]', "is in use by another process"),
                 (good + 'certificate_lifetime = "1s"\n', "certificate_lifetime is out of range"),
                 (good + 'store = "memory"\n', "the store cannot change while the server runs"),

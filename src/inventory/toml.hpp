@@ -70,7 +70,7 @@ inline void check_toml_keys(std::string_view text) {
   }
 }
 
-// "file:line:column: ", the beginning of every message about a value in a file.
+// "file:line:column: ", the beginning of every message about a file.
 inline std::string toml_place(std::string_view path, const toml::source_position& position) {
   std::string place(path);
   if (position) place += ":" + std::to_string(position.line) + ":" + std::to_string(position.column);
@@ -78,10 +78,9 @@ inline std::string toml_place(std::string_view path, const toml::source_position
 }
 
 inline Error invalid_toml(std::string_view path, const toml::parse_error& error) {
-  std::string message = std::string(path) + " is not valid TOML: ";
-  if (const toml::source_position at = error.source().begin)
-    message += "line " + std::to_string(at.line) + ", column " + std::to_string(at.column) + ": ";
-  return {ErrorCode::invalid_argument, message + std::string(error.description()), "correct the syntax"};
+  return {ErrorCode::invalid_argument,
+          toml_place(path, error.source().begin) + "the text is not valid TOML: " + std::string(error.description()),
+          "correct the syntax"};
 }
 
 // toml::parse for untrusted files. Throws toml::parse_error.

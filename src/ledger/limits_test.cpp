@@ -88,7 +88,7 @@ TEST(Limits, AMistakeInTheFileIsNamedWithItsPlace) {
   expect("[default]\nmemory = \"40\"", "2:1", "memory is not an amount");
   const Result<LimitsFile> broken = parse_limits("[default", "limits.toml");
   ASSERT_FALSE(broken);
-  EXPECT_TRUE(broken.error().message.starts_with("limits.toml is not valid TOML: line 1, column 9: "))
+  EXPECT_TRUE(broken.error().message.starts_with("limits.toml:1:9: the text is not valid TOML: "))
       << broken.error().message;
 }
 
