@@ -24,6 +24,17 @@ void decide_within_limits(const ReservationRequest& request, const LedgerSnapsho
                           std::optional<LeaseReference> within, std::span<const WaitingRequest> ahead, TimePoint now,
                           Reservation& out);
 
+// Inside a lease: whether the request fits into that lease if the lease were unused.
+bool fits_when_idle(const ReservationRequest& request, const LedgerSnapshot& snapshot, const Reservation& decided);
+
+// Whether the device fits once the leases and processes on it have ended.
+bool could_use(const Requirements& requirements, const DeviceView& view);
+
+Claim claim_of(const Requirements& requirements, const DeviceInfo& info);
+
+// On the devices that the decision chose.
+std::vector<Claim> claims_for(const ReservationRequest& request, const Reservation& decided);
+
 // "a request of bob (python)".
 std::string waiting_request_text(const LedgerSnapshot& snapshot, const WaitingRequest& request);
 

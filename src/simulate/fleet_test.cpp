@@ -28,7 +28,7 @@ void expect_laws(const FleetOptions& options, Total& total) {
 
 // Sanitizers make each of them thirty times slower, and few fleets say nothing about averages and shares.
 #ifdef BERTH_SANITIZED
-constexpr std::uint64_t small_seeds = 16, large_seeds = 1;
+constexpr std::uint64_t small_seeds = 8, large_seeds = 1;
 constexpr bool are_enough_for_shares = false;
 #else
 constexpr std::uint64_t small_seeds = 200, large_seeds = 15;
