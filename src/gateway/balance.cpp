@@ -1,6 +1,7 @@
 #include "gateway/balance.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "berth/assert.hpp"
 #include "berth/device_info.hpp"
@@ -18,26 +19,46 @@ bool Balance::Replica::has_room(TimePoint now) const {
   return is_listed && !is_draining(endpoint) && known < endpoint.concurrent_max;
 }
 
-bool Balance::Replica::is_measured(TimePoint now) const {
-  return learnt.measurements >= measurements_min && now - last_learnt < learnt_age_max;
+bool Balance::Times::are_enough(TimePoint now) const {
+  return learnt.measurements >= measurements_min && now - last < learnt_age_max;
 }
 
-void Balance::Replica::learn(Duration first_byte, TimePoint now) {
-  if (!first_answer) first_answer = now;
-  if (now - first_byte < *first_answer) return;
-  if (now - last_learnt >= learnt_age_max) learnt = {};
+void Balance::Times::add(Duration first_byte, TimePoint now) {
+  if (now - last >= learnt_age_max) learnt = {};
   const auto sample_ns = static_cast<double>(std::chrono::nanoseconds(first_byte).count());
   learnt = learnt.after(learnt.measurements == 0 ? sample_ns : std::min(sample_ns, speed_spread * learnt.unit_cost_ns));
-  last_learnt = now;
+  last = now;
 }
 
-bool Balance::speeds_differ(const std::vector<const Replica*>& replicas, TimePoint now) {
-  if (!std::all_of(replicas.begin(), replicas.end(), [&](const Replica* each) { return each->is_measured(now); }))
-    return false;
-  const auto [fastest, slowest] = std::minmax_element(
-      replicas.begin(), replicas.end(),
-      [](const Replica* a, const Replica* b) { return a->learnt.unit_cost_ns < b->learnt.unit_cost_ns; });
-  return (*slowest)->learnt.unit_cost_ns >= speed_spread * (*fastest)->learnt.unit_cost_ns;
+void Balance::Replica::learn(Duration first_byte, TimePoint now, std::string_view work_class) {
+  if (!first_answer) first_answer = now;
+  if (now - first_byte < *first_answer) return;
+  times.add(first_byte, now);
+  auto of_class = times_by_class.find(work_class);
+  if (of_class == times_by_class.end()) {
+    if (times_by_class.size() >= classes_max)
+      std::erase_if(times_by_class, [&](const auto& item) { return now - item.second.last >= learnt_age_max; });
+    if (times_by_class.size() >= classes_max) return;
+    of_class = times_by_class.emplace(work_class, Times{}).first;
+  }
+  of_class->second.add(first_byte, now);
+}
+
+std::vector<const Balance::Times*> Balance::speeds(const std::vector<const Replica*>& replicas,
+                                                   std::string_view work_class, TimePoint now) {
+  std::vector<const Times*> of_class, of_all;
+  for (const Replica* const replica : replicas) {
+    const auto found = replica->times_by_class.find(work_class);
+    if (found != replica->times_by_class.end() && found->second.are_enough(now)) of_class.push_back(&found->second);
+    if (replica->times.are_enough(now)) of_all.push_back(&replica->times);
+  }
+  std::vector<const Times*>& all = of_class.size() == replicas.size() ? of_class : of_all;
+  if (all.size() != replicas.size()) return {};
+  const auto [fastest, slowest] = std::minmax_element(all.begin(), all.end(), [](const Times* a, const Times* b) {
+    return a->learnt.unit_cost_ns < b->learnt.unit_cost_ns;
+  });
+  if ((*slowest)->learnt.unit_cost_ns < speed_spread * (*fastest)->learnt.unit_cost_ns) return {};
+  return std::move(all);
 }
 
 void Balance::set(const std::vector<Endpoint>& endpoints) {
@@ -104,7 +125,7 @@ std::optional<Endpoint> Balance::take(const Replica* found, TimePoint now) {
   replica.is_probed = replica.failures >= failures_max && now >= replica.ejected_until;
   ++replica.own;
   ++replica.charged;
-  replica.backlog_ns += replica.learnt.expected_ns(1);
+  replica.backlog_ns += replica.times.learnt.expected_ns(1);
   return replica.endpoint;
 }
 
@@ -125,8 +146,8 @@ std::optional<Endpoint> Balance::choose_first(std::span<const DeviceId> replicas
   return take(ranked.empty() ? nullptr : ranked.front(), now);
 }
 
-const Balance::Replica* Balance::pick(const std::set<std::string>& tried, Ticket ticket, TimePoint now,
-                                      Seen* seen) const {
+const Balance::Replica* Balance::pick(const std::set<std::string>& tried, Ticket ticket, TimePoint now, Seen* seen,
+                                      std::string_view work_class) const {
   const bool breaks = has_breaker(now);
   const std::vector<const Replica*> candidates = this->candidates(tried, now, breaks);
   if (candidates.empty()) {
@@ -134,7 +155,7 @@ const Balance::Replica* Balance::pick(const std::set<std::string>& tried, Ticket
     return nullptr;
   }
 
-  const bool have_speeds = speeds_differ(candidates, now);
+  const std::vector<const Times*> times = speeds(candidates, work_class, now);
   std::vector<DeviceInfo> infos(candidates.size());
   std::vector<DeviceView> views(candidates.size());
   for (std::size_t i = 0; i < candidates.size(); ++i) {
@@ -151,8 +172,8 @@ const Balance::Replica* Balance::pick(const std::set<std::string>& tried, Ticket
     view.in_flight = replica.in_flight(now);
     view.charged_total = replica.charged;
     view.backlog_ns = replica.backlog_ns;
-    view.measurements = replica.learnt.measurements;
-    if (have_speeds) view.unit_cost_ns = replica.learnt.whole_ns();
+    view.measurements = replica.times.learnt.measurements;
+    if (!times.empty()) view.unit_cost_ns = times[i]->learnt.whole_ns();
   }
   Requirements requirements;
   requirements.cost = 1;
@@ -171,18 +192,19 @@ const Balance::Replica* Balance::pick(const std::set<std::string>& tried, Ticket
 
 std::optional<Endpoint> Balance::look(Ticket ticket, TimePoint now, Seen* seen,
                                       const std::set<std::string>& left_out) const {
-  const Replica* const found = pick(left_out, ticket, now, seen);
+  const Replica* const found = pick(left_out, ticket, now, seen, {});
   return found == nullptr ? std::nullopt : std::optional(found->endpoint);
 }
 
-std::optional<Endpoint> Balance::choose(const std::set<std::string>& tried, Ticket ticket, TimePoint now, Seen* seen) {
-  return take(pick(tried, ticket, now, seen), now);
+std::optional<Endpoint> Balance::choose(const std::set<std::string>& tried, Ticket ticket, TimePoint now, Seen* seen,
+                                        std::string_view work_class) {
+  return take(pick(tried, ticket, now, seen, work_class), now);
 }
 
-void Balance::learn(const std::string& name, Duration first_byte, TimePoint now) {
+void Balance::learn(const std::string& name, Duration first_byte, TimePoint now, std::string_view work_class) {
   const auto found = replicas_.find(name);
   BERTH_ASSERT(found != replicas_.end() && found->second.own > 0);
-  found->second.learn(first_byte, now);
+  found->second.learn(first_byte, now, work_class);
 }
 
 void Balance::settle(const std::string& name, Ending ending, TimePoint now, Duration took, const std::string& problem) {
@@ -191,7 +213,7 @@ void Balance::settle(const std::string& name, Ending ending, TimePoint now, Dura
   Replica& replica = found->second;
   --replica.own;
   replica.backlog_ns =
-      replica.own == 0 ? 0 : replica.backlog_ns - std::min(replica.backlog_ns, replica.learnt.expected_ns(1));
+      replica.own == 0 ? 0 : replica.backlog_ns - std::min(replica.backlog_ns, replica.times.learnt.expected_ns(1));
   // Requests that were under way when it was left out say nothing new about it.
   const bool is_new = now - took >= replica.ejected_until;
   if (is_new) replica.is_probed = false;

@@ -1,7 +1,7 @@
 // The replicas of one deployment as a gateway sees them, and which of them gets the next request. The policy library
 // chooses, from the requests that this gateway has in flight, those of other gateways according to the relay's last
-// answer, and the time to first byte. A replica that fails repeatedly is skipped for a while. Pure: the time is
-// passed in.
+// answer, and the time to first byte, learnt for each class of requests. A replica that fails repeatedly is skipped for
+// a while. Pure: the time is passed in.
 #pragma once
 
 #include <chrono>
@@ -42,10 +42,11 @@ class Balance {
   void set_policy(const Policy& policy) { policy_ = &policy; }
 
   // Counts a request for the winner; settle() follows once. Absent: no untried replica has room. `seen` receives
-  // the candidates, at most fleet::candidates_max, the winner and the runner-up first.
+  // the candidates, at most fleet::candidates_max, the winner and the runner-up first. Requests of one class
+  // take about equally long.
   using Seen = std::vector<fleet::RequestCandidate>;
-  std::optional<Endpoint> choose(const std::set<std::string>& tried, Ticket ticket, TimePoint now,
-                                 Seen* seen = nullptr);
+  std::optional<Endpoint> choose(const std::set<std::string>& tried, Ticket ticket, TimePoint now, Seen* seen = nullptr,
+                                 std::string_view work_class = {});
   // The first of these replicas ("chat/0") that can take the request, in its newest incarnation; also counts the
   // request. A single replica is not skipped after failures, because no other can take its place.
   std::optional<Endpoint> choose_first(std::span<const DeviceId> replicas, const std::set<std::string>& tried,
@@ -55,7 +56,7 @@ class Balance {
                                const std::set<std::string>& left_out = {}) const;
   // Called between the two: the replica began to answer after this time. The end says little about its speed, because
   // a stream takes as long as its contents.
-  void learn(const std::string& name, Duration first_byte, TimePoint now);
+  void learn(const std::string& name, Duration first_byte, TimePoint now, std::string_view work_class = {});
   // `took`: the time since the choice. `problem`: why it failed.
   void settle(const std::string& name, Ending ending, TimePoint now, Duration took = {},
               const std::string& problem = {});
@@ -81,6 +82,14 @@ class Balance {
   void assume(const std::string& name, std::uint32_t in_flight, bool is_ejected, TimePoint now);
 
  private:
+  // How long answers took to begin.
+  struct Times {
+    placement::Learnt learnt;
+    TimePoint last{};
+
+    bool are_enough(TimePoint now) const;
+    void add(Duration first_byte, TimePoint now);
+  };
   struct Replica {
     Endpoint endpoint;
     bool is_listed = true;     // otherwise it is kept only for requests in flight
@@ -89,11 +98,11 @@ class Balance {
     TimePoint reported{};
     std::uint64_t charged = 0;
     std::uint64_t backlog_ns = 0;
-    placement::Learnt learnt;
+    Times times;                                               // of all requests
+    std::map<std::string, Times, std::less<>> times_by_class;  // at most classes_max
     std::optional<TimePoint> first_answer;  // requests that began earlier waited for the replica to warm up
-    TimePoint last_learnt{};
-    std::uint32_t failures = 0;  // in a row
-    std::string problem;         // the last one
+    std::uint32_t failures = 0;             // in a row
+    std::string problem;                    // the last one
     TimePoint ejected_until{};
     bool is_probed = false;  // by a request that began after `ejected_until`
 
@@ -101,18 +110,20 @@ class Balance {
     bool is_left_out(TimePoint now) const { return failures >= failures_max && (now < ejected_until || is_probed); }
     std::uint32_t in_flight(TimePoint now) const;
     bool has_room(TimePoint now) const;
-    bool is_measured(TimePoint now) const;
-    void learn(Duration first_byte, TimePoint now);
+    void learn(Duration first_byte, TimePoint now, std::string_view work_class);
   };
-  // Whether the times of these replicas differ significantly.
-  static bool speeds_differ(const std::vector<const Replica*>& replicas, TimePoint now);
+  // The times of these replicas for requests of this class, or for all requests if one of them has too few of this
+  // class. Empty: too few were measured, or they do not differ significantly.
+  static std::vector<const Times*> speeds(const std::vector<const Replica*>& replicas, std::string_view work_class,
+                                          TimePoint now);
   // Why a replica cannot take a request now; the breaker skips at most half of them.
   static std::optional<fleet::CandidateVerdict> why_not(const Replica& replica, const std::set<std::string>& tried,
                                                         TimePoint now, bool has_breaker);
   bool has_breaker(TimePoint now) const;
   std::vector<const Replica*> candidates(const std::set<std::string>& tried, TimePoint now, bool has_breaker) const;
   // Null: none.
-  const Replica* pick(const std::set<std::string>& tried, Ticket ticket, TimePoint now, Seen* seen) const;
+  const Replica* pick(const std::set<std::string>& tried, Ticket ticket, TimePoint now, Seen* seen,
+                      std::string_view work_class) const;
   // `ranked` has those that could take it, the winner first.
   void tell(Seen& seen, const std::vector<const Replica*>& ranked, const std::set<std::string>& tried, TimePoint now,
             bool has_breaker) const;
@@ -129,6 +140,9 @@ inline constexpr Duration report_age_max = std::chrono::seconds(5);
 inline constexpr Duration learnt_age_max = std::chrono::seconds(5);
 // Fewer measurements than this do not tell how fast a replica is.
 inline constexpr std::uint32_t measurements_min = 10;
+// Classes of requests for which a replica's times are kept apart. When there are more, a class that was not measured
+// within learnt_age_max makes room.
+inline constexpr std::size_t classes_max = 15;
 // Replicas whose times differ by less than this factor count as equally fast, because requests differ as much. A slow
 // answer counts as at most this many times the mean, so that a few long ones among many short ones have no effect.
 inline constexpr double speed_spread = 2.0;

@@ -202,6 +202,41 @@ TEST(Balance, AReplicaThatIsTwiceAsFastHasTwiceTheWorkInFlight) {
   }
 }
 
+// Two replicas, the first of which is fast at chats and slow at embeddings. `sent` counts the last 200 requests of each
+// class, one at a time.
+TEST(Balance, EachClassOfRequestsGoesToTheReplicaThatIsFastAtIt) {
+  Balance balance = with(2, 10);
+  TimePoint now = start;
+  std::map<std::pair<std::string, std::string>, int> sent;
+  for (Ticket i = 0; i < 500; ++i) {
+    const std::string path = i % 2 == 0 ? "/v1/chat/completions" : "/v1/embeddings";
+    const std::string name = balance.choose({}, i / 2, now, nullptr, path)->name;
+    const Duration took = (path == "/v1/embeddings") == (name == "a/0#1") ? 90ms : 10ms;
+    now += took;
+    balance.learn(name, took, now, path);
+    balance.settle(name, Ending::answered, now);
+    if (i >= 100) ++sent[{path, name}];
+  }
+  EXPECT_GE((sent[{"/v1/chat/completions", "a/0#1"}]), 170);
+  EXPECT_GE((sent[{"/v1/embeddings", "a/1#2"}]), 170);
+}
+
+// As many paths as requests: no class is measured often, and the times of all requests count instead.
+TEST(Balance, RequestsOfRareClassesGoToTheReplicaThatIsFastAtAllOfThem) {
+  Balance balance = with(2, 10);
+  TimePoint now = start;
+  int fast = 0;
+  for (Ticket i = 0; i < 200; ++i) {
+    const std::string path = "/tile/" + std::to_string(i), name = balance.choose({}, i, now, nullptr, path)->name;
+    const Duration took = name == "a/0#1" ? 50ms : 5ms;
+    now += took;
+    balance.learn(name, took, now, path);
+    balance.settle(name, Ending::answered, now);
+    fast += i >= 50 && name == "a/1#2";
+  }
+  EXPECT_GE(fast, 140);
+}
+
 TEST(Balance, TheFirstInAnOrderThatHasRoomTakesARequestInItsNewestIncarnation) {
   Balance balance(*find_policy("least_loaded"));
   balance.set({{"a/0#9", NodeId("n"), 1, ready}, {"a/0#10", NodeId("n"), 1, ready}, {"a/1#3", NodeId("n"), 1, ready}});

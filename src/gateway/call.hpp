@@ -86,6 +86,9 @@ struct Gateway::Call {
   fleet::RequestRecord record = {};
   TraceParent trace = {};
   TimePoint first_byte{};  // of the answer
+
+  // Requests with the same path take about equally long. Long paths are not kept.
+  std::string_view work_class() const { return path.size() <= 256 ? std::string_view(path) : std::string_view(); }
 };
 
 // "a=1; b=2" as "a=1" and "b=2".

@@ -159,8 +159,9 @@ std::optional<Endpoint> Gateway::choose(Call& call, Served& served, const std::s
   const Deployment& deployment = view_.deployments.at(call.deployment);
   const std::vector<DeviceId> replicas = served.replicas_for(call, deployment);
   Balance::Seen& seen = call.record.candidates;
-  std::optional<Endpoint> chosen = replicas.empty() ? served.balance.choose(left_out, next_ticket_++, now, &seen)
-                                                    : served.balance.choose_first(replicas, left_out, now, &seen);
+  std::optional<Endpoint> chosen = replicas.empty()
+                                       ? served.balance.choose(left_out, next_ticket_++, now, &seen, call.work_class())
+                                       : served.balance.choose_first(replicas, left_out, now, &seen);
   note_choice(call, replicas.empty() ? served.balance.policy() : to_string(deployment.serving.affinity));
   return chosen;
 }
@@ -308,7 +309,8 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
       if (refused || failed) return false;
       options.keeps_client = !is_leaving_;
       note_first_byte(call, answer.status);
-      if (!is_failure(answer.status)) served.balance.learn(endpoint.name, call.first_byte - began, call.first_byte);
+      if (!is_failure(answer.status))
+        served.balance.learn(endpoint.name, call.first_byte - began, call.first_byte, call.work_class());
       Headers& given = answer.headers;
       given.remove_if([](const std::string& name, const std::string& value) {
         return name.starts_with(own_headers) || (name == "set-cookie" && value.starts_with(own_cookie));

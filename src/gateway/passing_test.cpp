@@ -225,23 +225,32 @@ TEST(Passing, ALongBodyThatWasSearchedArrivesWhole) {
   EXPECT_TRUE(answer.ends_with("\r\n\r\n" + body));
 }
 
+// A replica that begins each answer and never ends it.
+class AnswersThatDoNotEnd {
+ public:
+  std::string url() const { return server_.url; }
+
+ private:
+  std::mutex mutex_;
+  std::vector<http::Stream> streams_;
+  OnThread server_{{}, http::Server::Handler([this](const http::Request&, const http::Responder& responder) {
+                     const std::lock_guard lock(mutex_);
+                     streams_.push_back(responder.stream({}));
+                     streams_.back().write("begun");
+                   })};
+};
+
 std::size_t allocated_bytes() {
   const struct mallinfo2 all = ::mallinfo2();
   return all.uordblks + all.hblkhd;
 }
 
 TEST(Passing, ABodyTakesNoMemoryWhileItsAnswerGoesOn) {
-  std::mutex mutex;
-  std::vector<http::Stream> streams;
-  OnThread replica({}, http::Server::Handler([&](const http::Request&, const http::Responder& responder) {
-                     const std::lock_guard lock(mutex);
-                     streams.push_back(responder.stream({}));
-                     streams.back().write("begun");
-                   }));
+  const AnswersThatDoNotEnd replica;
   GatewayOptions options;
   options.peek_bytes_all = options.peek_bytes;  // for one of them at a time
   Fleet fleet(std::move(options));
-  fleet.add("app", {replica.url}, 100).model = "m";
+  fleet.add("app", {replica.url()}, 100).model = "m";
   fleet.apply();
   const std::string request = post("/", 250'000) + R"({"model":"m"})" + std::string(250'000 - 13, ' ');
   std::vector<int> clients;
@@ -262,15 +271,9 @@ TEST(Passing, ABodyTakesNoMemoryWhileItsAnswerGoesOn) {
 }
 
 TEST(Passing, AnAnswerThatStopsIsCutAfterItsTime) {
-  std::mutex mutex;
-  std::vector<http::Stream> streams;
-  OnThread replica({}, http::Server::Handler([&](const http::Request&, const http::Responder& responder) {
-                     const std::lock_guard lock(mutex);
-                     streams.push_back(responder.stream({}));
-                     streams.back().write("begun");
-                   }));
+  const AnswersThatDoNotEnd replica;
   Fleet fleet;
-  Deployment& app = fleet.add("app", {replica.url});
+  Deployment& app = fleet.add("app", {replica.url()});
   app.serving.path = "/app";
   app.serving.idle_timeout = 1s;
   fleet.apply();
