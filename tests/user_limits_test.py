@@ -136,7 +136,7 @@ class Waiting(LimitsCase):
         words = " ".join(why.split())
         self.assertIn("in the way: DEVICE USER ", words)
         self.assertRegex(why, r"(?m)^cuda:\d +you ")
-        self.assertTrue(words.endswith("next: berth ps shows what you have; the job starts when enough of it has ended"), why)
+        self.assertTrue(words.endswith("next: berth ps lists your leases; the job starts when enough of them have ended"), why)
         for wrong in ("bert ", "no single change", "cannot be estimated"):
             self.assertNotIn(wrong, words)
         known = json.loads(self.berth("why", job, "--json", prefix=self.as_user(ANNA)).stdout)

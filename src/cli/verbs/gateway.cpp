@@ -37,7 +37,7 @@ struct GatewayArguments {
 
 Result<std::vector<http::ListenOn>> listeners_of(const GatewayArguments& arguments) {
   if (arguments.certificate.has_value() != arguments.key.has_value())
-    return Error{ErrorCode::invalid_argument, "a certificate needs its key, and a key its certificate",
+    return Error{ErrorCode::invalid_argument, "a certificate and its key must be given together",
                  "give both --tls-certificate and --tls-key, or neither"};
   std::vector<std::string> addresses = arguments.listen;
   if (addresses.empty()) addresses.emplace_back(gateway::default_address);
