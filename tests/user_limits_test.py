@@ -219,7 +219,7 @@ class BrokenFile(LimitsCase):
         self.assertRefused(self.run_as(ANNA, "--mem", "1G"), 3, "0 GPUs")
         self.file.parent.chmod(0o700)
         root = self.berth("run", "-q", "--mem", "1G", "--", "true", prefix=self.as_user(0))
-        self.assertIn("users may not enter /etc/berth", root.stderr)
+        self.assertIn("users cannot enter /etc/berth", root.stderr)
         self.file.parent.chmod(0o755)
         self.file.unlink()
         self.file.symlink_to("/etc/passwd")
