@@ -169,7 +169,7 @@ void add_gateway(const Verb& command) {
               "maximum number of connections, including relays; by default as many as the limit on open files allows",
               {.range = {{16, 1'000'000}}});
   verb.option("--connections-per-address", "N", &arguments->limits.connections.of_address,
-              "maximum number of connections from any other machine; by default half of all",
+              "maximum number of connections from any one other machine; by default half of --connections",
               {.range = {{1, 1'000'000}}});
   const auto take_time = [](std::chrono::milliseconds& into) {
     return [&into](const std::string& text) -> Result<void> {
