@@ -210,7 +210,7 @@ class Messages(Machine):
     @unittest.skipUnless(may_mount(), "mounts a small disk")
     def test_doctor_names_a_full_and_a_read_only_disk(self):
         self.runtime.mkdir(mode=0o700)
-        for script, words in ((f"mount -t tmpfs -o mode=700,ro none {self.runtime}", "no folder for the ledger can be written to"),
+        for script, words in ((f"mount -t tmpfs -o mode=700,ro none {self.runtime}", "no folder for the ledger is writable"),
                               (f"mount -t tmpfs -o mode=700,size=16k none {self.runtime}; head -c 16k /dev/zero > {self.runtime}/full", f"df {self.runtime}\n")):
             self.check_barred_ledger(("unshare", "-m", "--propagation", "private", *self.shell(script)), words)
 

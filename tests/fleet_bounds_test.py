@@ -145,7 +145,7 @@ class StoreFile(Fleet):
         notes.chmod(0o644)
         serve = ("serve", "--no-agent", "--gateway", "none", "--listen", "127.0.0.1:0", "--store")
         self.assertRefused(self.berth(*serve, f"sqlite:{notes}", BERTH_RUNTIME_DIR=str(self.folder / "other")), 1, "is not a Berth store")
-        self.assertRefused(self.command("store", "backup", str(notes)), 2, "exists already", "another name")
+        self.assertRefused(self.command("store", "backup", str(notes)), 2, "already exists", "another name")
         self.assertRefused(self.command("store", "backup", str(self.folder / "new.backup"), "--store", f"sqlite:{notes}"), 1, "is not a Berth store")
         self.assertEqual((notes.read_text(), notes.stat().st_mode & 0o777), ("mine", 0o644))
 

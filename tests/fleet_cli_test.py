@@ -222,7 +222,7 @@ class Verbs(Fleet):
         self.apply(self.web(replicas=3, text="v2"))
         self.apply(self.web(replicas=3, text="v3"))
         status = self.text("rollout", "status", "web")
-        self.assertRegex(status, r"\n  revision 3 had another command\n(.*\n)*  revision 1 had another command\n")
+        self.assertRegex(status, r"\n  revision 3 differed in command\n(.*\n)*  revision 1 differed in command\n")
         self.assertRegex(self.text("rollout", "undo", "web", "--to", "77", status=2), "web has no revision 77; berth rollout status web lists")
         self.text("rollout", "undo", "web", "--to", "1")
         self.until(lambda: self.get("deployments/web")["deployment"]["spec"]["command"][-1] == "v1", self.situation)

@@ -143,7 +143,7 @@ class Users(UsersCase):
         self.add()
         self.apply(self.serve_as("mine", "svc", host_memory="1G", cpus=0.5), self.serve_as("free", "svc"), wait=False)
         self.until_ready("mine", 1)
-        self.until_said("mine", "host_memory or cpus is not enforced: no systemd of its user runs here")
+        self.until_said("mine", "host_memory or cpus is not enforced: its user has no running systemd")
         self.until_ready("free", 1)
         self.assertNotIn("limits", self.reason_text("free"))
 

@@ -63,7 +63,7 @@ class Observed(Gateway):
         record, = json.loads(self.command("why", "request", "order-7", "--json").stdout)["requests"]
         self.assertEqual((record["outcome"], record["status"], record["caller"], len(record["candidates"])), ("answered", 200, caller, 2))
         self.assertIn("was rejected with 401", self.command("why", "request", "stranger").stdout)
-        self.assertRefused(self.command("why", "request", "none"), 2, 'no record of a request "none"')
+        self.assertRefused(self.command("why", "request", "none"), 2, 'no record of request "none"')
         self.assertRefused(self.command("why", "request"), 2, "no request id was given")
         read = self.token("read")
         self.assertEqual(self.ask("GET", "/api/v1/requests/order-7", token=read)[0], 403, "it needs the role operate")

@@ -492,7 +492,7 @@ class Start(Fleet):
         for text, sentence in [
                 ('tls_certifcate = "/a.pem"', 'unknown key "tls_certifcate" in the server\'s file; did you mean "tls_certificate"?'),
                 ('certificate_lifetime = "1s"', "certificate_lifetime is out of range; use 3s to 3650d"), ('listen = "127.0.0.1:0"', "it takes a list of text"),
-                ('tls_key = "/a.key"', "a certificate needs its key, and a key its certificate"), ('listen = ["8080"]', "8080"),
+                ('tls_key = "/a.key"', "a certificate and its key must be given together"), ('listen = ["8080"]', "8080"),
                 ('gateway_client_timeout = "0s"', "gateway_client_timeout is out of range; use 1s to 24h"), ("gateway_connections = 3", "gateway_connections is 3"),
                 ("connections = 3", "connections is 3"), ("connections_per_address = 0", "connections_per_address is 0"),
                 ('tls_certificate = "a.pem"\ntls_key = "/a.key"', '"a.pem" is not an absolute path')]:

@@ -136,7 +136,7 @@ class Waiting(LimitsCase):
         words = " ".join(why.split())
         self.assertIn("in the way: DEVICE USER ", words)
         self.assertRegex(why, r"(?m)^cuda:\d +you ")
-        self.assertTrue(words.endswith("next: berth ps shows what you have; the job starts when enough of it has ended"), why)
+        self.assertTrue(words.endswith("next: berth ps lists your leases; the job starts when enough of them have ended"), why)
         for wrong in ("bert ", "no single change", "cannot be estimated"):
             self.assertNotIn(wrong, words)
         known = json.loads(self.berth("why", job, "--json", prefix=self.as_user(ANNA)).stdout)
@@ -219,7 +219,7 @@ class BrokenFile(LimitsCase):
         self.assertRefused(self.run_as(ANNA, "--mem", "1G"), 3, "0 GPUs")
         self.file.parent.chmod(0o700)
         root = self.berth("run", "-q", "--mem", "1G", "--", "true", prefix=self.as_user(0))
-        self.assertIn("users may not enter /etc/berth", root.stderr)
+        self.assertIn("users cannot enter /etc/berth", root.stderr)
         self.file.parent.chmod(0o755)
         self.file.unlink()
         self.file.symlink_to("/etc/passwd")

@@ -41,7 +41,7 @@ Result<Given> given_in(const std::string& body) {
 
 Error advised(Error error) {
   if (error.code == ErrorCode::unavailable && error.advice.empty())
-    error.advice = "check the address, and whether berth serve runs there";
+    error.advice = "check the address, and whether berth serve is running there";
   return error;
 }
 

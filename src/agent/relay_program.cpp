@@ -84,7 +84,7 @@ Result<relay::RelayOptions> give_up_rights(std::string& folder) {
     return answer;
   };
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || !world::become(account))
-    return Error{ErrorCode::io, "cannot become user " + account.name + ": " + std::strerror(errno)};
+    return Error{ErrorCode::io, "cannot switch to user " + account.name + ": " + std::strerror(errno)};
   folder = "/proc/self/fd/" + std::to_string(entered.release());
   return options;
 }

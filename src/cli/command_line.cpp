@@ -157,7 +157,7 @@ VerbPath verb_path(const CLI::App& app, std::span<char*> words) {
       if (!nearest) nearest = placement::nearest_name(words[i], verbs);
       path.unknown = "there is no command '" + printable(words[i]) + "'; " +
                      (nearest ? "did you mean " + path.typed + " " + std::string(*nearest) + "?"
-                              : path.typed + " --help lists them");
+                              : "see " + path.typed + " --help");
       return path;
     }
     path.typed += std::string(" ") + words[i];

@@ -30,7 +30,7 @@ Result<std::vector<Job>> jobs_matching(const std::string& jobs, const std::strin
   std::erase_if(found, [&](const Job& job) { return fnmatch(pattern.c_str(), job.request.name.c_str(), 0) != 0; });
   if (found.empty())
     return Error{ErrorCode::invalid_argument, "no job has a name that matches '" + printable(pattern) + "'",
-                 "berth ps -a lists them"};
+                 "see berth ps -a"};
   if (matching == Matching::unfinished) std::erase_if(found, [](const Job& job) { return job.has_ended(); });
   std::set<std::string> seen;
   std::reverse(found.begin(), found.end());
@@ -74,7 +74,7 @@ Result<std::vector<Job>> jobs_named(std::span<const std::string> names, bool all
   }
   if (names.empty() && !all)
     return Error{ErrorCode::invalid_argument, "no job was named",
-                 "berth ps -a lists them; use --all for all unfinished jobs"};
+                 "name one from berth ps -a, or use --all for all unfinished jobs"};
   return jobs;
 }
 

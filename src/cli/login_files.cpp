@@ -41,7 +41,7 @@ Result<NewLogin> ask_for_certificate(http::Client& client) {
   if (!answer || answer->status != 200) {
     Error error = answer ? error_of_answer(answer->status, answer->body, client.url()) : answer.error();
     if (answer && answer->status == 401) error.advice = "berth token add on the server's machine creates another token";
-    if (!answer && error.advice.empty()) error.advice = "check the address, and whether berth serve runs there";
+    if (!answer && error.advice.empty()) error.advice = "check the address, and whether berth serve is running there";
     return error;
   }
   return read_document(answer->body, "the answer", [&](const json::value& value, const std::string& where) {

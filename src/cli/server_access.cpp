@@ -119,7 +119,7 @@ Error ServerAccess::connection_error(const Error& error) const {
   if (error.code != ErrorCode::unavailable || !error.advice.empty()) return error;
   if (is_own_)
     return {error.code, "no berth server is running here", "start one with berth serve, or set BERTH_SERVER"};
-  return {error.code, error.message, "check the address, and whether berth serve runs there"};
+  return {error.code, error.message, "check the address, and whether berth serve is running there"};
 }
 
 Result<http::Response> ServerAccess::request(const Call& call) {

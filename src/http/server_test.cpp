@@ -183,7 +183,7 @@ TEST(Server, ReplacesALeftOverSocketButNoLivingOneAndNoFile) {
   ASSERT_TRUE(first.listen(address));
   Server second({}, echo);
   EXPECT_EQ(second.listen(address).error().code, ErrorCode::unavailable);
-  // As after kill -9: the file stays.
+  // The socket file remains, as after kill -9.
   std::filesystem::rename(folder / "socket", folder / "kept");
   first.stop_listening(address);
   std::filesystem::rename(folder / "kept", folder / "socket");

@@ -111,7 +111,7 @@ class Wire {
   std::size_t place_ = 0;  // in the loop's list
 };
 
-// The error of a connection whose other machine is lost, however that was noticed.
+// The error of a connection whose peer machine is lost, no matter how the loss was detected.
 inline ErrorValue host_down() { return {EHOSTDOWN, boost::system::system_category()}; }
 
 }  // namespace berth::http

@@ -205,7 +205,7 @@ Result<LedgerLease> Ledger::Lock::add(const Request& request) {
       if (line.heartbeat_slot >= heartbeats_max) {
         return Error{ErrorCode::queue_full,
                      "this user already has " + std::to_string(heartbeats_max) + " waiting requests",
-                     "end some of the entries in berth ps"};
+                     "end some of the requests that berth ps lists"};
       }
       lease.heartbeat_slot_ = line.heartbeat_slot;
       write_heartbeat(lease.descriptor(), line.heartbeat_slot, now);

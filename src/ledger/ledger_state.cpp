@@ -76,7 +76,7 @@ Result<void> State::lock_folders(TimePoint give_up) {
       return Error{ErrorCode::timeout,
                    (holder.empty() ? "another process" : holder) + " holds the lock of " + folder.path +
                        " and does not release it",
-                   "end or continue that process"};
+                   "end or resume that process"};
     }
     if (has_all && (candidates.empty() || inspect_folders(candidates) == folders)) return {};
     locks.clear();
@@ -236,7 +236,7 @@ std::vector<LedgerProblem> State::problems() const {
     if (!listings[i] || !folders[i].problem.empty()) continue;
     for (const auto& [user, count] : listings[i]->unlisted())
       all.push_back({user, folders[i].path + "/" + std::string(file_prefix) + "*",
-                     "the user has " + std::to_string(count) + " more ledger files than are read"});
+                     "the user has " + std::to_string(count) + " more ledger files, which are not read"});
   }
   for (const std::unique_ptr<KnownFile>& known : files) {
     if (!known->problem.empty()) all.push_back({known->file.user(), known->file.path(), known->problem});
@@ -351,9 +351,9 @@ Result<void> State::rewrite(KnownFile& known, std::vector<Line> lines) {
   if (text.size() > text_bytes_max ||
       (lines.size() > known.lines.size() && (all_bytes > text_bytes_max || all_lines > lines_per_user_max))) {
     return Error{ErrorCode::queue_full,
-                 "this user has no room for another entry in the ledger: " + std::to_string(lines_per_user_max) +
-                     " lines and 1 MiB are the limit",
-                 "end some of the entries in berth ps"};
+                 "the ledger has no room for another entry of this user: the limits are " +
+                     std::to_string(lines_per_user_max) + " lines and 1 MiB",
+                 "end some of the leases and requests that berth ps lists"};
   }
   Result<UserFile> writable = UserFile::open(known.file.path(), true);
   if (!writable) return std::move(writable).error();

@@ -159,7 +159,7 @@ auto State::write_anywhere(Write&& write) -> decltype(write(std::declval<KnownFi
     last = written.error();
   }
   if (last) return *std::move(last);
-  return Error{ErrorCode::io, "no folder for the ledger can be written to", "see berth doctor"};
+  return Error{ErrorCode::io, "no folder for the ledger is writable", "see berth doctor"};
 }
 
 }  // namespace berth::ledger

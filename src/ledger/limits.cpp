@@ -104,7 +104,7 @@ Result<UserLimits> own_limits() {
   // Then only root can see the file; for others it does not exist.
   if (struct stat folder{}; file && ::stat(limits_folder, &folder) == 0 && (folder.st_mode & S_IXOTH) == 0)
     file =
-        Error{ErrorCode::unavailable, std::string("users may not enter ") + limits_folder + ", where their limits are",
+        Error{ErrorCode::unavailable, std::string("users cannot enter ") + limits_folder + ", where their limits are",
               std::string("sudo chmod 755 ") + limits_folder};
   if (!file) {
     known = Error{file.error().code, file.error().message + "; no limit per user applies until that is corrected",
@@ -155,7 +155,7 @@ Usage usage_of(const LedgerSnapshot& snapshot, std::uint32_t user, const LeaseRe
 Error LimitReached::error() const {
   return {ErrorCode::no_eligible_device, text,
           never ? "ask for less, or ask the administrator"
-                : "wait until some of it ends, or ask the administrator; berth ps shows it"};
+                : "wait until some of your entries in berth ps end, or ask the administrator"};
 }
 
 std::optional<LimitReached> limit_reached(const UserLimits& limits, LimitKind kind, std::uint64_t present,

@@ -122,7 +122,7 @@ Result<LimitsFile> read_limits(const std::string& path) {
     if (count == 0) break;
     size += static_cast<std::size_t>(count);
   }
-  if (size > file_bytes_max) return unsafe(path, "has more than 1 MiB", "shorten it");
+  if (size > file_bytes_max) return unsafe(path, "is larger than 1 MiB", "shorten it");
   text.resize(size);
   return parse_limits(text, path);
 }

@@ -56,7 +56,7 @@ std::string where_searched() {
 }  // namespace
 
 Result<DeviceId> find_device(std::span<const ObservedDevice> devices, const std::string& name) {
-  if (name.empty()) return wrong("the name of a device is empty", "berth devices lists them");
+  if (name.empty()) return wrong("the name of a device is empty", "see berth devices");
   std::vector<std::string_view> names;
   std::vector<const DeviceInfo*> begun;
   for (const ObservedDevice& device : devices) {
@@ -73,7 +73,7 @@ Result<DeviceId> find_device(std::span<const ObservedDevice> devices, const std:
     return wrong("'" + name + "' matches " + std::to_string(begun.size()) + " devices", "give more of the id");
   const auto nearest = placement::nearest_name(name, names);
   return Error{ErrorCode::not_found, "there is no device '" + name + "'" + where_searched(),
-               nearest ? "did you mean " + std::string(*nearest) + "?" : "berth devices lists them"};
+               nearest ? "did you mean " + std::string(*nearest) + "?" : "see berth devices"};
 }
 
 namespace {

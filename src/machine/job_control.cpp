@@ -70,7 +70,7 @@ Result<Descriptor> open_named_output(const std::string& path) {
   Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666));
   if (!file)
     return Error{ErrorCode::invalid_argument, "cannot write " + path + ": " + std::strerror(errno),
-                 "give --output a file in a folder that exists and that you may write to"};
+                 "give --output a file in an existing folder that you can write to"};
   fcntl(file.get(), F_SETFL, O_APPEND);
   return file;
 }

@@ -303,7 +303,7 @@ TEST_F(JobControl, RootStartsAJobOfAnotherUser) {
   JobOrder wanted = order("id -un; id -gn; echo $(id -G); echo $HOME ${XDG_STATE_HOME-none}");
   wanted.user = "nobody";
   const world::UserAccount nobody = world::find_user("nobody").value();
-  // What root has, and the job must not.
+  // Root's environment and groups, which the job must not inherit.
   setenv("XDG_STATE_HOME", "/of/root", 1);
   const gid_t of_root[] = {0, 4};
   std::vector<gid_t> groups(static_cast<std::size_t>(getgroups(0, nullptr)));

@@ -80,7 +80,7 @@ void look_at_processes(Job& job, JobProcesses& processes) {
 }
 
 Error no_job(const std::string& name) {
-  return {ErrorCode::not_found, "there is no job '" + name + "'", "berth ps -a lists them"};
+  return {ErrorCode::not_found, "there is no job '" + name + "'", "see berth ps -a"};
 }
 
 Result<Job> read_job(const std::string& jobs, const std::string& id, JobProcesses& processes) {
@@ -250,7 +250,7 @@ Result<void> give_to_user(const Job& job, std::uint32_t group) {
     const world::Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!file || fchown(file.get(), job.user, group) != 0) return io_error("cannot create " + path);
   }
-  if (chmod(job.folder.c_str(), 0711) != 0) return io_error("cannot open " + job.folder + " to its user");
+  if (chmod(job.folder.c_str(), 0711) != 0) return io_error("cannot make " + job.folder + " accessible to its user");
   return {};
 }
 

@@ -414,7 +414,7 @@ std::string read_all(int file) {
     // Makes its files in /proc belong to the user again, so that berth can find what it holds; it knows nothing
     // secret except its own order.
     if (!account || !world::become(*account) || prctl(PR_SET_DUMPABLE, 1) != 0) {
-      say({ErrorCode::io, "the supervisor cannot become user " + order->user});
+      say({ErrorCode::io, "the supervisor cannot switch to user " + order->user});
       _exit(1);
     }
     order->environment.emplace("HOME", account->home);

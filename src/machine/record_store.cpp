@@ -170,7 +170,7 @@ Result<DecisionRecord> load_record(const std::string& folder, std::string_view i
       }
     }
     if (matches == 0)
-      return none("there is no record of a decision " + std::string(id), "list them with berth why --list");
+      return none("there is no record of decision " + std::string(id), "list them with berth why --list");
     if (matches > 1) {
       return Error{ErrorCode::invalid_argument, std::to_string(matches) + " decisions begin with " + std::string(id),
                    "give more of the id; berth why --list shows them"};

@@ -195,9 +195,9 @@ std::optional<std::string> missing_limits(const std::string& cgroup_folder, cons
 
 std::optional<std::string> missing_limits(pid_t process, const ScopeLimits& limits) {
   switch (scope_use(limits.leaves_service)) {
-    case ScopeUse::no_systemd: return "no systemd of its user runs here (loginctl enable-linger)";
+    case ScopeUse::no_systemd: return "its user has no running systemd (loginctl enable-linger)";
     case ScopeUse::outside_session: return "it was not started in a login session";
-    case ScopeUse::not_lingering: return "its user does not linger (loginctl enable-linger)";
+    case ScopeUse::not_lingering: return "lingering is off for its user (loginctl enable-linger)";
     case ScopeUse::opened: break;
   }
   return missing_limits("/sys/fs/cgroup" + ledger::cgroup_of(static_cast<std::uint32_t>(process)), limits);

@@ -7,7 +7,7 @@
 namespace berth::machine {
 namespace {
 
-// Takes the lease, those nested in it, and what their processes use out of the snapshot.
+// Removes the lease, the leases nested in it, and the memory that their processes use from the snapshot.
 void end_lease(const LeaseReference& lease, MachineSnapshot& observed, LedgerSnapshot& snapshot) {
   const auto belongs = [&](const LedgerEntry* entry) { return entry && snapshot.outermost(*entry).reference == lease; };
   for (ObservedDevice& device : observed.devices) {

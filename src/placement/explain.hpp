@@ -24,8 +24,8 @@ struct PolicyAnswer {
 };
 PolicyAnswer ask(const Policy& policy, const Candidates& all) noexcept;
 
-// The eligible devices, best first. The policy orders each tier separately: devices that are as
-// much preferred, as near, and used by others or not.
+// The eligible devices, best first. The policy orders each tier separately. Devices of one tier agree
+// in `preferred`, `distance` and `used_by_others`.
 struct Ranked {
   std::size_t position = 0;  // in the views
   bool preferred = false;

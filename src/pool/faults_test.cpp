@@ -219,7 +219,7 @@ class World : private FaultScript, private FaultChecker {
     }
   }
 
-  // Whoever was served meanwhile takes up what is theirs.
+  // Lets the waiting requests check again, and collects those that were served.
   void look_around() {
     audit();
     const auto granted = [](const Account& account) { return account.promised_ahead > 0; };
@@ -228,7 +228,7 @@ class World : private FaultScript, private FaultChecker {
     clock_.let_all_look();
     collect();
   }
-  // Those who waited and were served, or were not in time.
+  // Collects waiting requests that were served or have timed out.
   void collect() {
     audit();
     for (auto at = waiting_.begin(); good() && at != waiting_.end();) {

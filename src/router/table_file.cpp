@@ -43,7 +43,7 @@ Result<std::optional<ShardTable>> TableFile::read() {
   struct stat status{};
   if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
     close();
-    return unusable(ErrorCode::invalid_argument, path, "is not a regular file; the shard table is not kept");
+    return unusable(ErrorCode::invalid_argument, path, "is not a regular file; the shard table is not saved");
   }
   const Result<std::string> text = world::read_text(path);
   if (!text && text.error().code == ErrorCode::not_found) return std::optional<ShardTable>();
@@ -56,8 +56,8 @@ Result<std::optional<ShardTable>> TableFile::read() {
     return unusable(ErrorCode::invalid_argument, path, "was ignored. " + table.error().message);
   close();
   if (text->starts_with(any_version))
-    return unusable(ErrorCode::not_supported, path, "was written by a newer version; the shard table is not kept");
-  return unusable(ErrorCode::invalid_argument, path, "is not a shard table; the shard table is not kept");
+    return unusable(ErrorCode::not_supported, path, "was written by a newer version; the shard table is not saved");
+  return unusable(ErrorCode::invalid_argument, path, "is not a shard table; the shard table is not saved");
 }
 
 Result<void> TableFile::write(const ShardTable& table) {

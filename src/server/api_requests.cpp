@@ -61,7 +61,7 @@ void Api::get_request(const Call& call) {
   for (const fleet::RequestRecord& record : reports_.find(id)) requests.push_back(format::to_json(record));
   if (requests.empty())
     return call.responder.send(http::error_response(404, "not_found",
-                                                    "the server has no record of a request " + format::in_quotes(id),
+                                                    "the server has no record of request " + format::in_quotes(id),
                                                     "take the id from x-request-id of an answer. A record arrives a "
                                                     "second after the answer, and a server keeps the last 10,000 "
                                                     "since it started"));

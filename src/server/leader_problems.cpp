@@ -48,10 +48,11 @@ std::map<std::string, std::string> Leader::warnings() const {
   }
   if (ignoring > 0) {
     std::string& text = all["store"];
-    text += (text.empty() ? "" : ". ") +
-            (ignoring == 1 ? std::string("1 node ignores") : std::to_string(ignoring) + " nodes ignore") +
-            " this server because the store is older than the one they know. Stop the server, run berth store advance, "
-            "and start it again";
+    text +=
+        (text.empty() ? "" : ". ") +
+        (ignoring == 1 ? std::string("1 node ignores") : std::to_string(ignoring) + " nodes ignore") +
+        " this server because the store is older than the last accepted one. Stop the server, run berth store advance, "
+        "and start it again";
   }
   return all;
 }

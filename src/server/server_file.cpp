@@ -28,7 +28,7 @@ Result<ServerFile> read_server_file(std::string_view text, std::string_view file
   };
   const std::optional<std::string> certificate = path("tls_certificate"), key = path("tls_key");
   if (table.has("tls_certificate") != table.has("tls_key"))
-    table.fail(certificate ? "tls_certificate" : "tls_key", "a certificate needs its key, and a key its certificate",
+    table.fail(certificate ? "tls_certificate" : "tls_key", "a certificate and its key must be given together",
                "give both tls_certificate and tls_key");
   ServerFile read;
   read.store = table.text("store");

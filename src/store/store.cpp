@@ -159,7 +159,7 @@ Result<std::string> Store::who_leads() {
   const Entry* const entry = find(listing, keys::leader);
   if (!entry) return std::string("no server leads");
   const Leader leader = BERTH_TRY(leader_of(*entry));
-  return "this server does not lead; the last to begin was " + leader.server + " (epoch " +
+  return "this server is not the leader; the most recent leader is " + leader.server + " (epoch " +
          std::to_string(leader.epoch) + ")";
 }
 

@@ -336,7 +336,7 @@ void DeviceWorker::see_to_start(TimePoint now) {
     process.kill(message->error());
   } else if (now >= start_by_) {
     process.kill({ErrorCode::timeout, "the worker was not ready in time",
-                  "call berth::worker_entry(argc, argv) first thing in main, or raise start_deadline"});
+                  "call berth::worker_entry(argc, argv) at the start of main, or raise start_deadline"});
   }
 }
 
@@ -398,7 +398,7 @@ void DeviceWorker::bury(TimePoint now) {
   if (!ready_ && (++failed_starts_ >= failed_starts_max || starts_ == 1)) {
     const bool silent = ended_by_itself && !spoke && starts_ == 1;
     take_out_of_service(last_death_->message,
-                        silent ? "call berth::worker_entry(argc, argv) first thing in main" : last_death_->advice,
+                        silent ? "call berth::worker_entry(argc, argv) at the start of main" : last_death_->advice,
                         now + pause_after_failed_starts);
     out_of_service_->code = last_death_->code;  // for Workers::start
     failed_starts_ = 0;

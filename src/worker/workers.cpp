@@ -41,7 +41,7 @@ Result<std::string> absolute(const std::string& path) {
 Result<WorkerOptions> checked(WorkerOptions options) {
   if (std::getenv(worker::worker_variable))
     return Error{ErrorCode::invalid_argument, "this process is a worker, and its main did not call worker_entry",
-                 "call berth::worker_entry(argc, argv) first thing in main"};
+                 "call berth::worker_entry(argc, argv) at the start of main"};
   if (options.program.empty())
     options.program = "/proc/self/exe";
   else

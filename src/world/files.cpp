@@ -106,7 +106,7 @@ namespace {
 Result<void> create(const std::string& path, mode_t mode, std::string_view text) {
   Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
   if (!file && errno == EEXIST)
-    return Error{ErrorCode::already_exists, path + " exists already", "give another name, or remove it first"};
+    return Error{ErrorCode::already_exists, path + " already exists", "give another name, or remove the file first"};
   if (!file) return failed("write", path, errno);
   const int code = write_all(file, text);
   if (code == 0) return {};

@@ -13,8 +13,8 @@ namespace berth::world {
 // not_found if there is no such file; io for everything else.
 Result<std::string> read_text(const std::string& path);
 
-// The same for a file that another user may have planted: a symbolic link, anything but a regular file (a pipe would
-// block) and more than `bytes_max` are refused.
+// Like read_text(), for a file that another user may have planted: refuses symbolic links, anything but a regular file
+// (a pipe would block) and files of more than `bytes_max`.
 Result<std::string> read_plain_text(const std::string& path, std::size_t bytes_max = std::size_t{16} << 20);
 
 // Replaces `path` atomically. Anything other than a regular file (a pipe, a device) is written in

@@ -39,7 +39,7 @@ Result<std::vector<Frame>> read_y4m(const std::string& path, std::size_t count_m
     if (word[0] == 'H') height = number(word.substr(1));
     if (word[0] == 'C') sampling = word.substr(1);
   }
-  if (width == 0 || height == 0) return bad(path, "the header names no usable width and height");
+  if (width == 0 || height == 0) return bad(path, "the header has no valid width and height");
   const std::size_t luma = std::size_t{width} * height;
   const std::size_t half_width = (width + 1) / 2, half_height = (height + 1) / 2;
   std::size_t chroma = 0;
@@ -62,7 +62,7 @@ Result<std::vector<Frame>> read_y4m(const std::string& path, std::size_t count_m
       return bad(path, "frame " + std::to_string(frames.size()) + " is cut off");
     frames.push_back(std::move(frame));
   }
-  if (frames.empty()) return bad(path, "no frame in it");
+  if (frames.empty()) return bad(path, "the file has no frames");
   return frames;
 }
 

@@ -158,7 +158,7 @@ Findings visible_devices(const Facts& facts) {
   if (value == nullptr) return {};
   const BackendAnswer* const cuda = facts.answer("cuda");
   if (const Error* const wrong = refusal(facts, "cuda", "CUDA_VISIBLE_DEVICES"))
-    return {error(wrong->message, "CUDA silently hides all devices from there on", "unset CUDA_VISIBLE_DEVICES")};
+    return {error(wrong->message, "CUDA silently hides all devices from that entry on", "unset CUDA_VISIBLE_DEVICES")};
   if (cuda == nullptr || !cuda->devices) return {};
   Findings found;
   const std::vector<std::string> shown = cuda_gpus(facts);
@@ -229,7 +229,7 @@ Findings device_files(const Facts& facts) {
     const bool by_group = !group.empty() && group != "root";
     found.push_back({severity,
                      {},
-                     "this user may not open " + files_text,
+                     "this user has no permission to open " + files_text,
                      std::move(what),
                      by_group ? "sudo usermod -aG " + group + " $USER, then log in again"
                               : "sudo nvidia-modprobe -u -c=0, or sudo chmod a+rw " + closed.front()});
@@ -259,18 +259,18 @@ Findings driver_reports(const Facts& facts) {
           DeviceEvent::Kind::recovery_action, static_cast<std::uint32_t>(*row.seen->recovery_action), {}};
       const Error problem = error_of(wish, row.info.id.text());
       found.push_back(
-          error(label_of(row.info) + ": " + problem.message, "it must not be used before that", problem.advice));
+          error(label_of(row.info) + ": " + problem.message, "the GPU must not be used until then", problem.advice));
     }
     if (row.seen->ecc_uncorrected.value_or(0) > 0)
-      found.push_back(warning(label_of(row.info) + " had " + counted(*row.seen->ecc_uncorrected, "memory error") +
-                                  " that could not be corrected since its driver was loaded",
-                              "results that it has computed since then may be wrong, and the GPU may be failing",
-                              reset));
+      found.push_back(
+          warning(label_of(row.info) + " had " + counted(*row.seen->ecc_uncorrected, "uncorrectable memory error") +
+                      " since its driver was loaded",
+                  "results that it has computed since then may be wrong, and the GPU may be failing", reset));
     if (row.seen->remapped_rows.value_or(0) > 0)
-      found.push_back(note(label_of(row.info) + " has replaced " + counted(*row.seen->remapped_rows, "row") +
-                               " of its memory that had failed",
-                           "a few are normal over the years, but the GPU must be replaced when no spare rows are left",
-                           "nvidia-smi -q -d ROW_REMAPPER -i " + gpu_of(row.info)));
+      found.push_back(
+          note(label_of(row.info) + " has replaced " + counted(*row.seen->remapped_rows, "failed memory row"),
+               "a few are normal over the years, but the GPU must be replaced when no spare rows are left",
+               "nvidia-smi -q -d ROW_REMAPPER -i " + gpu_of(row.info)));
     for (const DeviceEvent& event : row.seen->load.events) {
       if (event.kind == DeviceEvent::Kind::recovery_action || blame_of(event) == Blame::none) continue;
       const Error problem = error_of(event, row.info.id.text());

@@ -156,7 +156,7 @@ Result<NvmlFacts> ask_nvml() {
   return facts;
 }
 
-// The initial PID namespace has this number in every Linux.
+// The initial PID namespace has this number on every Linux system.
 bool in_own_pid_namespace() {
   std::error_code failed;
   const fs::path name = fs::read_symlink("/proc/self/ns/pid", failed);

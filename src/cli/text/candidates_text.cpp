@@ -44,8 +44,8 @@ std::string sentence_text(const std::string& sentence, std::span<const DeviceId>
 
 std::string limit_text(bool is_job, const Style& style) {
   return sentence_text(is_job
-                           ? "next: berth ps shows what you have; the job starts when enough of it has ended"
-                           : "next: berth ps shows what you have; wait until some of it ends, with --wait or as a job "
+                           ? "next: berth ps lists your leases; the job starts when enough of them have ended"
+                           : "next: berth ps lists your leases; wait until some of them end, with --wait or as a job "
                              "(-d), or ask for less",
                        {}, style);
 }

@@ -95,7 +95,7 @@ StillThere still_there(const std::string& name, const Occupation& occupation, co
   }
   const std::size_t count = occupation.leases.size();
   return {{ErrorCode::timeout, counted(count, "lease") + (count == 1 ? " still holds " : " still hold ") + name,
-           "wait longer, or end what berth ps shows"},
+           "wait longer, or end the leases that berth ps lists"},
           environment_error};
 }
 

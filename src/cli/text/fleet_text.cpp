@@ -313,7 +313,7 @@ std::string node_text(const json::object& answer, const Style& style) {
                      state_cell("intent", style)(node) + intent_reason(node) + "; last report " +
                      (node.has("last_report_age_s") ? node.age("last_report_age_s") + " ago" : "-") + "\n";
   text += "berth " + node.text("version") + ", " + node.count("cpus") + " CPUs, " + node.bytes("memory_bytes") +
-          " of memory" + (node.is("egress") ? ", may call providers outside" : "") + "\n";
+          " of memory" + (node.is("egress") ? ", may call external providers" : "") + "\n";
   if (const std::string labels = pairs_text(node.in("labels").object()); !labels.empty())
     text += paragraph("labels ", labels, style);
   std::string taints;
@@ -360,7 +360,7 @@ std::string rollout_text(const json::object& answer, const Style& style) {
     const std::string fields = field_names_text(Fields(value).list("fields"));
     text +=
         paragraph("  revision " + Fields(value).count("revision") + " ",
-                  fields.empty() ? "is the same as " + deployment.count("revision") : "had another " + fields, style);
+                  fields.empty() ? "is the same as " + deployment.count("revision") : "differed in " + fields, style);
   }
   return text;
 }

@@ -253,9 +253,9 @@ TEST(FleetText, EveryEarlierRevisionIsListedAndItsFieldsAreNamedAsInTheFile) {
             "chat: serving\n"
             "revision 4: 1 of 1 ready, 1 updated\n"
             "rollout: surge 1, unavailable 1; 3 undo steps\n"
-            "  revision 3 had another command, unready_within\n"
+            "  revision 3 differed in command, unready_within\n"
             "  revision 2 is the same as 4\n"
-            "  revision 1 had another memory\n");
+            "  revision 1 differed in memory\n");
 }
 
 TEST(FleetText, TokensShowNoText) {

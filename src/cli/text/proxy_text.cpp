@@ -40,8 +40,8 @@ bool has_tls(const std::vector<GatewayAddress>& gateways) {
 }
 
 const std::string caution =
-    "# To a gateway on the same machine all requests come from that machine: deployments with serving.open are then\n"
-    "# open to every client of this proxy.\n";
+    "# A gateway on the same machine treats every request as local: deployments with serving.open are then open to\n"
+    "# every client of this proxy.\n";
 
 std::string haproxy_text(const std::vector<GatewayAddress>& gateways) {
   // A tunnel is a connection after an upgrade to WebSocket.
@@ -79,7 +79,7 @@ std::string prometheus_text(const std::string& server) {
   const std::string target = is_address ? url->host + ":" + url->port : server::default_address;
   std::string out = "scrape_configs:\n  - job_name: berth\n    scheme: " + std::string(is_tls ? "https" : "http") +
                     "\n    static_configs:\n      - targets: [\"" + target + "\"]" +
-                    (is_address ? "\n" : "  # or what berth serve --listen says\n");
+                    (is_address ? "\n" : "  # or the address of berth serve --listen\n");
   if (is_tls)
     out +=
         "    # berth token add read creates the token.\n"

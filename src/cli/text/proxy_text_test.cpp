@@ -28,7 +28,7 @@ TEST(ProxyText, NamesEveryGatewayAndChecksCertificatesOfThoseThatHaveOne) {
 TEST(ProxyText, PrometheusReadsTheServerAndNeedsATokenFromAnotherMachine) {
   EXPECT_EQ(proxy_text(ProxyFormat::prometheus, {}, ""),
             "scrape_configs:\n  - job_name: berth\n    scheme: http\n    static_configs:\n"
-            "      - targets: [\"127.0.0.1:8080\"]  # or what berth serve --listen says\n");
+            "      - targets: [\"127.0.0.1:8080\"]  # or the address of berth serve --listen\n");
   const std::string other = proxy_text(ProxyFormat::prometheus, {}, "https://head:8443");
   EXPECT_NE(other.find("targets: [\"head:8443\"]"), other.npos) << other;
   EXPECT_NE(other.find("credentials_file"), other.npos) << other;

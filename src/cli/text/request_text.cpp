@@ -74,7 +74,8 @@ std::string unconnected_part(const Fields& request, const Style& style) {
   if (!is_any) return {};
   return "\n" + paragraph("",
                           "not connected: the node of the replica had no connection to the gateway " +
-                              request.text("gateway") + "; berth status shows which nodes have none now and what to do",
+                              request.text("gateway") +
+                              "; berth status shows which nodes are not connected now and what to do",
                           style);
 }
 

@@ -45,7 +45,7 @@ TEST(RequestText, SaysWhatItMeansThatAReplicaWasNotConnected) {
   EXPECT_TRUE(
       text.ends_with("chat/0#1  not connected          0    8\n\n"
                      "not connected: the node of the replica had no connection to the gateway edge; "
-                     "berth status shows which nodes have none now and what to do\n"))
+                     "berth status shows which nodes are not connected now and what to do\n"))
       << text;
 }
 

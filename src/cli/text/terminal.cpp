@@ -20,7 +20,7 @@ int print_error(const Error& error) {
 int print(const std::string& text) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
   if (written) return done;
-  return print_error({ErrorCode::io, "cannot write the output", "check where it goes; is the disk full?"});
+  return print_error({ErrorCode::io, "cannot write the output", "check the destination; the disk may be full"});
 }
 
 bool stderr_is_terminal() noexcept { return isatty(STDERR_FILENO) == 1; }

@@ -28,8 +28,8 @@ std::string waiting_text(const WaitingJob& job, const Style& style) {
     text += "\nno single change would let it start\n";
   }
   text +=
-      "\n" + sentence(job.start.empty() ? "its start cannot be estimated: some of what it waits for is not one of your "
-                                          "jobs, or has no time limit"
+      "\n" + sentence(job.start.empty() ? "its start cannot be estimated: it waits for work other than your jobs, or "
+                                          "for a job without a time limit"
                                         : "it starts " + job.start);
   if (job.changes.empty()) return text;
   const std::string& command = job.changes.front().command;

@@ -33,7 +33,7 @@ TEST(WaitingText, AtALimitTheLeasesOfTheUserAreInTheWayAndNoChangeIsAdvised) {
   job.place = 1;
   job.reason = "anna may have 1 GPU at a time";
   job.is_limited = true;
-  const std::string next = "\n\nnext: berth ps shows what you have; the job starts when enough of it has ended\n";
+  const std::string next = "\n\nnext: berth ps lists your leases; the job starts when enough of them have ended\n";
   EXPECT_TRUE(waiting_text(job, {}).ends_with(next)) << waiting_text(job, {});
   for (const char* const wrong : {"no single change", "cannot be estimated"})
     EXPECT_EQ(waiting_text(job, {}).find(wrong), std::string::npos) << waiting_text(job, {});

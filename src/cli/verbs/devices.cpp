@@ -80,7 +80,7 @@ int run_devices(const DevicesArguments& arguments) {
   if (!found) return print_error(found.error());
   const Machine* const machine = &found->machine;
   if (machine->devices.empty() && !arguments.json) {
-    std::fprintf(stderr, "berth: %s has no device\n", arguments.backend.value_or("this machine").c_str());
+    std::fprintf(stderr, "berth: %s has no devices\n", arguments.backend.value_or("this machine").c_str());
     return found->status;
   }
   TelemetryPoller observer(machine->backends, machine->devices);

@@ -37,7 +37,7 @@ struct GatewayArguments {
 
 Result<std::vector<http::ListenOn>> listeners_of(const GatewayArguments& arguments) {
   if (arguments.certificate.has_value() != arguments.key.has_value())
-    return Error{ErrorCode::invalid_argument, "a certificate needs its key, and a key its certificate",
+    return Error{ErrorCode::invalid_argument, "a certificate and its key must be given together",
                  "give both --tls-certificate and --tls-key, or neither"};
   std::vector<std::string> addresses = arguments.listen;
   if (addresses.empty()) addresses.emplace_back(gateway::default_address);
@@ -169,7 +169,7 @@ void add_gateway(const Verb& command) {
               "maximum number of connections, including relays; by default as many as the limit on open files allows",
               {.range = {{16, 1'000'000}}});
   verb.option("--connections-per-address", "N", &arguments->limits.connections.of_address,
-              "maximum number of connections from any other machine; by default half of all",
+              "maximum number of connections from any one other machine; by default half of --connections",
               {.range = {{1, 1'000'000}}});
   const auto take_time = [](std::chrono::milliseconds& into) {
     return [&into](const std::string& text) -> Result<void> {

@@ -18,11 +18,11 @@ name = "my-cluster"
 # A small web server. It needs no GPU, so that this file can be planned and run on any machine.
 [[deployment]]
 name = "hello"
-command = ["python3", "-m", "http.server", "{port}", "--bind", "127.0.0.1"]   # {port}: a free one of the node
+command = ["python3", "-m", "http.server", "{port}", "--bind", "127.0.0.1"]   # {port}: a free port of the node
 cpu = true                       # required for a deployment without GPUs
 replicas = 2
 memory = "256MiB"                # of the node; per GPU for a GPU deployment
-folder = "/usr/share"            # where it starts, and so what it serves; else the home folder
+folder = "/usr/share"            # the working folder, which http.server serves; by default the home folder
 # environment = { LANG = "C.UTF-8" }
 # secrets = { API_KEY = "file:/etc/berth/api-key" }   # read on the node, never written here
 # stop_grace = "10s"             # from SIGTERM to SIGKILL
@@ -49,9 +49,9 @@ every = "2s"
 # [deployment.readiness]
 # http = "/health"
 #
-# [deployment.rollout]           # while replicas are replaced, this many
-# surge = 1                      # more
-# unavailable = 1                # and fewer than wanted
+# [deployment.rollout]           # while replicas are replaced:
+# surge = 1                      # this many more replicas may exist
+# unavailable = 1                # and this many fewer
 
 # A model of a provider: the key is read from a variable, never written here.
 # [[deployment]]

@@ -1,4 +1,4 @@
-// `berth login`: a certificate for a person, in exchange for a token.
+// `berth login`: exchanges a token for a user's certificate.
 #include <termios.h>
 #include <unistd.h>
 

@@ -256,7 +256,7 @@ TEST_F(PlanCommand, InitWritesAnExampleThatFitsThisMachineAndNeverOverwrites) {
   const PlanOutcome planned = plan(arguments);
   EXPECT_EQ(planned.status, done) << planned.out << planned.err;
   const std::string before = text(file);
-  expect_refused(call([&] { return run_init(file); }), wrong_input, "exists already");
+  expect_refused(call([&] { return run_init(file); }), wrong_input, "already exists");
   EXPECT_EQ(text(file), before);
 }
 

@@ -54,7 +54,7 @@ Result<LedgerEntry> releasable(const LedgerSnapshot& snapshot, const LeaseName& 
   if (found.empty()) {
     return refused(ErrorCode::not_found,
                    "there is no lease " + number + (name.user ? " of user " + *name.user : std::string()),
-                   "berth ps lists them");
+                   "see berth ps");
   }
   // Without a prefix, a number means the caller's own lease; root must name the user if several
   // have that number.

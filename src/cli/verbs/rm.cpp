@@ -19,8 +19,8 @@ struct RmArguments {
 
 int run_rm(const RmArguments& arguments) {
   if (!arguments.ended && arguments.names.empty())
-    return print_error(
-        {ErrorCode::invalid_argument, "no job was named", "berth ps -a lists them; use --ended for all finished jobs"});
+    return print_error({ErrorCode::invalid_argument, "no job was named",
+                        "name one from berth ps -a, or use --ended for all finished jobs"});
   std::vector<Job> jobs;
   if (arguments.ended) {
     const Result<std::string> folder = jobs_folder(IfMissing::accept);

@@ -55,7 +55,7 @@ Result<server::ServerFile> read_settings(const ServeArguments& arguments) {
                  "write them into " + *arguments.config};
   if (arguments.config) return server::read_server_file(BERTH_TRY(read_text(*arguments.config)), *arguments.config);
   if (arguments.certificate.has_value() != arguments.key.has_value())
-    return Error{ErrorCode::invalid_argument, "a certificate needs its key, and a key its certificate",
+    return Error{ErrorCode::invalid_argument, "a certificate and its key must be given together",
                  "give both --tls-certificate and --tls-key"};
   std::optional<http::TlsFiles> tls;
   if (arguments.certificate) tls = http::TlsFiles{*arguments.certificate, *arguments.key};

@@ -34,7 +34,7 @@ int run_stop(const std::vector<std::string>& names, bool all) {
       if (!job.has_ended() && (job.progress.state == JobState::waiting) == waits) request_stop(job);
   for (const Job& job : *jobs) {
     if (job.has_ended())
-      print_note(label(job) + " has ended already");
+      print_note(label(job) + " has already ended");
     else if (const Result<void> stopped = wait_for_stop(job); !stopped)
       status = print_error(stopped.error());
   }

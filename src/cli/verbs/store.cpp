@@ -99,8 +99,8 @@ void add_store(const Verb& command) {
 
   Verb advance =
       verb.add("advance",
-               "make nodes accept a store that is older than the one they know, such as a copied file; the server "
-               "must not be running");
+               "make nodes accept a store that is older than the last one they accepted, such as a copied file; the "
+               "server must not be running");
   advance.option("--store", "STORE", &arguments->store, which);
   advance.run([arguments] { return print_result(run_advance(*arguments)); });
 

@@ -28,7 +28,8 @@ int run_validate(const std::string& path) {
   for (const DeploymentSpec& spec : project->deployments) {
     replicas += spec.replicas;
     if (std::holds_alternative<UnknownTransport>(spec.transport()))
-      std::fprintf(stderr, "berth: note: deployment %s uses the runtime \"%s\", which this version does not know\n",
+      std::fprintf(stderr,
+                   "berth: note: deployment %s uses the runtime \"%s\", which this version does not recognize\n",
                    printable(spec.name.text()).c_str(), printable(to_string(spec.effective_runtime())).c_str());
   }
   return print(printable(path) + ": a valid project of " + counted(project->deployments.size(), "deployment") +

@@ -33,7 +33,8 @@ std::vector<DeviceFile> device_files() {
 std::optional<Error> check_device_files(std::span<const DeviceFile> files) {
   const auto closed = std::find_if(files.begin(), files.end(), [](const DeviceFile& file) { return !file.may_open; });
   if (closed == files.end()) return {};
-  return Error{ErrorCode::not_initialized, "this user may not open " + closed->path + ", so CUDA finds no device",
+  return Error{ErrorCode::not_initialized,
+               "this user has no permission to open " + closed->path + ", so CUDA finds no device",
                "see with ls -l " + closed->path + " which group may open it, and add the user to that group"};
 }
 

@@ -13,7 +13,7 @@ TEST(CudaStart, AFileThatCannotBeOpenedIsNamedWithAdvice) {
   const auto error = check_device_files(files);
   ASSERT_TRUE(error.has_value());
   EXPECT_EQ(error->code, ErrorCode::not_initialized);
-  EXPECT_EQ(error->message, "this user may not open /dev/nvidia1, so CUDA finds no device");
+  EXPECT_EQ(error->message, "this user has no permission to open /dev/nvidia1, so CUDA finds no device");
   EXPECT_NE(error->advice.find("ls -l /dev/nvidia1"), std::string::npos);
 }
 
