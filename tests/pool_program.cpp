@@ -3,6 +3,7 @@
 //   granted
 //   refused CODE: MESSAGE
 // The line "error" prints what keeps the pool out of the ledger, or "none"; "release" gives everything back.
+#include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <string>
@@ -13,7 +14,9 @@
 int main() {
   using namespace berth;
   const std::vector<std::shared_ptr<Backend>> backends{make_backend("cuda").value()};
-  const Result<Pool> pool = Pool::open_backends(backends, {});
+  PoolOptions options;
+  options.poll_deadline = std::chrono::seconds(15);  // for a busy machine
+  const Result<Pool> pool = Pool::open_backends(backends, options);
   if (!pool) {
     std::printf("%s\n", pool.error().to_text().c_str());
     return 1;
