@@ -40,7 +40,7 @@ struct NodeObservation {
 
 class NodeWatch {
  public:
-  // It has no devices if the machine has none.
+  // A machine without devices is not an error.
   static Result<std::unique_ptr<NodeWatch>> open(const NodeId& name, const AgentFile& file,
                                                  const BackendOptions& backends);
   ~NodeWatch();
@@ -63,11 +63,11 @@ class NodeWatch {
   std::map<inventory::LeaseKey, std::string> with_recent(const ReplicaLeases& replicas) const;
 
   machine::Machine machine_;
-  NodeView node_;  // but for its devices
+  NodeView node_;  // without its devices
   std::optional<std::set<DeviceId>> allowed_;
   std::vector<std::string> unknown_;
   std::optional<LedgerSnapshot> ledger_;  // as last read by the watching thread
-  mutable std::mutex mutex_;              // guards what follows
+  mutable std::mutex mutex_;              // guards the members below
   std::condition_variable condition_;
   bool ends_ = false;
   Look seen_;

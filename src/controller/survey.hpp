@@ -37,7 +37,7 @@ struct Incarnation {
   // Also true with an earlier revision if the rollout is paused, because it is not replaced then.
   bool may_stay() const { return (is_up_to_date || is_paused) && place == Place::fine && !is_lost; }
   bool is_live() const { return !is_forgotten && !assigned.stopping; }
-  // It was told to stop, and its end is worth waiting for.
+  // It was told to stop, and will probably end soon.
   bool is_ending() const { return !is_forgotten && assigned.stopping && !is_overdue && age < unanswered_after; }
   bool is_in(fleet::ReplicaState state) const { return report && report->state == state; }
   // It is serving, as far as is known now.

@@ -76,7 +76,7 @@ Word word_of(const boost::json::value& value, std::initializer_list<Word> words,
 // Throws for a member that is not among `known`, and names the nearest one; `schema` is always known.
 void check_members(const boost::json::object& object, std::initializer_list<std::string_view> known,
                    const std::string& where);
-// not_supported for a number above ours; absent is ours.
+// not_supported if the number is above ours; an absent one counts as ours.
 void check_schema(const boost::json::object& object, const std::string& where);
 
 const boost::json::value& member(const boost::json::object& object, std::string_view key, std::string_view where);

@@ -82,7 +82,7 @@ class MachineClaims {
  private:
   bool is_foreign_process() const;
   std::optional<Error> enter();  // mutex_ is held; the error that keeps the claims out of the ledger
-  // All of these: mutex_ and the ledger's lock are held.
+  // mutex_ and the ledger's lock must be held for all of these.
   Result<void> write(Ledger::Lock& lock);
   LedgerSnapshot read(Ledger::Lock& lock) const;  // with the current ids of this pool's devices
   // Includes all entries since the report was requested: bytes promised then may have been

@@ -49,7 +49,7 @@ class Admission {
   std::map<std::string, Entry, std::less<>> entries_;
 };
 
-// A word such as "full", with which a relay tells the gateway why it has not started a request.
+// A word such as "full" for the gateway: why the relay has not started a request.
 std::string_view to_string(Admission::Answer answer) noexcept;
 
 }  // namespace berth::relay

@@ -57,7 +57,7 @@ class Access {
                              std::uint64_t now_ms) const;
 
   // The key with which a connection proves that it knows a token; who() understands the resulting identity. Also
-  // works for an expired token, so that the answer can say so.
+  // works for an expired token, so that the answer can name the reason.
   std::optional<http::KnownKey> key_of(std::string_view identity,
                                        const std::map<std::string, fleet::Credential>& credentials) const;
 

@@ -11,7 +11,7 @@
 namespace berth::server {
 
 struct Unconnected {
-  std::string gateway, address;    // the address as relays are told it
+  std::string gateway, address;    // the address that relays get
   std::vector<NodeId> nodes = {};  // by name, at least one
   bool is_elsewhere = false;       // one of them is not on the server's machine
 };

@@ -78,7 +78,7 @@ inline constexpr int worker_channel = 4;
 inline constexpr int worker_shared = 5;
 // The longest text that it sends there; the program truncates longer ones.
 inline constexpr std::size_t worker_text_bytes_max = 4096;
-// Its first argument.
+// The first argument of a worker.
 inline constexpr const char* worker_argument = "--berth-worker";
 // Set in a worker until worker_entry runs, so that a program without it does not start workers of
 // workers.

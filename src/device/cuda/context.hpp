@@ -48,7 +48,7 @@ class CudaContext {
   void close() noexcept;
 
   bool lost() const noexcept { return lost_by_.load(std::memory_order_relaxed) != code_success; }
-  // For new work.
+  // An error if new work is refused.
   Result<void> usable() const {
     if (!lost() && !closing_.load(std::memory_order_relaxed)) [[likely]]
       return {};

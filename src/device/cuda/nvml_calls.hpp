@@ -11,8 +11,7 @@
 
 namespace berth::nvml {
 
-// Makes calls that may be missing or not supported, and keeps the code that says that the
-// GPU is lost.
+// Makes calls that may be missing or not supported, and keeps the code of a lost GPU.
 class Calls {
  public:
   template <class... Parameters, class... Arguments>
