@@ -33,7 +33,7 @@ struct ReplicaLeases {
 
 struct NodeObservation {
   NodeView node;  // without what the fleet's replicas hold
-  // Includes telemetry and the leases of others, for display.
+  // The devices with telemetry and the leases of others, for display.
   std::vector<fleet::ReportedDevice> devices;
   std::vector<fleet::ReportedLease> leases;
 };
@@ -71,8 +71,8 @@ class NodeWatch {
   std::condition_variable condition_;
   bool ends_ = false;
   Look seen_;
-  // By lease: the detached job of this user that it belongs to; empty: none. Of other users' jobs, only the ledger's
-  // content is known.
+  // The detached job of this user that a lease belongs to; empty if there is none. About jobs of other users, only
+  // the content of the ledger is known.
   struct JobName {
     std::string id, name;  // the id if it has no name
   };

@@ -63,7 +63,7 @@ class RelayWatch {
   const std::string folder_, url_;  // folder of relays; URL of the running one
   Signal due_;
 
-  // Only the thread uses these.
+  // Used only by the thread.
   std::uint32_t starts_ = 0;  // in a row
   TimePoint next_start_{}, up_since_{}, answered_at_{};
   std::map<std::string, std::uint32_t, std::less<>> unanswered_;  // requests in a row, by the name of the relay

@@ -14,7 +14,7 @@ int run_test_process(std::string_view name);
 inline constexpr const char* test_replica_verb = "test-replica";
 [[noreturn]] void run_test_replica();
 
-// In the environment of a relay of this program: its version.
+// The environment variable with the version of a relay that tests start.
 inline constexpr const char* relay_version_variable = "TEST_RELAY_VERSION";
 
 }  // namespace berth::agent

@@ -65,7 +65,7 @@ class Survey {
   // The live one that stays: the newest of those that are right, otherwise of those that may stay, otherwise of
   // those that serve, otherwise of all. Null: none is alive.
   Incarnation* current(const ReplicaName& name) const;
-  // All of them that are not forgotten.
+  // All incarnations of the replica that are not forgotten.
   const std::vector<Incarnation*>& all_of(const ReplicaName& name) const;
 
   const NodeView* node(const NodeId& id) const;

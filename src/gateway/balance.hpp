@@ -53,8 +53,8 @@ class Balance {
   // The replica that choose() would return, without counting a request.
   std::optional<Endpoint> look(Ticket ticket, TimePoint now, Seen* seen,
                                const std::set<std::string>& left_out = {}) const;
-  // Called between the two: the replica began to answer after this time. The end of the answer does not show its
-  // speed, because a stream takes as long as its contents.
+  // Called between choose() and settle(): the replica began to answer after this time. The end of the answer does not
+  // show its speed, because a stream takes as long as its contents.
   void learn(const std::string& name, Duration first_byte, TimePoint now);
   // `took`: the time since the choice. `problem`: why it failed.
   void settle(const std::string& name, Ending ending, TimePoint now, Duration took = {},

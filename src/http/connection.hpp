@@ -45,7 +45,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // requests be answered, including one on its way.
   void drain();
 
-  // Called by a Responder; `channel` belongs to its request, which may be over.
+  // Called by a Responder; `channel` belongs to the request of the Responder, which may be over.
   void answer(const std::shared_ptr<Channel>& channel, Response response);
   void begin(const std::shared_ptr<Channel>& channel, StreamHead head);
   void flush(const std::shared_ptr<Channel>& channel);

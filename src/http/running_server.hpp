@@ -82,7 +82,7 @@ class RawConnection {
   int descriptor_ = -1;
 };
 
-// Whether it becomes true within five seconds.
+// Whether the condition becomes true within five seconds.
 bool eventually(const std::function<bool()>& condition);
 
 std::string get(std::string_view path, std::string_view headers = "");

@@ -66,7 +66,7 @@ class Wire {
   bool has_input();
   // Whether the other side has ended or broken the connection, even if input still waits to be read.
   bool has_hung_up();
-  // Null on a plain connection.
+  // Returns null on a plain connection.
   SSL* tls() { return tls_.get(); }
 
  private:

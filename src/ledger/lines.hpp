@@ -38,7 +38,8 @@ struct FileHistory {
 };
 std::string line_of(const FileHistory& history);
 
-// Empty if the line is damaged or of another kind. The caller fills in `file` and `user`.
+// Returns nullopt if the line is damaged or of another kind. The caller fills in `file` and
+// `user`.
 std::optional<std::variant<EntryLine, DeviceIntent, FileHistory>> parse_line(std::string_view line);
 
 }  // namespace berth::ledger

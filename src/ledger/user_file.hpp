@@ -55,7 +55,7 @@ class UserFile {
   const std::string& path() const noexcept { return path_; }
   std::uint32_t user() const noexcept { return user_; }
   const FileIdentity& identity() const noexcept { return identity_; }
-  // Absent if it is not a ledger file.
+  // Returns nullopt if it is not a ledger file.
   std::optional<Header> read_header() const;
   std::optional<std::string> read_text(const Header& header) const;
   // The file cannot be read afterwards.

@@ -27,9 +27,9 @@ struct DeviceRequest {
   std::vector<std::string> names() const;
 };
 
-// As a request to the ledger, with ids for the names. not_found suggests the nearest name; no_eligible_device: a
-// command over several devices gets no MIG slices unless `only` names them, because CUDA shows only one slice to a
-// process, and there are only slices.
+// Converts the request to one for the ledger, with ids for the names. not_found suggests the nearest name;
+// no_eligible_device: a command over several devices gets no MIG slices unless `only` names them, because CUDA shows
+// only one slice to a process, and there are only slices.
 Result<ReservationRequest> reservation_request(const DeviceRequest& request, const MachineSnapshot& observed);
 
 // Finds a device by its id, the beginning of the id with or without "GPU-", "cuda:0", or "0" (a CUDA device, or else

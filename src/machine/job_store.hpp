@@ -106,7 +106,8 @@ struct Job {
   JobRequest request;
   JobProgress progress;        // its state is `unknown` if the supervisor was killed
   bool is_supervised = false;  // as far as this machine can see
-  // On another machine, or in a container whose processes are not seen here: its state is the last one written there.
+  // It is on another machine, or in a container whose processes are not seen here; its state is the last one written
+  // there.
   bool is_elsewhere = false;
   bool has_ended() const {
     return progress.state > JobState::running && !(progress.state == JobState::unreadable && is_supervised);

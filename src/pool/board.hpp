@@ -40,8 +40,8 @@ class Board {
   explicit Board(PoolOptions options = {});
   // No lease may exist; see close().
   ~Board();
-  // Only leases use the board from now on. Calls `unused` when the last of them has ended, on its thread; at once if
-  // there are none. A later forked process never calls it.
+  // After this call, only leases use the board. Calls `unused` when the last of them has ended, on its thread; at
+  // once if there are none. A later forked process never calls it.
   void close(std::function<void()> unused);
   Board(const Board&) = delete;
   Board& operator=(const Board&) = delete;

@@ -19,7 +19,7 @@ bool takes_work(const fleet::ReportedDevice& device, const fleet::NodeRecord& re
 // `is_known_now`: its node is reporting. If not, its health and what was measured before are left out.
 boost::json::object device_view(const fleet::ReportedDevice& device, const fleet::NodeRecord& record,
                                 bool is_known_now);
-// Why a node as a whole is not in service.
+// The reason why a node as a whole is not in service.
 boost::json::object intent_view(const fleet::NodeRecord& record);
 
 // Counts of GPUs, and of all devices. Free memory is what new work could get: on GPUs that accept new work, minus

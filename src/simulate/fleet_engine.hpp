@@ -16,7 +16,7 @@
 
 namespace berth::simulate {
 
-// In percent of the calls.
+// Frequencies in percent of the calls.
 struct StoreFaults {
   std::uint64_t crash_percent = 0, stall_percent = 0, error_percent = 0;
   TimePoint stalls_end{};  // no process stalls after it

@@ -142,7 +142,7 @@ class SealedMemory {
 class Channel {
  public:
   static Result<Channel> make(const Setup& setup);
-  // In the worker.
+  // Called in the worker.
   static Result<Channel> open(world::Descriptor descriptor);
 
   int descriptor() const noexcept { return memory_.descriptor(); }

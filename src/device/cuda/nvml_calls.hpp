@@ -34,7 +34,7 @@ inline std::optional<std::string> uuid_of(const Library& library, DeviceHandle d
   return text.data();
 }
 
-// Without what the driver reserves, if it reports that.
+// Bytes without what the driver reserves, if it reports that.
 struct MemoryBytes {
   std::uint64_t total = 0;
   std::uint64_t free = 0;

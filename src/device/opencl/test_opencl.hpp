@@ -14,7 +14,7 @@
 
 namespace berth::opencl {
 
-// Read by PoCL when it starts, which is after this.
+// Set before PoCL starts, which reads the variable.
 [[maybe_unused]] inline const int pocl_devices = setenv("POCL_DEVICES", "basic basic pthread", /*overwrite=*/0);
 
 inline KernelSource add_one_source() {
