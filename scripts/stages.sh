@@ -1,5 +1,5 @@
-# For .ci/run and scripts/nightly: stages with their times, which go on after a failure, and a summary. Sourced. With words, only stages with
-# one of them in their name run.
+# For .ci/run and scripts/nightly: stages with their times, which continue after a failure, and a summary. Sourced. If words are given, only
+# stages with one of them in their names run.
 set -uo pipefail
 stages_begin=$SECONDS
 results=()

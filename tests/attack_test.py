@@ -1,6 +1,6 @@
 """Attempts to make the shared ledger forget, split or stall: no descriptors, closed descriptors, limits, forged files, crowds.
 
-Every test runs the real command on scripted GPUs. What is tried inside one program is in src/ledger/ledger_attack_test.cpp and
+Every test runs the real command on scripted GPUs. Attacks within one program are in src/ledger/ledger_attack_test.cpp and
 src/pool/shared_pool_process_test.cpp.
 """
 import os

@@ -1,4 +1,4 @@
-"""`berth demo` on every kind of device: each frame is right, and the closing table says what it took."""
+"""`berth demo` on every kind of device: each frame is right, and the final table has the measurements."""
 import json
 import unittest
 

@@ -1,4 +1,4 @@
-"""What people look at: devices, ps, drain and messages, on terminals of 80 and 60 columns and on scripted GPUs."""
+"""Output for people: devices, ps, drain and messages, on terminals of 80 and 60 columns and on scripted GPUs."""
 import json
 import os
 import re

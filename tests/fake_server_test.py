@@ -1,4 +1,4 @@
-"""A program of another user on the port of a server that is down: it gets no token, and no agent obeys it.
+"""A program of another user on the port of a server that is down: it gets no token, and no agent follows it.
 
 usage: tests/fake_server_test.py BERTH ROOT DOUBLE"""
 import http.server

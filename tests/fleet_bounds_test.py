@@ -1,4 +1,4 @@
-"""The server accepts only what it can keep and decide on, and what one node, one deployment or one damaged entry does stops no other."""
+"""The server accepts only what it can store and decide on, and no node, deployment or damaged entry affects the others."""
 import http.client
 import json
 import shutil

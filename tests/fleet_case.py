@@ -1,4 +1,4 @@
-"""What tests of a fleet share: a server, several nodes on one machine, replicas that tell what they do, and a way to cut a node off.
+"""What tests of a fleet share: a server, several nodes on one machine, replicas that report what they do, and a way to cut a node off.
 
 Every node is an agent with a ledger, GPUs and a folder of its own. Everything that a test starts has the test's own folder
 in its environment, which is how it is found and ended.

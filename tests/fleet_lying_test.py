@@ -1,5 +1,5 @@
-"""A node that lies: it reports devices of other nodes, flips a thousand devices, sends rows that are none and names of others. Two honest nodes
-place, roll out, keep their history and are shown as ever."""
+"""A node that lies: it reports devices of other nodes, a thousand devices that come and go, invalid rows and names of other nodes. Two honest
+nodes still get replicas and rollouts, keep their history and are shown correctly."""
 import json
 import unittest
 

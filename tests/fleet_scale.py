@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A real server with a large fleet: 200 nodes of 8 GPUs report to it over HTTP every two seconds, as agents do, and 2,000 replicas are
-applied from nothing. The nodes are this program's; what is measured is the server: its processor time until all replicas are ready,
-how long it takes to find new places for those of a lost node, what it costs when nothing happens, and how long others wait for answers.
+deployed from scratch. This program plays the nodes and measures the server: its processor time until all replicas are ready, how long
+it takes to find new places for those of a lost node, what it costs when nothing happens, and how long others wait for answers.
 
 usage: tests/fleet_scale.py BERTH ROOT DOUBLE [NODES]"""
 import http.client

@@ -1,4 +1,4 @@
-"""How servers, nodes and people of a fleet on several machines recognise each other: by the authority that the server makes for itself.
+"""How servers, nodes and people of a fleet on several machines recognise each other: by the authority that the server creates.
 
 usage: tests/fleet_trust_test.py BERTH ROOT DOUBLE"""
 import contextlib

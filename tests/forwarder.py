@@ -1,4 +1,4 @@
-"""Passes connections on: a link that a test can cut or slow down.
+"""Forwards connections: a link that a test can cut or slow down.
 
   forwarder.py LISTEN HOST PORT SECONDS SEED   a process for another network: each piece after a random delay of up to SECONDS
 """

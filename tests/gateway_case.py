@@ -1,4 +1,4 @@
-"""What tests of gateways share: a server with its gateway, deployments that take requests, and what its processes use."""
+"""What tests of gateways share: a server with its gateway, deployments that accept requests, and the resources that its processes use."""
 import http.client
 import json
 import os

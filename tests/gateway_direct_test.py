@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Replicas that gateways connect to themselves: they answer and stream without a relay, an update loses no request, the death of one is told or
-made good, and the server alone says where a node is."""
+"""Replicas that gateways connect to directly: they answer and stream without a relay, an update loses no request, the death of a replica is
+reported or made up for by a retry, and the server alone determines the address of a node."""
 import contextlib
 import json
 import os

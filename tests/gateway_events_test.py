@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What goes wrong at gateways is an event, once however many requests meet it: bad answers, replicas that are left out, ports of others, requests
-that cannot be passed on, and gateways that are silent. Through real processes."""
+"""Each failure at a gateway becomes one event, however many requests it affects: bad answers, skipped replicas, ports of other programs, requests
+that cannot be forwarded, and silent gateways. With real processes."""
 import contextlib
 import http.client
 import json

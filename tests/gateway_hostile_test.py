@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What no honest client or replica sends, at a real gateway: a bad request is answered with an error or closed and never reaches a replica, and of a bad
-answer nothing reaches another client.
+"""Input that no honest client or replica sends, at a real gateway: a bad request gets an error or a closed connection and never reaches a replica, and
+no part of a bad answer reaches another client.
 """
 import contextlib
 import json

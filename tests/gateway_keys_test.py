@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Requests with keys, through a gateway to real replicas: the same key reaches the same replica, whatever is restarted, and only the keys move
-whose replica comes or goes. BERTH_TEST_KEYS and BERTH_TEST_REPLICAS: how many keys and replicas (500 and 4)."""
+"""Requests with keys, through a gateway to real replicas: the same key reaches the same replica, whatever is restarted, and only keys of
+replicas that come or go are moved. BERTH_TEST_KEYS and BERTH_TEST_REPLICAS: how many keys and replicas (500 and 4)."""
 import concurrent.futures
 import http.client
 import json

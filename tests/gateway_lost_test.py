@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A node, or its gateway, loses its power or network while requests are under way: they end soon. Programs that pause lose nothing.
 
-Each node is in a network namespace of its own; its link is cut, so that neither side gets a word from the other."""
+Each node is in a network namespace of its own; its link is cut, so that neither side receives anything from the other."""
 import http.client
 import json
 import os

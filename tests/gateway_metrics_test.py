@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What happens to requests is visible: ids, the log, metrics, rates, records of single requests and where one would go, through real processes."""
+"""Requests are observable: ids, the log, metrics, rates, records of single requests, and the route that a request would take, with real processes."""
 import json
 import os
 import pathlib

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A gateway with more work than its replicas can do, on real processes: they stay busy, what waits is bounded in number and time, callers get
-their shares whatever they send, and a thousand slow readers or writers cost little memory and nothing of others.
+"""A gateway with more work than its replicas can do, on real processes: the replicas stay busy, waiting requests are bounded in number and
+time, callers get their shares whatever they send, and a thousand slow readers or writers cost little memory and do not affect others.
 
 usage: tests/gateway_overload.py BERTH ROOT DOUBLE [SECONDS]   by default 60 seconds at three times the capacity"""
 import asyncio

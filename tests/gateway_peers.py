@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Programs of others at both ends of a gateway: curl, wrk, hey and Python's own client ask, nginx and a WebSocket answer, and Prometheus reads the
-metrics. Each where it is installed."""
+"""Third-party programs at both ends of a gateway: curl, wrk, hey and Python's own client send requests, nginx and a WebSocket answer them, and
+Prometheus reads the metrics. Each is used where it is installed."""
 import base64
 import collections
 import contextlib

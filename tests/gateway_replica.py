@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A replica for tests under load, on one event loop. The last parts of the path say what it does:
+"""A replica for tests under load, on one event loop. The last parts of the path determine what it does:
 
   /echo              answers with its name, its version, the body of the request, and how many requests it has had at once at most
   /after/MS          the same after that many milliseconds

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """A gateway under steady load, a quarter of it streams, on real processes.
 
-While a node drains, an update runs, the server is killed, an agent restarts and a gateway takes the place of another, every request is answered once and with what was sent, and
-no stream is cut. Where a replica, a relay or the gateway itself is killed, what was under way there fails as docs/operate/gateway.md says,
-and nothing else.
+While a node drains, an update runs, the server is killed, an agent restarts and a gateway takes the place of another, every request is answered exactly once and with the right
+content, and no stream is cut. Where a replica, a relay or the gateway itself is killed, what was under way there fails as docs/operate/gateway.md says, and nothing else.
 
 usage: tests/gateway_storm.py BERTH ROOT DOUBLE [SECONDS [RATE]]   by default 120 seconds and 200 requests per second"""
 import collections

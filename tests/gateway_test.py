@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Requests through a gateway that a server has started: they reach replicas on several nodes, keys are checked, and neither an update nor the
-death of the server, an agent or the gateway loses what it need not lose."""
+death of the server, an agent or the gateway loses more than it must."""
 import contextlib
 import http.client
 import json

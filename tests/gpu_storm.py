@@ -1,12 +1,12 @@
-"""Storms of programs on a real GPU: 36 short PyTorch programs in three rounds, each round within two seconds, (a) the way
-it is done without Berth: look at the free memory, start when there is enough; (b) the same programs under `berth run`. Counts
+"""Storms of programs on a real GPU: 36 short PyTorch programs in three rounds, each round within two seconds, (a) as is usual
+without Berth: look at the free memory, and start when there is enough; (b) the same programs under `berth run`. Counts
 programs that ran out of memory, and measures how long (b) takes beside an ideal first-fit schedule of the same sizes and
 durations. Then smaller storms of `berth run` with kills and refusals: no lease may be lost.
 
   gpu_storm.py BERTH HOLD_MEMORY      exit status 77: there is no GPU; 1: something that must not happen did
 
-Each round: parents with a spawned child, one program that takes more than it asked for, one that knows nothing of Berth
-and has its memory before the others start, and plain ones. Without PyTorch all of them are HOLD_MEMORY. The results are
+Each round: parents with a spawned child, one program that takes more than it asked for, one that does not use Berth and
+has its memory before the others start, and plain ones. Without PyTorch all of them are HOLD_MEMORY. The results are
 also written to $OUT/storm.json. BERTH_STORM_SCALE=0.01 scales all sizes and times (for trying the script itself)."""
 import dataclasses
 import json

@@ -1,5 +1,5 @@
 """Load on an HTTP server from one event loop: kept connections, requests at a constant rate whether or not earlier ones were answered, and
-what became of each of them. Times are counted from the moment at which a request was due, so that a late generator hides nothing."""
+the outcome of each of them. Times are counted from the moment at which a request was due, so that a late generator hides nothing."""
 import asyncio
 import contextlib
 import dataclasses

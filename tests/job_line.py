@@ -1,8 +1,8 @@
 """A long line of waiting jobs on scripted GPUs, measured: how long `run -d` and `ps` take, how soon the next job starts when
 devices are given back, and how much processor time the line takes while it waits.
 
-job_line.py BERTH ROOT DOUBLE [COUNT]: with a count the bars for 500 jobs on a quiet machine are checked; without one only what
-a busy machine does not change.
+job_line.py BERTH ROOT DOUBLE [COUNT]: with a count, the limits for 500 jobs on a quiet machine are checked; without one, only
+what does not depend on load.
 """
 import json
 import os

@@ -1,4 +1,4 @@
-"""What tests of jobs share: jobs that are stopped at the end, and looks at their state."""
+"""What tests of jobs share: jobs that are stopped at the end, and functions that read their state."""
 import json
 import os
 import time

@@ -1,11 +1,11 @@
-"""Holds answers of the server against docs/reference/openapi.json.
+"""Checks answers of the server against docs/reference/openapi.json.
 
     document = Document.read("docs/reference/openapi.json")
     problems = document.check_answer("GET", "/api/v1/nodes/gpu-1", 200, "application/json", body)
 
-Knows the part of JSON Schema that the document uses, and refuses a document that uses more: a keyword that is ignored
-would be a check that never fails. Members that a schema does not list are problems, although clients ignore them: what
-the server says is to be documented.
+Supports the part of JSON Schema that the document uses, and refuses a document that uses more: a keyword that is
+ignored would be a check that never fails. Members that a schema does not list are problems, although clients ignore
+them: everything that the server sends must be documented.
 """
 import json
 import re

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`berth relay` as a process: what it keeps of the one that started it, and how it ends.
+"""`berth relay` as a process: what it keeps of the process that started it, and how it ends.
 
 usage: tests/relay_test.py BERTH ROOT DOUBLE"""
 import http.client

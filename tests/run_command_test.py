@@ -1,4 +1,4 @@
-"""berth run: the process of the command, what it is told of its limits, restarts after a fault, and wrong input."""
+"""berth run: the process of the command, how it gets its limits, restarts after a fault, and wrong input."""
 import json
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""Commands in a systemd scope: what a lease's scope holds keeps the lease in the eyes of every user.
+"""Commands in a systemd scope: processes in the scope of a lease keep it alive for every user.
 
 Alice has a login session and a real systemd of her own, in a mount namespace with a /run and a cgroup tree of its own. Her
 systemd moves processes itself, as her part of the tree is hers; on a booted machine it asks the first systemd to do so.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Who may ask a real server what, for how long. In a network of its own, where the machine has an address besides loopback.
+"""Who may send which requests to a real server, and for how long. In a network of its own, where the machine has an address besides loopback.
 
 usage: tests/server_access_test.py BERTH ROOT DOUBLE"""
 import http.client

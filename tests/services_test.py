@@ -1,5 +1,5 @@
 """The services of an installation under a real systemd: a machine is booted in namespaces of its own, with this machine's
-programs, and an operator does there what docs/operate/operations.md says.
+programs, and an operator follows docs/operate/operations.md there.
 """
 import contextlib
 import os

@@ -5,7 +5,7 @@
 --child: a process started with multiprocessing's spawn, which inherits no descriptor, takes this much too.
 --more:  then takes this much beyond what was asked for.
 --limit: holds itself to BERTH_MEMORY_FRACTION, for a PyTorch that does not read its share from the environment.
-Says "holding" when it has its memory. Last line: a JSON object with `began` and `outcome`. Status 0: it had all its memory;
+Prints "holding" when it has its memory. Last line: a JSON object with `began` and `outcome`. Status 0: it had all its memory;
 42: out of memory; 43: stopped by the limit that was set for it."""
 import time
 

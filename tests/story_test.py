@@ -1,7 +1,7 @@
-"""docs/guide/story.md, held against a real run: every command of the page is run, in order, and prints what the page says.
+"""docs/guide/story.md, checked against a real run: every command of the page is run, in order, and prints what the page says.
 
-A line `head$ command` in a console block runs on that machine; what follows is its output. Commands that only look are
-asked again until they say what the page says. `<!-- test: ... -->` is a fault, or a check of what no command shows: a method
+A line `head$ command` in a console block runs on that machine; what follows is its output. Commands that only read are
+repeated until their output matches the page. `<!-- test: ... -->` is a fault, or a check of what no command shows: a method
 below. Times, ages, ports and the folder of the test differ in every run and are not compared.
 
 With `--write` after the usual arguments the page gets the output of this run instead.

@@ -9,8 +9,8 @@
 
 namespace berth {
 
-// The seed that a failing assertion prints. Set by tests and simulations that
-// draw their inputs from one seed. Thread-safe.
+// The seed that a failing assertion prints. Tests and simulations that draw
+// their inputs from one seed set it. Thread-safe.
 void set_assert_seed(std::uint64_t seed) noexcept;
 
 [[noreturn]] void assert_failed(const char* condition, const char* file, int line) noexcept;

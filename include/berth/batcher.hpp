@@ -1,6 +1,6 @@
 // Batcher: collects single items and runs them together, because a device is faster with many at a
-// time. A batch goes to the scheduler when it is full, when its first item has waited long enough,
-// or on demand; several batches may be under way. Every item has its own task.
+// time. A batch goes to the scheduler when it is full, when its first item has waited long enough, or
+// on demand; several batches may be in progress. Every item has its own task. Thread-safe.
 #pragma once
 
 #include "berth/version.hpp"
@@ -20,11 +20,12 @@ namespace berth {
 
 struct BatchOptions {
   std::size_t max_batch = 32;
-  Duration max_wait = std::chrono::milliseconds(2);  // for the first item of a batch
-  // Items in batches that have not ended, or waiting for one; submit refuses more with queue_full.
+  Duration max_wait = std::chrono::milliseconds(2);  // how long the first item of a batch waits for others
+  // The most unfinished items, waiting or in batches. The task of any further item ends with
+  // queue_full.
   std::size_t max_items = 1024;
   // The options of every batch: the cost is per item, and the deadline is one point in time for all
-  // of them. A batch always finds room in the queue, because max_items is the bound.
+  // of them. Batches are limited by max_items instead of the capacity of the queue.
   TaskOptions task = {};
 };
 
@@ -48,9 +49,9 @@ class BatchItem : public TaskState {
 class BatchQueue {
  public:
   using Items = std::vector<BatchItem*>;
-  // Runs a batch on a lane; what it keeps stays until the device is done with it.
+  // Runs a batch on a lane; `kept` is released when the device is done with the batch.
   using Run = std::function<Result<void>(TaskContext&, const Items&, std::shared_ptr<void>& kept)>;
-  // Gives every item its value, when the device is done.
+  // Gives every item its value; called when the device is done.
   using Deliver = void (*)(const Items&, void* kept);
 
   static Result<std::shared_ptr<BatchQueue>> make(const Scheduler& scheduler, BatchOptions options, Run run,
@@ -67,9 +68,9 @@ class BatchQueue {
 template <class In, class Out>
 class Batcher {
  public:
-  // `f(TaskContext&, std::span<In>)` returns std::vector<Out>, or a Result of it, with one value
-  // per item in the order of the items; a different number, an error or an exception fails all of
-  // them. It is called from several threads at a time. A `max_batch` of 0 is invalid_argument.
+  // `f(TaskContext&, std::span<In>)` returns std::vector<Out>, or a Result of it, with one value per
+  // item in the order of the items; a different number, an error or an exception fails all items of
+  // the batch. It is called from several threads at a time. A `max_batch` of 0 is invalid_argument.
   template <class F>
   static Result<Batcher> start(const Scheduler& scheduler, F f, BatchOptions options = {}) {
     auto run = [f = std::make_shared<F>(std::move(f))](TaskContext& context, const detail::BatchQueue::Items& items,
@@ -92,7 +93,7 @@ class Batcher {
     return *this;
   }
 
-  // Never waits. Cancelling the task has no effect once its batch has been made.
+  // Does not block. Cancelling the task has no effect once its batch has been made.
   [[nodiscard]] Task<Out> submit(In item) const {
     auto* const added = new Item(std::move(item));
     Task<Out> task(added, &added->value);

@@ -1,4 +1,4 @@
-// All of the public library. Programs that care about compile time include single headers.
+// The whole public library. To compile faster, include single headers instead.
 #pragma once
 
 #include "berth/version.hpp"

@@ -1,4 +1,5 @@
-// Buffer and PinnedMemory: handles on memory of a device, and on host memory for copies with it.
+// Buffer and PinnedMemory: handles to device memory, and to host memory for copies to and from a
+// device.
 #pragma once
 
 #include "berth/version.hpp"
@@ -25,7 +26,7 @@ class Memory {
     if (counted_) counted_->fetch_sub(bytes, std::memory_order_relaxed);
   }
   std::uint64_t bytes = 0;
-  std::uint64_t generation = 0;  // of the device when it was allocated
+  std::uint64_t generation = 0;  // generation of the device when it was allocated
   void* native = nullptr;        // CUdeviceptr, cl_mem or a host pointer
   const Device* device = nullptr;
 
@@ -34,7 +35,7 @@ class Memory {
   std::shared_ptr<std::atomic<std::uint64_t>> counted_;
 };
 
-// Shared handle to device memory; copying it copies the handle.
+// Shared handle to device memory: the last copy frees the memory.
 class Buffer {
  public:
   Buffer() = default;
@@ -48,10 +49,9 @@ class Buffer {
   std::shared_ptr<Memory> memory_;
 };
 
-// Host memory that can be copied at the full rate of the link, and without blocking the
-// thread that enqueues the copy. Shared handle; the last one frees the memory (or, if it
-// is the caller's own, unregisters it). On devices that gain nothing from it, ordinary
-// memory.
+// Host memory that can be copied at the full rate of the link, and without blocking the thread
+// that enqueues the copy. Shared handle: the last copy frees the memory, or unregisters it if
+// the caller owns it. On devices that gain nothing from pinning, this is ordinary memory.
 class PinnedMemory {
  public:
   PinnedMemory() = default;

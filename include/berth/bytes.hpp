@@ -11,7 +11,7 @@
 
 namespace berth {
 
-// 64_MiB; `using namespace berth::literals`.
+// `using namespace berth::literals;` enables 64_MiB.
 namespace literals {
 constexpr std::uint64_t operator""_KiB(unsigned long long count) { return count << 10; }
 constexpr std::uint64_t operator""_MiB(unsigned long long count) { return count << 20; }
@@ -21,8 +21,8 @@ constexpr std::uint64_t operator""_GiB(unsigned long long count) { return count 
 // For display: "22.0 GiB".
 std::string bytes_text(std::uint64_t bytes);
 
-// "20GiB", "20G" (the same), "20GB" (10^9), "1.5 TiB" or a plain number of bytes.
-// For text that a program wrote; use parse_amount for user input.
+// Reads "20GiB", "20G" (the same), "20GB" (20 * 10^9), "1.5 TiB" or a plain number
+// of bytes. For text written by a program; use parse_amount for user input.
 Result<std::uint64_t> parse_bytes(std::string_view text);
 
 // The same with a required unit, for options and hand-written files, where a bare 20

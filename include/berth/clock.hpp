@@ -32,8 +32,8 @@ class Clock {
   virtual void sleep_until(TimePoint when) = 0;
   void sleep_for(Duration duration) { sleep_until(now() + duration); }
 
-  // Waits on `condition` until notified or until `when`; false: `when` was reached.
-  // `lock` guards the state that the caller checks in its loop.
+  // Waits on `condition` until notified or until `when`; returns false if `when`
+  // was reached. `lock` guards the state that the caller checks in its loop.
   virtual bool wait_until(std::condition_variable& condition, std::unique_lock<std::mutex>& lock, TimePoint when) = 0;
 };
 

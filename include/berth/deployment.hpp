@@ -1,12 +1,9 @@
-// Deployment: which replicas on which GPUs of which nodes. What is wanted (the
-// specs), what is there (the fleet) and what runs (the current assignments) come
-// in as plain data; a Plan comes out: assignments, what is pending and why, and
-// the smallest list of actions that leads there.
-// Pure: no clock, no files, no random source. The GPUs of a node are chosen by
-// asking placement about that node's devices. A plan never puts two replicas on
-// a GPU that one of them holds exclusively and never promises more bytes than a
-// device has; "does not fit" is part of the plan, never an error.
-// All names are in berth::deployment, because many of them are common words.
+// Deployment: which replicas run on which GPUs of which nodes. The input is plain data: what is wanted (the specs),
+// what exists (the fleet) and what runs (the current assignments). The output is a Plan: assignments, what is pending
+// and why, and the smallest list of actions that leads there. Pure: no clock, no files, no random source. The GPUs of
+// a node are chosen by asking placement about that node's devices. A plan never puts two replicas on a GPU that one of
+// them holds exclusively and never promises more bytes than a device has; "does not fit" is part of the plan, never an
+// error. All names are in berth::deployment, because many of them are common words.
 #pragma once
 
 #include "berth/version.hpp"
@@ -34,8 +31,8 @@
 
 namespace berth::deployment {
 
-// What runs the model. A word that this version does not know is kept as `unknown`, so that the
-// refusal of a newer file names it.
+// What runs the model. A runtime that this version does not know becomes `unknown`, so that the error about a newer
+// file can name it.
 enum class RuntimeKind : std::uint8_t {
   vllm,
   tensor_rt,
@@ -58,17 +55,17 @@ enum class RuntimeKind : std::uint8_t {
 
 struct Runtime {
   RuntimeKind kind = RuntimeKind::process;
-  std::string name;  // for python and custom; when unknown, the word itself
+  std::string name;  // of python and custom: the part after the colon; of unknown: the whole text
   friend bool operator==(const Runtime&, const Runtime&) = default;
 };
-// "vllm", "open_ai", "python:diffusers", "custom:mine"; any other word is unknown.
+// Reads "vllm", "open_ai", "python:diffusers" or "custom:mine"; any other text gives `unknown`.
 Runtime runtime_from(std::string_view text);
 std::string to_string(const Runtime& runtime);
-// From the model's name, case-insensitive; the table is in docs/guide/deployment.md. A name that
-// the table does not cover gives `process`.
+// Infers the runtime from the model's name, ignoring case; the table is in docs/guide/deployment.md. A name that the
+// table does not cover gives `process`.
 Runtime infer_runtime(std::string_view model);
 
-// Whose servers a remote runtime calls.
+// The provider whose servers a remote runtime calls.
 enum class Provider : std::uint8_t { open_ai, anthropic, gemini, lite_llm, http };
 std::string_view to_string(Provider provider) noexcept;
 std::optional<Provider> provider_named(std::string_view name);
@@ -88,9 +85,8 @@ struct UnknownTransport {
 };
 using Transport = std::variant<LocalGpu, LocalCpu, Remote, UnknownTransport>;
 
-// Where a credential is kept, never the credential: "env:OPENAI_KEY" or
-// "file:/run/secrets/key". Text that looks like a key itself is refused, and the
-// refusal does not repeat it.
+// Where a credential is kept, never the credential: "env:OPENAI_KEY" or "file:/run/secrets/key". Text that looks like
+// a key itself is refused, and the error does not repeat it.
 class KeyRef {
  public:
   static Result<KeyRef> parse(std::string_view text);
@@ -108,12 +104,12 @@ class KeyRef {
 // node as possible. pack: fill a node before the next one. one_per_node: spread, and two replicas
 // never share a node.
 enum class Spread : std::uint8_t { spread, pack, one_per_node };
-// all: new replicas start together or not at all. best_effort: as many as fit.
-// Neither takes away what already runs.
+// all: new replicas start together or not at all. best_effort: as many as fit. Neither stops replicas that already
+// run.
 enum class OnShortage : std::uint8_t { all, best_effort };
 enum class OnCapacityExhausted : std::uint8_t { queue, reject, fallback };
-// Where a request goes if the replica of its key is full or cannot serve. bounded_load: to the next one in an order
-// that is fixed for the key. strict: nowhere else: it waits, or is rejected.
+// Where a request goes if the replica of its key is full or cannot serve. bounded_load: to the next replica in an
+// order that is fixed for the key. strict: to no other replica; the request waits or is rejected.
 enum class Affinity : std::uint8_t { bounded_load, strict };
 // How gateways reach a replica. relay: through the relay of its node, which needs no open port. direct: at a port of
 // its node.
@@ -129,15 +125,15 @@ std::string_view to_string(Reach reach) noexcept;
 using UnknownFields = std::map<std::string, std::string>;
 
 struct ServingOptions {
-  std::uint32_t max_concurrent = 32;  // per replica; what one engine keeps in flight by default
+  std::uint32_t max_concurrent = 32;  // requests in flight per replica
   OnCapacityExhausted on_capacity_exhausted = OnCapacityExhausted::queue;
-  std::optional<DeploymentId> fallback;    // the deployment that takes over; set if and only if the above is `fallback`
-  std::optional<std::string> policy = {};  // by which a gateway chooses a replica; absent: least_loaded
-  std::optional<std::string> host = {};    // requests for this host name are for this deployment
-  std::optional<std::string> path = {};    // requests below this path ("/chat") are for this deployment
-  bool open = false;                       // callers on the gateway's own machine need no key
+  std::optional<DeploymentId> fallback;               // takes over; set if and only if the field above is `fallback`
+  std::optional<std::string> policy = {};             // how a gateway chooses a replica; absent: least_loaded
+  std::optional<std::string> host = {};               // requests for this host name are for this deployment
+  std::optional<std::string> path = {};               // requests below this path ("/chat") are for this deployment
+  bool open = false;                                  // callers on the gateway's own machine need no key
   Duration queue_timeout = std::chrono::seconds(30);  // how long a request waits for a replica
-  std::uint32_t queue_max = 1000;                     // requests that wait at a time, at each gateway
+  std::uint32_t queue_max = 1000;                     // the most waiting requests at each gateway
   // The longest time until a replica begins to answer a request, and between two pieces of its answer.
   Duration first_byte_timeout = std::chrono::minutes(10);
   Duration idle_timeout = std::chrono::minutes(10);
@@ -153,13 +149,13 @@ struct ServingOptions {
 // How to check whether a running replica can serve (readiness) or must be restarted (liveness). Exactly one of
 // http, tcp and command is used.
 struct Probe {
-  std::optional<std::string> http;    // a path: an answer of 200 to 399 is good
-  bool tcp = false;                   // a connection that is accepted is good
-  std::vector<std::string> command;   // status 0 is good; runs in the environment of the replica
+  std::optional<std::string> http;    // a path: a status of 200 to 399 is success
+  bool tcp = false;                   // an accepted connection is success
+  std::vector<std::string> command;   // exit status 0 is success; runs in the environment of the replica
   std::optional<std::uint16_t> port;  // of http and tcp; absent: the replica's own {port}
   Duration every = std::chrono::seconds(2);
   Duration timeout = std::chrono::seconds(2);
-  std::uint32_t failures = 3;  // in a row, until it counts as failing
+  std::uint32_t failures = 3;  // failures in a row until the probe counts as failed
   UnknownFields unknown = {};
   friend bool operator==(const Probe&, const Probe&) = default;
 };
@@ -197,29 +193,29 @@ struct DeploymentSpec {
   std::optional<KeyRef> key;  // remote runtimes only
   ServingOptions serving;
 
-  // What a node starts for a replica; {port}, {gpus}, {memory_bytes}, {memory_fraction}, {name} and {replica} in it
-  // are replaced (deployment/command.hpp), also in the command of a probe. Empty: nothing is started; a remote runtime
-  // needs none.
+  // The command that a node starts for a replica. {port}, {gpus}, {memory_bytes}, {memory_fraction}, {name} and
+  // {replica} are replaced in it and in the command of a probe (deployment/command.hpp). Empty: nothing is started; a
+  // remote runtime needs no command.
   std::vector<std::string> command;
   std::map<std::string, std::string> environment;
-  std::map<std::string, KeyRef> secrets;  // variables, each with the place of its value on the node
+  std::map<std::string, KeyRef> secrets;  // environment variables, and where each value is kept on the node
   std::optional<std::string> user;        // absent: the agent's
   std::optional<std::string> folder;      // absent: the home folder of the user
   std::optional<Probe> readiness;         // absent: ready when it has run for 2 s
   std::optional<Probe> liveness;
-  Duration ready_within = std::chrono::minutes(10);  // with a readiness probe; if not ready by then, it failed
-  // A replica that was ready and whose readiness probe has failed since then for this long has failed. Absent: never.
-  // Project files have their own default (unready_within_in_files).
+  Duration ready_within = std::chrono::minutes(10);  // with a readiness probe; not ready by then means failed
+  // A replica that was ready has failed when its readiness probe has failed for this long. Absent: it never fails for
+  // this reason. Project files have their own default (unready_within_in_files).
   std::optional<Duration> unready_within = {};
   Duration stop_grace = std::chrono::seconds(10);  // from SIGTERM to SIGKILL
-  std::optional<std::uint64_t> host_memory_bytes;  // on the node, where control groups allow a limit
-  std::optional<double> cpus;                      // processors, likewise
+  std::optional<std::uint64_t> host_memory_bytes;  // limit of memory on the node, where control groups can enforce it
+  std::optional<double> cpus;                      // limit of processors, likewise
   Rollout rollout;
   // Two incarnations of a replica never run at the same time: the old one ends before the new one starts, and a node
   // that has no contact with a server for `stop_after` stops it.
   bool single = false;
   Duration stop_after = std::chrono::seconds(20);
-  Duration replace_after = std::chrono::seconds(30);  // without a report of its node
+  Duration replace_after = std::chrono::seconds(30);  // after this long without a report from its node
   UnknownFields unknown = {};
 
   Runtime effective_runtime() const;
@@ -228,7 +224,7 @@ struct DeploymentSpec {
   friend bool operator==(const DeploymentSpec&, const DeploymentSpec&) = default;
 };
 
-// Whether they differ at most in the number of replicas, so that running replicas need no change.
+// Whether the specs differ at most in the number of replicas, so that running replicas need no change.
 bool same_but_replicas(const DeploymentSpec& a, const DeploymentSpec& b);
 
 // Checks one spec for contradictions, without a fleet. Examples: a GPU deployment with zero GPUs, and a
@@ -236,19 +232,19 @@ bool same_but_replicas(const DeploymentSpec& a, const DeploymentSpec& b);
 // contradiction only if it looks like a typo; otherwise it becomes a reason in the plan.
 Result<void> validate(const DeploymentSpec& spec);
 
-// The default for deployments with a readiness probe in a project file. JSON without `unready_within_s` means never:
-// a version that did not know the field wrote it.
+// The default for deployments with a readiness probe in a project file. JSON without `unready_within_s` means never,
+// because a version without this field wrote it.
 inline constexpr Duration unready_within_in_files = std::chrono::minutes(5);
 
-// More replicas of one deployment than this are a mistake in the file.
+// A larger number of replicas is refused as a mistake in the file.
 inline constexpr std::uint32_t replicas_max = 10'000;
 
 struct NodeDevice {
   DeviceInfo info;
-  // In use, by any process; absent: not measured.
+  // Bytes in use by any process; absent: not measured.
   std::optional<std::uint64_t> memory_bytes_used = {};
-  // What the ledger of its machine says: bytes promised and not yet in use, leases on
-  // the device, and whether one of them is exclusive.
+  // From the ledger of its machine: bytes promised and not yet in use, the number of leases on the device, and whether
+  // one of them is exclusive.
   std::uint64_t memory_bytes_promised = 0;
   std::uint32_t holders = 0;
   bool held_exclusively = false;
@@ -267,7 +263,7 @@ struct NodeDevice {
 struct NodeView {
   NodeId id;
   std::map<std::string, std::string> labels;
-  std::set<std::string> taints;  // keep out deployments that do not tolerate them
+  std::set<std::string> taints;  // exclude deployments that do not tolerate them
   bool egress = false;           // may call providers outside
   std::optional<std::uint32_t> cpus;
   std::optional<std::uint64_t> memory_bytes;
@@ -284,7 +280,7 @@ struct Fleet {
   std::vector<NodeView> nodes;
 };
 
-// One replica in its place, with what it was promised there.
+// The place of one replica, and what it was promised there.
 struct Assignment {
   DeploymentId deployment;
   std::uint32_t replica = 0;
@@ -298,18 +294,18 @@ struct Assignment {
 enum class ReasonKind : std::uint8_t {
   no_gpu_nodes,       // no node of the fleet has a GPU
   no_egress_nodes,    // no node has egress to `provider`
-  not_enough_gpus,    // no node has `gpus_requested` free ones; `best_node` has `gpus_best`
-  not_enough_memory,  // CPU mode: no node has the bytes
+  not_enough_gpus,    // no node has `gpus_requested` free GPUs; `best_node` has `gpus_best`
+  not_enough_memory,  // CPU mode: no node has enough memory
   unknown_transport,  // a runtime of a newer version
   zero_gpus,          // a GPU deployment with gpus = 0
   invalid_spec,       // a contradiction, or a name that is taken
   no_nodes,           // the fleet is empty
-  node_selector,      // no node has the labels
+  node_selector,      // no node has all required labels
   taint,              // every remaining node has a taint that is not tolerated
   not_in_service,     // every remaining node or GPU is cordoned, draining or unhealthy
   unfit_gpus,         // capability, label or size: no node has enough GPUs that could ever serve
   one_per_node,       // each node that fits already has a replica
-  drain_blocked,      // it should leave a draining place and cannot; it stays
+  drain_blocked,      // it cannot leave a draining node or GPU, and stays there
   refused,            // each node that fits recently refused it; see PlanLimits
 };
 std::string_view to_string(ReasonKind kind) noexcept;
@@ -319,7 +315,7 @@ struct Reason {
   std::string text;                  // one sentence
   std::optional<Provider> provider;  // no_egress_nodes
   std::uint32_t gpus_requested = 0;  // not_enough_gpus, unfit_gpus: per replica
-  std::optional<NodeId> best_node;   // the near-miss
+  std::optional<NodeId> best_node;   // the node that comes closest
   std::uint32_t gpus_best = 0;
   friend bool operator==(const Reason&, const Reason&) = default;
 };
@@ -331,7 +327,7 @@ struct Pending {
   friend bool operator==(const Pending&, const Pending&) = default;
 };
 
-// From `before` to `after`: only `after` is a start (+), only `before` a stop (-), both a change
+// A change from `before` to `after`: with only `after` a start (+), with only `before` a stop (-), with both a change
 // (~). Stops come first, so that starts can use what they free.
 struct Action {
   std::optional<Assignment> before;
@@ -367,16 +363,15 @@ struct PlanLimits {
   std::set<std::pair<DeploymentId, NodeId>> avoided;
 };
 
-// Keeps every current assignment that is still right, places what is missing by priority, then
-// size, then name, and drops the rest. Equal inputs give equal plans, in whatever order nodes,
-// devices, specs and current assignments come. A spec that is invalid, or that repeats an earlier
-// name, is pending as a whole.
+// Keeps every current assignment that is still valid, places missing replicas by priority, then size, then name, and
+// drops the rest. Equal inputs give equal plans, regardless of the order of nodes, devices, specs and current
+// assignments. A spec that is invalid, or that repeats an earlier name, is pending as a whole.
 Plan plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::span<const Assignment> current = {},
           const EgressPreference& preference = {}, const PlanLimits& limits = {});
 
-// "+ chat/0  gpu-1  GPU-ea3b8f50" and so on, then what is pending and why, then a count.
-// Ids are shortened so that they differ from each other and from `others`. `restarts` are replicas ("chat/0") whose
-// command or settings change, wherever they run; they are included in the count.
+// A line for each action ("+ chat/0  gpu-1  GPU-ea3b8f50"), then what is pending and why, then a count. Ids are
+// shortened so that they differ from each other and from `others`. `restarts` are replicas ("chat/0") whose command or
+// settings change, wherever they run; they are included in the count.
 std::string plan_to_text(const Plan& plan, std::span<const DeviceId> others = {},
                          std::span<const std::string> restarts = {});
 
@@ -394,8 +389,8 @@ struct Project {
 // Checks each deployment, that names are unique, and that fallbacks exist.
 Result<void> validate(const Project& project);
 
-// Text of a TOML file in, value out. Errors name file, line and column; an
-// unknown key is an error that names the nearest known one.
+// Both read the text of a TOML file. Errors name file, line and column; an unknown key is an error that names the
+// nearest known one.
 Result<Project> read_project(std::string_view text, std::string_view filename);
 Result<Fleet> read_fleet(std::string_view text, std::string_view filename);
 

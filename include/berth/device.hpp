@@ -1,11 +1,11 @@
-// Device: how to talk to hardware. One interface for CUDA, OpenCL, the host's
-// own processor and simulated devices; one contract suite tests them all.
-// Driver libraries are opened at run time: a missing one is a normal condition,
-// reported as not_initialized. Nothing here chooses; see placement.hpp.
+// Device: the interface to hardware. One interface for CUDA, OpenCL, the host's own processor and
+// simulated devices; one contract suite tests them all. Driver libraries are opened at run time: a
+// missing one is a normal condition, reported as not_initialized. Nothing here chooses a device;
+// see placement.hpp.
 //
-// Threads: a Backend and a Device may be used from any thread. A Stream, and what is enqueued
-// on it, belongs to one thread at a time. Events may be watched from any thread.
-// No call leaves a context current on the caller's thread that was not before.
+// Threads: a Backend and a Device may be used from any thread. A Stream, and what is enqueued on
+// it, belongs to one thread at a time. Events may be watched from any thread. No call changes which
+// context is current on the caller's thread.
 #pragma once
 
 #include "berth/version.hpp"
@@ -41,10 +41,10 @@ class Event {
   // False while pending; an error if work that was enqueued since the previous event failed. If the
   // device is lost, every pending event returns an error.
   virtual Result<bool> done() = 0;
-  // Polls until done, or until the deadline: then timeout. Never hangs, not even on a device that
-  // failed or was lost.
+  // Blocks until done; timeout at the deadline. Polls, so that it does not hang even on a device
+  // that failed or was lost.
   virtual Result<void> wait(Deadline deadline = {}) = 0;
-  // Time on the device between `earlier` and this, both done.
+  // Time on the device from `earlier` to this event; both must be done.
   virtual Result<Duration> since(const Event& earlier) const = 0;
 };
 
@@ -55,12 +55,12 @@ class Stream {
   virtual Device& device() noexcept = 0;
   virtual Priority priority() const noexcept = 0;
 
-  // The copies and launches return when enqueued; host memory must stay valid
-  // until an event recorded afterwards is done. A stale buffer, a range outside
-  // of it or a buffer of another device is refused.
+  // Copies and launches return as soon as they are enqueued; host memory must stay valid until an
+  // event recorded afterwards is done. A stale buffer, a buffer of another device and a range
+  // outside its buffer are refused.
   virtual Result<void> copy_in(const Buffer& to, std::uint64_t offset, std::span<const std::byte> from) = 0;
   virtual Result<void> copy_out(const Buffer& from, std::uint64_t offset, std::span<std::byte> to) = 0;
-  // The same for any contiguous values: a span, a vector, an array.
+  // The same for contiguous values of any type: a span, a vector, an array.
   template <class Values>
   Result<void> copy_in(const Buffer& to, const Values& from) {
     return copy_in(to, 0, std::as_bytes(std::span(from)));
@@ -69,14 +69,14 @@ class Stream {
   Result<void> copy_out(const Buffer& from, Values&& to) {
     return copy_out(from, 0, std::as_writable_bytes(std::span(to)));
   }
-  // Between buffers of this device, or from a buffer of another device of the same back end if the
-  // hardware or the driver supports it (otherwise not_supported; OpenCL copies only between parts
-  // of one device). The other device's work on `from` must have completed. Ranges of one buffer
-  // that share a byte are invalid_argument.
+  // Copies between buffers of this device, or from a buffer of another device of the same back end
+  // if the hardware or the driver supports it (otherwise not_supported; OpenCL copies only between
+  // parts of one device). The other device's work on `from` must have completed. Ranges of one
+  // buffer that share a byte are invalid_argument.
   virtual Result<void> copy(const Buffer& to, std::uint64_t to_offset, const Buffer& from, std::uint64_t from_offset,
                             std::uint64_t bytes) = 0;
-  // Memory for the work enqueued after this call; it is freed in stream order, without waiting. If
-  // the device has no such memory, this is Device::allocate.
+  // Allocates memory for work enqueued after this call; it is freed in stream order, without
+  // blocking. On a device without stream-ordered memory this calls Device::allocate.
   virtual Result<Buffer> allocate(std::uint64_t bytes);
   virtual Result<void> launch(const LoadedKernel& kernel, const LaunchShape& shape,
                               std::span<const Argument> arguments) = 0;
@@ -87,14 +87,14 @@ class Stream {
   // native stream is confined to that part.
   virtual Result<void> run(const std::function<Result<void>(Stream&)>& closure) = 0;
 
-  // Waits until everything enqueued so far is done, or until the deadline.
+  // Blocks until everything enqueued so far is done; timeout at the deadline.
   Result<void> wait(Deadline deadline = {});
 
   // CUstream or cl_command_queue; null on host and simulated devices.
   virtual void* native() const noexcept = 0;
 
  protected:
-  // Refuses a copy() whose ranges share a byte; both lie within their buffers.
+  // Refuses a copy() whose ranges share a byte. Precondition: both ranges lie within their buffers.
   Result<void> check_apart(const Buffer& to, std::uint64_t to_offset, const Buffer& from, std::uint64_t from_offset,
                            std::uint64_t bytes);
 };
@@ -113,23 +113,23 @@ class Device {
   virtual std::uint64_t generation() const noexcept = 0;
 
   virtual Result<Buffer> allocate(std::uint64_t bytes) = 0;
-  // New page-aligned host memory, or the caller's own memory while the handle exists (the caller
-  // keeps it valid). Both are for copies with this device.
+  // Allocates page-aligned host memory, or pins the caller's own memory while the handle exists
+  // (the caller keeps it valid), for copies to and from this device.
   virtual Result<PinnedMemory> pin(std::uint64_t bytes);
   virtual Result<PinnedMemory> pin(std::span<std::byte> memory);
   virtual Result<std::unique_ptr<Stream>> open_stream(Priority priority = Priority::normal) = 0;
-  // not_supported: `source` has no form that this back end supports.
+  // Returns not_supported if `source` has no form for this back end.
   virtual Result<std::shared_ptr<LoadedKernel>> load(const KernelSource& source) = 0;
   virtual Result<LoadSample> sample() = 0;
   virtual NativeHandles native() const noexcept = 0;
   // Bytes of all live buffers of this device.
   std::uint64_t memory_bytes_allocated() const noexcept { return allocated_->load(std::memory_order_relaxed); }
 
-  // Ends all use: later calls return device_lost, and pending events complete.
+  // Ends all use of the device: later calls return device_lost, and pending events complete.
   // Idempotent; the destructor calls it.
   virtual void close() noexcept = 0;
 
-  // For back ends: counts a new allocation, whose `bytes` are set, until it is freed.
+  // For back ends: counts a new allocation, whose `bytes` must be set, until it is freed.
   void count(Memory& memory) const {
     allocated_->fetch_add(memory.bytes, std::memory_order_relaxed);
     memory.counted_ = allocated_;
@@ -145,20 +145,20 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual std::string_view name() const noexcept = 0;
-  // The devices present now; empty if the library works but finds none, not_initialized if there is
-  // no library.
+  // The devices present now: empty if the driver library works but finds none, not_initialized if
+  // there is no library.
   virtual Result<std::vector<DeviceInfo>> list() = 0;
   virtual Result<std::shared_ptr<Device>> open(const DeviceId& id) = 0;
-  // What can be learnt about a device without using it. If the driver offers no way to do that, the
-  // device is opened, sampled and closed again.
+  // Reads the telemetry of a device without opening it. If the driver cannot do that, the device is
+  // opened, sampled and closed again.
   virtual Result<Telemetry> observe(const DeviceId& id);
-  // The links between its devices. Empty: not known.
+  // The links between its devices; empty if they are not known.
   virtual Result<std::vector<Link>> links() { return std::vector<Link>{}; }
 };
 
-// Presents one device as several that share its memory and fail together. `device` is a
-// back end and an ordinal or id ("cuda:0", "cuda:GPU-ea3b..."); each part gets
-// that many compute units, and the rest stays idle.
+// Presents one device as several that share its memory and fail together. `device` is a back end
+// and an ordinal or id ("cuda:0", "cuda:GPU-ea3b..."); each part gets the number of compute units
+// in `units`, and the rest stays idle.
 struct PartitionRequest {
   std::string device;
   std::vector<std::uint32_t> units;
@@ -167,26 +167,25 @@ struct PartitionRequest {
 Result<PartitionRequest> parse_partition(std::string_view text);
 
 struct BackendOptions {
-  // A request that does not fit its device makes that back end's list() fail with invalid_argument,
-  // one for a device that cannot be cut with not_supported; the others are not touched. At most one
-  // per device.
+  // At most one per device. If the sizes do not fit the device, list() of its back end fails with
+  // invalid_argument; if the device cannot be partitioned, with not_supported. Other back ends are
+  // not affected.
   std::vector<PartitionRequest> partitions;
-  // Number of host devices, which divide the cores among them; a single one has them all.
+  // Number of host devices, among which the cores are divided.
   unsigned host_devices = 1;
   // TOML file of simulated devices; empty: none, or in Pool::open_all the file of
   // BERTH_SIMULATED. See docs/guide/simulated.md.
   std::string simulated_file;
   Clock* clock = nullptr;  // null: the real clock
-  // False: list() and links() of CUDA ask the management library, if that knows everything CUDA
-  // would report, and do not start CUDA, which takes a fifth of a second or more. Only open() then
-  // reports that CUDA does not start.
+  // If false, CUDA's list() and links() use the management library instead of starting CUDA, which
+  // takes a fifth of a second or more, unless only CUDA can report everything. That CUDA cannot
+  // start is then reported only by open().
   bool listing_starts_driver = true;
 };
 
-// The same, with the file of BERTH_SIMULATED where the caller names none, and the
-// partitions of BERTH_PARTITION where the caller divides no devices, so that a program that
-// `berth run` starts on a simulated device or on a part of a device has that device.
-// Partitions are written as for parse_partition, separated by semicolons.
+// Fills in options that the caller has not set: `simulated_file` from BERTH_SIMULATED and
+// `partitions` from BERTH_PARTITION (as for parse_partition, separated by semicolons). So a program
+// that `berth run` starts on a simulated device or on a part of a device finds that device.
 Result<BackendOptions> with_environment(BackendOptions options);
 
 struct BackendEntry {
@@ -196,7 +195,7 @@ struct BackendEntry {
 // Every back end of the product, preferred ones first. Adding one is a file
 // and a line in this list.
 std::span<const BackendEntry> backend_list();
-// Unknown names are invalid_argument and list the known ones.
+// An unknown name is invalid_argument; the error lists the known ones.
 Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const BackendOptions& options = {});
 
 // How long to wait for a driver to list or open devices: one that has to wake many
@@ -214,10 +213,10 @@ struct Listing {
   };
   std::vector<FailedBackend> failed;
 };
-// The back ends are queried in parallel, each on its own thread. One that has not answered at the
-// deadline has failed with `timeout`; its thread is abandoned.
+// The back ends are queried in parallel, each on its own thread. A back end that has not answered
+// by the deadline fails with `timeout`, and its thread is abandoned.
 Listing list_devices(std::span<const std::shared_ptr<Backend>> backends, Duration deadline = driver_deadline);
-// The same from answers that were collected elsewhere, in the order of backend_list().
+// The same from answers collected elsewhere, in the order of backend_list().
 struct BackendAnswer {
   std::string backend;
   Result<std::vector<DeviceInfo>> devices;

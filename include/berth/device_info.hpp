@@ -24,7 +24,7 @@ struct Capability {
   friend auto operator<=>(const Capability&, const Capability&) = default;
 };
 std::string to_string(Capability capability);
-// Reads "9.0"; absent if the text has another form.
+// Reads "9.0"; nullopt if the text has another form.
 std::optional<Capability> parse_capability(std::string_view text);
 
 enum class Priority : std::uint8_t { low, normal, high };
@@ -39,35 +39,34 @@ struct DeviceInfo {
   std::optional<std::uint64_t> memory_bytes_total;
   std::optional<Capability> capability;
   std::optional<std::uint32_t> compute_units;
-  std::optional<std::string> pci_address;  // "0000:8a:00.0": the same GPU through two back ends has the same
+  std::optional<std::string> pci_address;  // "0000:8a:00.0"; the same for a GPU in all back ends
   std::optional<std::int32_t> numa_node;
 
   // The id that earlier versions gave to this device. Files, stores and calls may still use it; see
   // is_called().
   std::optional<DeviceId> former_id;
 
-  // The device this is a part of: a partition's whole, a MIG slice's GPU.
+  // The device that this is a part of: the whole device of a partition, or the GPU of a MIG slice.
   std::optional<DeviceId> parent;
 
-  // The id says where work executes. Devices may share memory and fail together (partitions of one GPU): equal
-  // strings mean the same domain.
+  // Devices such as partitions of one GPU share memory and fail together: equal strings mean the same domain.
   std::string memory_domain;
   std::string fault_domain;
 
-  // How many pieces of work keep it busy at once: streams that fill a GPU's
-  // copy engines, cores of a host device. At least 1.
+  // How many pieces of work at a time keep the device busy: streams that fill a GPU's copy engines, cores of
+  // a host device. At least 1.
   std::uint32_t concurrency = 1;
-  // The processor standing in for an accelerator.
+  // True for the processor standing in for an accelerator.
   bool is_fallback = false;
 
   std::set<std::string> features;             // e.g. "stream_priority", "ptx", "opencl_c"
-  std::map<std::string, std::string> labels;  // the operator's own
+  std::map<std::string, std::string> labels;  // set by the operator
 
   // The domains it belongs to; a device without a named domain has its own.
   const std::string& memory_home() const noexcept { return memory_domain.empty() ? id.text() : memory_domain; }
   const std::string& fault_home() const noexcept { return fault_domain.empty() ? id.text() : fault_domain; }
 
-  // Whether `name` is its id, or the one that earlier versions gave to it.
+  // Whether `name` is its id or its former id.
   bool is_called(const DeviceId& name) const noexcept { return id == name || (former_id && *former_id == name); }
 
   friend bool operator==(const DeviceInfo&, const DeviceInfo&) = default;

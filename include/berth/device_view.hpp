@@ -1,6 +1,6 @@
-// DeviceView: all that a decision may know about one device, as plain data. It is copied from the
-// live board onto the caller's stack, so that choosing needs no lock, can be explained afterwards,
-// and replayed from a record.
+// DeviceView: everything that a decision may use about one device, as plain data. It is copied from the live
+// board onto the caller's stack, so that a decision needs no lock, and can be explained afterwards and
+// replayed from a record.
 #pragma once
 
 #include "berth/version.hpp"
@@ -46,14 +46,14 @@ std::string_view to_string(SampleState state) noexcept;
 
 struct DeviceView {
   const DeviceInfo* info = nullptr;  // never null in a view given to a decision; owned by the board
-  // Rank of the id among the devices at hand: ties go to the lowest, whatever
-  // order the devices were reported in.
+  // Rank of the id among the given devices: ties go to the lowest, whatever order the devices were reported
+  // in.
   std::uint32_t id_order = 0;
   std::uint32_t slot = 0;  // of the device in its pool
 
-  // Counted here, at once, so always known: work charged to the device and not
-  // yet settled, the time it is expected to take, the bytes promised in its
-  // memory domain (to it, and to other parts of the same GPU).
+  // Counted by the caller as they change, so always known: pieces of work charged to the device and not yet
+  // settled, the time they are expected to take, and the bytes promised in its memory domain (on the device
+  // and on other parts of the same GPU).
   std::uint32_t in_flight = 0;
   std::uint64_t backlog_ns = 0;
   std::uint64_t memory_bytes_promised = 0;
@@ -65,8 +65,8 @@ struct DeviceView {
   // one of them is exclusive.
   std::uint32_t holders = 0;
   bool held_exclusively = false;
-  // Others use it: utilization, memory or processes that do not belong to Berth's leases. Known to
-  // reservations and plans; a pool does not set it.
+  // True if utilization, memory or processes do not belong to Berth's leases. Reservations and plans set it;
+  // a pool does not.
   bool used_by_others = false;
   bool kept_for_waiting = false;  // kept free for a request further ahead in the queue
 
@@ -80,7 +80,7 @@ struct DeviceView {
   // processes that together use less than 1 GiB are not counted.
   std::uint32_t other_processes = 0;
 
-  // Learnt for the work class at hand: nanoseconds per unit of cost.
+  // Learnt for the requested class of work: nanoseconds per unit of cost.
   OptionalU64 unit_cost_ns;
   std::uint32_t measurements = 0;
   // Mean of the measured rates of work without a class, in units per second.
@@ -92,7 +92,7 @@ struct DeviceView {
   Intent intent = Intent::in_service;
   Health health = Health::healthy;
 
-  // Bytes a new promise may take: free as last reported minus what is promised.
+  // Bytes available to a new promise: free as last reported, minus promised.
   OptionalU64 memory_bytes_available() const noexcept {
     if (!memory_bytes_free) return {};
     return *memory_bytes_free > memory_bytes_promised ? *memory_bytes_free - memory_bytes_promised : 0;

@@ -1,8 +1,7 @@
-// Device health as a pure state machine: its input is the outcome of work, driver
-// events and time. Errors that are the caller's fault never count against the
-// device. A device is removed quickly and returns slowly: one event that blames it
-// removes it, several successes in a row bring it back. The operator's intent is
-// separate and not changed here.
+// Device health as a pure state machine: its input is the outcome of work, driver events and time.
+// Errors that are the caller's fault never count against the device. A device is removed quickly
+// and returns slowly: one event that blames it removes it; it returns after several successes in a
+// row. The operator's intent is separate and not changed here.
 #pragma once
 
 #include "berth/version.hpp"
@@ -33,9 +32,9 @@ struct HealthRules {
 struct HealthState {
   Health health = Health::healthy;
   std::uint32_t failures_in_row = 0;
-  std::uint32_t successes_in_row = 0;    // counted on probation
+  std::uint32_t successes_in_row = 0;    // counted only on probation
   std::uint32_t quarantines_in_row = 0;  // since it was last healthy
-  TimePoint retry_at{};                  // used while quarantined; max(): only an event ends the quarantine
+  TimePoint retry_at{};                  // end of a quarantine; max(): only an event ends it
   // The driver requires a reset or reboot: until it reports that this is done, the device does not
   // become healthy and time does not end a quarantine.
   bool recovery_pending = false;
@@ -57,7 +56,7 @@ HealthState after_event(HealthState state, const DeviceEvent& event, TimePoint n
 // Time passed: a quarantined device whose pause is over enters probation.
 HealthState after_time(HealthState state, TimePoint now) noexcept;
 
-// Whether a failure with this code says anything about the device.
+// Whether a failure with this code counts against the device.
 bool blames_device(ErrorCode code) noexcept;
 
 }  // namespace berth

@@ -1,6 +1,5 @@
-// Strong ids: names of things that stay the same when the machine is reordered.
-// A DeviceId cannot be passed where a NodeId is wanted, and neither converts to
-// an index. Ordinals exist for display only.
+// Strong ids: names that stay the same when devices are reordered. A DeviceId cannot be
+// passed as a NodeId, and neither converts to an index. Ordinals exist for display only.
 #pragma once
 
 #include "berth/version.hpp"

@@ -1,5 +1,5 @@
-// Kernel: one computation in the languages of several back ends, its arguments and the shape of a
-// launch.
+// Kernel: one computation in the languages of several back ends, with its arguments and the shape
+// of its launch.
 #pragma once
 
 #include "berth/version.hpp"
@@ -43,8 +43,8 @@ class Argument {
   std::size_t size_ = 0;
 };
 
-// The arguments of a host kernel. Reading one that does not exist, or as another
-// type, is a bug of the kernel and asserts.
+// The arguments of a host kernel. Reading an argument that does not exist, or as another type, is
+// a bug in the kernel and asserts.
 class HostArguments {
  public:
   explicit HostArguments(std::span<const Argument> arguments) : arguments_(arguments) {}
@@ -66,8 +66,8 @@ class HostArguments {
   std::span<const Argument> arguments_;
 };
 
-// Work items of a launch: `global` in all, in groups of `group` (0: the back end
-// chooses). CUDA launches whole groups, so a kernel checks its bounds.
+// Work items of a launch: `global` in all, in groups of `group` (0: the back end chooses). CUDA
+// launches whole groups, so a kernel must check its bounds.
 struct LaunchShape {
   constexpr LaunchShape() = default;
   // {width}, {width, height}, {width, height, depth}. A number that is negative or above 2^32 - 1
@@ -94,8 +94,8 @@ struct LaunchShape {
 // One kernel in the languages of the back ends; each uses the form it supports.
 struct KernelSource {
   std::string entry;
-  // Called for rows [begin, end) of shape.outermost(); if an image may
-  // have a single row, the kernel asks outermost() which dimension the rows are in.
+  // Called for rows [begin, end) of shape.outermost(); if an image may have a single row, the
+  // kernel must call outermost() to find the dimension of the rows.
   std::function<void(const LaunchShape&, std::uint32_t begin, std::uint32_t end, const HostArguments&)> host = {};
   std::string opencl_c = {};
   // CUDA takes the first of these that works on the device: a binary made for
@@ -108,27 +108,26 @@ struct KernelSource {
 
 // How well a group size fills the device.
 struct Occupancy {
-  std::uint32_t groups_per_unit = 0;  // that run on one compute unit at a time
+  std::uint32_t groups_per_unit = 0;  // groups that run on one compute unit at a time
   std::uint32_t best_group_size = 0;  // the group size that fills a unit best
-  double share = 0;                   // of the threads a unit can hold, 0 to 1
+  double share = 0;                   // share of the threads that a unit can hold, 0 to 1
 };
 
 // A kernel ready to launch on the device that made it.
 class LoadedKernel {
  public:
   virtual ~LoadedKernel() = default;
-  // For groups of this many work items; not_supported if it is not known.
+  // The occupancy with groups of this many work items; not_supported if it is not known.
   virtual Result<Occupancy> occupancy(std::uint32_t group_items) const;
 };
 
-// A kernel that runs on whatever device its work is given: each device loads it once, in the form
-// it supports, when it is first launched there (TaskContext::launch). Shared handle; the copies
-// are the same kernel.
+// A kernel for any device: each device loads it once, in the form it supports, when it is first
+// launched there (TaskContext::launch). Shared handle: copies refer to the same kernel.
 class Kernel {
  public:
   Kernel(KernelSource source) : source_(std::make_shared<const KernelSource>(std::move(source))) {}
   const std::shared_ptr<const KernelSource>& source() const noexcept { return source_; }
-  // The names of the back ends for which it has a form.
+  // The names of the back ends that it has a form for.
   std::vector<std::string> backends() const;
 
  private:

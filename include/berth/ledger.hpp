@@ -44,29 +44,29 @@ struct ProcessIdentity {
   friend bool operator==(const ProcessIdentity&, const ProcessIdentity&) = default;
 };
 ProcessIdentity this_process();
-// Empty if there is no such process, if it is a zombie, or if /proc hides it.
+// Returns nullopt if the process does not exist, is a zombie, or is hidden by /proc.
 std::optional<ProcessIdentity> find_process(std::uint32_t pid);
 
 enum class EntryKind : std::uint8_t {
   command,  // held by a command and the processes it started
   pool,     // memory that a Pool inside a program gives to its own work
-  waiting,  // holds nothing yet and waits in the queue
+  waiting,  // a request that waits in the queue and holds nothing yet
 };
 std::string_view to_string(EntryKind kind) noexcept;
 
 // How the ledger knows that an entry is alive.
 enum class Liveness : std::uint8_t {
-  none,         // no evidence: it has ended, unless a process on its device belongs to it
+  none,         // no evidence: the entry has ended, unless a process on its device belongs to it
   descriptor,   // a process has the locked descriptor open
   cgroup,       // the cgroup of its scope has processes
   holder,       // the process that took it is alive
-  environment,  // a process has it in BERTH_LEASE
+  environment,  // a process has this lease in BERTH_LEASE
   device,       // a process that belongs to it holds memory of its device
 };
 std::string_view to_string(Liveness liveness) noexcept;
 
-// Identifies one lease of this machine: BERTH_LEASE in the environment of a command.
-// Its text leaves out the user, whose number differs inside a user namespace.
+// Identifies one lease of this machine: BERTH_LEASE in the environment of a command. Its text omits the user, whose
+// number differs inside a user namespace.
 struct LeaseReference {
   std::uint64_t file = 0;  // the random number of the file that contains it
   std::uint64_t id = 0;
@@ -80,7 +80,7 @@ struct Claim {
   DeviceId device;
   std::string memory_domain;  // the memory that the bytes are in
   std::uint64_t memory_bytes = 0;
-  // For a pool: bytes its process uses there outside of the pool's leases.
+  // For a pool: bytes that its process uses in this memory outside of the pool's leases.
   std::uint64_t memory_bytes_outside = 0;
   bool exclusive = false;
   friend bool operator==(const Claim&, const Claim&) = default;
@@ -94,7 +94,7 @@ struct LedgerEntry {
   std::string name;  // of the program, without its arguments; escape it before printing
   Priority priority = Priority::normal;
   TimePoint since{};
-  // Other loads on its devices wait until then, or until this entry ends.
+  // Until then, or until this entry ends, requests with a load lock do not get its devices.
   std::optional<TimePoint> loads_until;
   // The lease it is nested in: it was started inside that lease and uses part of it.
   std::optional<LeaseReference> within;
@@ -107,7 +107,7 @@ struct LedgerEntry {
   std::size_t heartbeat_slot = 0;  // where its heartbeats are written
 
   Liveness alive_by = Liveness::none;
-  // Alive by its environment or a device: the processes that keep it alive.
+  // If alive by its environment or a device: the processes that keep it alive.
   std::vector<std::uint32_t> kept_by;
 
   std::uint64_t id() const noexcept { return reference.id; }
@@ -130,7 +130,7 @@ struct LedgerProblem {
   std::string text;  // "its user blocks reading with a file lease"
 };
 
-// One consistent copy of all files. Plain data; the functions are pure.
+// A consistent snapshot of all files. Plain data; the functions are pure.
 struct LedgerSnapshot {
   std::vector<LedgerEntry> entries;  // alive, in order of arrival
   std::vector<LedgerEntry> ended;    // no evidence of life; a process on one of its devices may still keep it
@@ -141,9 +141,9 @@ struct LedgerSnapshot {
   std::vector<LedgerProblem> problems;             // files and entries that are ignored
 
   const LedgerEntry* find(const LeaseReference& lease) const noexcept;
-  // The lease that `entry` is nested in; null: none, or one it may not be nested in.
+  // The lease that `entry` is nested in; null if it is not nested or may not be.
   const LedgerEntry* outer_of(const LedgerEntry& entry) const noexcept;
-  // The outermost lease that `entry` is nested in; itself if it is not nested.
+  // The outermost lease that `entry` is nested in; `entry` itself if it is not nested.
   const LedgerEntry& outermost(const LedgerEntry& entry) const noexcept;
   // Commands and pools that hold the device. Nested leases are not counted again;
   // `except` and the leases nested in it are left out.
@@ -200,16 +200,16 @@ struct LedgerFolder {
 
 class Ledger {
  public:
-  // Creates nothing yet. io: no folder can be used.
+  // Does not create any file yet. Returns io if no folder can be used.
   static Result<std::shared_ptr<Ledger>> open(const LedgerOptions& options = {});
   ~Ledger();
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
 
   Clock& clock() const noexcept;
-  // The folder this process writes to.
+  // The folder that this process writes to.
   std::string folder() const;
-  // Every candidate, with what is in it.
+  // All candidate folders, with their files.
   std::vector<LedgerFolder> folders();
 
   struct Request {
@@ -223,8 +223,8 @@ class Ledger {
     std::optional<TimePoint> since = {};  // absent: now
   };
 
-  // The lock of the machine; its holder reads all files and may write its own. The
-  // kernel releases it when its holder ends.
+  // The machine-wide lock: its holder may read all files and write its own. The kernel releases the lock when the
+  // process ends.
   class Lock {
    public:
     Lock(Lock&& other) noexcept : ledger_(other.ledger_) { other.ledger_ = nullptr; }
@@ -232,22 +232,21 @@ class Ledger {
     ~Lock();
 
     LedgerSnapshot snapshot();
-    // Adds a lease of this process. queue_full: this user's file has no room for
-    // another entry; io: no folder can be written to.
+    // Adds a lease of this process. Returns queue_full if this user's file has no room for another entry, io if no
+    // folder can be written to.
     Result<LedgerLease> add(const Request& request);
-    // not_found: it was released.
+    // Both return not_found if the lease was released.
     Result<void> set_claims(const LedgerLease& lease, const std::vector<Claim>& claims);
     Result<void> set_cgroup(const LedgerLease& lease, const std::string& cgroup);
-    // Removes this user's lines of entries that have ended, and of waiting requests
-    // whose process has ended.
+    // Removes entries that have ended, and waiting requests whose process has ended, from this user's file.
     void forget(const std::vector<LedgerEntry>& ended);
     // Ends a lease of this process now, unless processes that it started still belong
     // to the lease.
     void give_back(LedgerLease lease);
-    // Ends a lease of this user; root may end any user's. Its processes keep running.
+    // Ends a lease of this user; root may end the leases of all users. The processes of the lease keep running.
     Result<void> release(const LeaseReference& lease);
-    // `in_service` removes this user's intent; for root, the intents of all users.
-    // unavailable: another user's intent remains, which only that user or root can remove.
+    // `in_service` removes this user's intent; for root, the intents of all users. Returns unavailable if another
+    // user's intent remains, which only that user or root can remove.
     Result<void> set_intent(const DeviceId& device, Intent intent);
 
    private:
@@ -255,20 +254,20 @@ class Ledger {
     explicit Lock(Ledger& ledger) : ledger_(&ledger) {}
     Ledger* ledger_;
   };
-  // Longer than all well-behaved holders need together; a command that cannot get the lock names its holder within
-  // two seconds.
+  // Longer than all well-behaved holders need together; short enough that a command that cannot get the lock names
+  // its holder within two seconds.
   static constexpr Duration lock_timeout = std::chrono::milliseconds(1500);
-  // timeout: names the process that holds the lock, and its user.
+  // Both block until they have the lock. After `timeout` the error names the process that holds the lock, and its
+  // user.
   Result<Lock> lock(Duration timeout = lock_timeout);
   Result<LedgerSnapshot> snapshot(Duration timeout = lock_timeout);
 
-  // Without the lock: differs after every write of any file.
+  // A number that differs after every write of any file. Needs no lock.
   std::uint64_t changes();
-  // Sleeps until a file is written, or until `until`. A command that ends writes
-  // nothing.
+  // Blocks until changes() differs from `seen`, or until `until`. A command writes nothing when it ends.
   void wait_for_change(std::uint64_t seen, TimePoint until);
-  // Both work without the lock and cost much less than a new snapshot: whether an entry is still alive for the reason
-  // recorded in its snapshot, and the heartbeat of a waiting request.
+  // Whether an entry is still alive for the reason recorded in its snapshot, and the last heartbeat of a waiting
+  // request. Both need no lock and cost much less than a new snapshot.
   bool is_still_alive(const LedgerEntry& entry);
   TimePoint last_heartbeat(const LedgerEntry& entry);
   // Records that a waiting request is still alive. Needs no lock.

@@ -1,7 +1,7 @@
-// Placement: which device, and why. One policy library for every level of the product: pool,
-// scheduler, routing and deployment all choose with it. Pure: time, load and the ticket come in as
-// data, so the same code decides in production, in `plan`, in `why` and in simulations. Hard limits
-// are filters and run before any policy; a policy only ranks what is left.
+// Placement: which device to use, and why. One policy library for every level of the product: pool,
+// scheduler, routing and deployment all choose with it. Pure: time, load and the ticket come in as data,
+// so the same code decides in production, in `plan`, in `why` and in simulations. Hard limits are
+// filters and run before any policy; a policy only ranks what is left.
 #pragma once
 
 #include "berth/version.hpp"
@@ -24,7 +24,7 @@ namespace berth {
 
 // Every policy of the product, in the order they are documented.
 std::span<const Policy> policies();
-// nullptr if none has that name.
+// Returns nullptr if no policy has that name.
 const Policy* find_policy(std::string_view name);
 // The same, with an error that suggests the nearest name and lists all policies.
 Result<const Policy*> policy_named(std::string_view name);
@@ -55,7 +55,7 @@ enum class Cause : std::uint8_t {
   draining,
   quarantined,
   lost,
-  probation,  // accepts one piece of work at a time, and has one
+  probation,  // accepts one piece of work at a time, and already has one
   stale,
   capability,
   feature,
@@ -76,7 +76,7 @@ std::string_view to_string(Cause cause) noexcept;
 // The filter it belongs to; absent for too_few_devices.
 std::optional<Rejection> filter_of(Cause cause) noexcept;
 
-// The filters alone: nothing if `view` may serve `requirements`.
+// Runs the filters only: nullopt if `view` may serve `requirements`.
 std::optional<Rejection> reject(const Requirements& requirements, const DeviceView& view) noexcept;
 
 struct Explanation {
@@ -137,12 +137,12 @@ struct GroupDecision {
   bool policy_misbehaved = false;
 };
 
-// The same for `count` (at least 1) different devices, all or nothing; members
-// of one memory domain need their bytes together. Among the groups that fit: the
-// most preferred members, then the nearest to `requirements.near`, then the fewest that
-// others use, then the least group_cost, then the best by rank. Exact up to 16 eligible devices; with
-// more, a local optimum: replacing one member does not improve it. With an empty topology no devices are
-// linked. A group of one device is the one that choose() gives.
+// The same for `count` (at least 1) different devices, all or nothing; the bytes of members of one
+// memory domain are added up. Among the groups that fit: the most preferred members, then the nearest to
+// `requirements.near`, then the fewest that others use, then the least group_cost, then the best by
+// rank. Exact up to 16 eligible devices; with more, a local optimum: replacing one member does not
+// improve it. With an empty topology no devices are linked. A group of one device is the one that
+// choose() gives.
 GroupDecision choose_group(const Policy& policy, const Requirements& requirements, std::size_t count,
                            std::span<const DeviceView> views, const Topology& topology, Ticket ticket,
                            Explanation* explanation = nullptr);

@@ -1,9 +1,9 @@
 // Policy: which of the devices that may serve a request is the best one.
 //
 // A policy states its rule once, as a cost per candidate (lower is better), and by_cost or by_draw
-// derives the rest: the choice, and the costs that an explanation shows. The pool's live values, a
-// plan's, a simulation's and a test's are all read through Candidate, so one rule covers all of
-// them. Policies are pure and thread-safe.
+// derives the rest: the choice, and the costs that an explanation shows. Candidate gives access to
+// the live values of a pool and to those of plans, simulations and tests, so one rule covers all
+// of them. Policies are pure and thread-safe.
 #pragma once
 
 #include "berth/version.hpp"
@@ -25,8 +25,8 @@
 
 namespace berth {
 
-// A number drawn by the caller, and a policy's only source of variety: the next in a sequence or a
-// random one, as the policy specifies.
+// A number drawn by the caller, and a policy's only source of variation: the next in a sequence or
+// a random one, as the policy specifies.
 using Ticket = std::uint64_t;
 enum class TicketKind : std::uint8_t { none, sequence, random };
 
@@ -152,7 +152,7 @@ class Candidates {
   const Requirements& requirements() const { return requirements_; }
   Ticket ticket() const { return ticket_; }
 
-  // For building Candidates of a subset.
+  // These are for making Candidates of a subset.
   const detail::Columns& columns() const { return columns_; }
   std::uint32_t column(std::size_t position) const { return slots_[position]; }
   std::uint32_t slot(std::size_t position) const { return pool_slots_[position]; }
@@ -189,8 +189,8 @@ struct Policy {
   bool keeps_rotation = false;
 
   static constexpr std::size_t declined = ~std::size_t{0};
-  // Position of the best candidate, or `declined`: none is good enough. After any other answer out
-  // of range, or an exception, least_loaded decides instead.
+  // Position of the best candidate, or `declined`: none is good enough. After an exception or any
+  // other value out of range, least_loaded decides instead.
   std::function<std::size_t(const Candidates&)> choose;
   // Cost of each candidate, for rankings and explanations. For a policy without costs, ranking
   // calls `choose` repeatedly, each time without the earlier winners.

@@ -1,13 +1,13 @@
-// Pool: which work of this program holds which device. It opens devices, keeps the live board
-// of their load and is the only source of leases on them. A device that cannot be
-// opened is in the pool with its reason and does not stop the others.
+// Pool: which work of this program holds which device. It opens devices, keeps the live board of their load and is
+// the only source of leases on them. A device that cannot be opened is listed in the pool with the reason and does
+// not affect the others.
 //
-// acquire = filter, choose, charge: a policy chooses on the live counters of all devices, and one
-// compare-and-swap charges the winner; after a lost race it decides again. Between two polls
-// callers therefore see each other's charges and neither herd nor overcommit.
+// acquire = filter, choose, charge: a policy chooses on the live counters of all devices, and one compare-and-swap
+// charges the winner; after a lost race it decides again. So callers see each other's charges between two polls, and
+// neither herd nor overcommit.
 //
-// All functions may be called from several threads. A pool belongs to the process
-// that opened it: a forked child must open its own.
+// A Pool may be used from several threads. It belongs to the process that opened it: a forked child must open its
+// own.
 #pragma once
 
 #include "berth/version.hpp"
@@ -51,20 +51,19 @@ struct PoolOptions {
   Duration poll_period = std::chrono::milliseconds(250);
   Duration poll_deadline = std::chrono::milliseconds(1000);
   Duration stale_after = std::chrono::milliseconds(2000);
-  // False: no thread is started, and poll_now() is the only poll; it asks the
-  // devices on the caller's thread. Whether a sample is stale is decided at polls.
+  // If false, no thread is started and devices are polled only by poll_now(), on the caller's thread. Whether a
+  // sample is stale is decided at polls.
   bool poll = true;
-  std::size_t capacity = 256;  // ids of devices that the pool can know over its life, at most 4096
+  std::size_t capacity = 256;  // the most device ids over the life of the pool, at most 4096
   HealthRules health;
-  // True: bytes of real devices are promised in the machine's ledger, together with those
-  // of other programs (ledger.hpp). A device gets no work before this program's claim on
-  // it is in the ledger: until then acquire returns `unavailable` with the cause, and every
-  // poll tries again. Only if the machine has no folder for a ledger are the bytes promised
-  // within this program alone. See Pool::ledger_error.
+  // If true, bytes of real devices are promised in the machine's ledger, together with those of other programs
+  // (ledger.hpp). A device gets no work before this program's claim on it is in the ledger: until then acquire
+  // returns `unavailable` with the cause, and every poll tries again. If the machine has no folder for a ledger, the
+  // bytes are promised within this program only. See Pool::ledger_error.
   bool machine_wide = true;
-  // How long opening the pool waits for the drivers to list their devices, and how
-  // long to open them. A back end or device that is late is reported as `timeout`, by
-  // failed_backends() or status(); the thread that called its driver is abandoned.
+  // How long opening the pool waits for the drivers to list their devices, and then to open them. A back end or
+  // device that is late is reported as `timeout` by failed_backends() or status(); the thread that called its driver
+  // is abandoned.
   Duration driver_deadline = berth::driver_deadline;
   // The links between the devices, for groups and for `near`. Absent: open_all and
   // open_backends ask the back ends; devices given to open() count as not linked.
@@ -76,17 +75,17 @@ struct PoolOptions {
   Random* random = nullptr;  // null: the real source; must be thread-safe if several threads use the pool
 };
 
-// How the work on a lease ended: completed, failed, or cancelled (error `cancelled`). The
-// health of the device and its learnt speed follow from it. blames_device() in health.hpp says
-// which errors count against the device.
+// How the work on a lease ended: completed, failed, or cancelled (error `cancelled`). The health and the learnt
+// speed of the device follow from it; blames_device() in health.hpp determines which errors count against the
+// device.
 struct Outcome {
   std::optional<ErrorCode> error;  // absent: success
   std::optional<Duration> busy;    // time the device worked on it, if known
 };
 
-// The right to use a device, with the bytes and the expected time that were charged
-// for it. Move-only; everything is given back when it goes out of scope. A lease may outlive its
-// pool. It has no time limit: see "Long work" in docs/guide/pool.md.
+// The right to use a device, with the bytes and the expected time that were charged for it. Move-only; the
+// destructor gives everything back. A lease may outlive its pool. It has no time limit: see "Long work" in
+// docs/guide/pool.md.
 class [[nodiscard]] Lease {
  public:
   Lease() = default;
@@ -109,7 +108,7 @@ class [[nodiscard]] Lease {
   std::uint64_t memory_bytes() const noexcept { return held_.bytes; }  // promised to this lease
   std::size_t slot() const noexcept { return held_.slot; }             // of the device in its pool
 
-  // Gives the device back without a verdict (the work was cancelled, or there was none).
+  // Gives the device back without an outcome (the work was cancelled, or there was none).
   void release() noexcept {
     if (held_.board) settle_now(nullptr);
   }
@@ -138,8 +137,8 @@ class [[nodiscard]] Lease {
 struct DeviceStatus {
   DeviceInfo info;
   DeviceView view;  // view.info is owned by the pool
-  // Why the device could not be opened or was lost, or what its driver reported last;
-  // kept until it is healthy again.
+  // Why the device could not be opened or was lost, or the last error that its driver reported; kept until the
+  // device is healthy again.
   std::optional<Error> error;
   std::optional<Duration> age;  // of the load values; absent: never sampled
 };
@@ -148,13 +147,14 @@ struct DeviceStatus {
 // it are gone. Leases that still exist then keep their devices open and their bytes promised.
 class Pool {
  public:
-  // All devices of all back ends that answer; BERTH_SIMULATED and BERTH_PARTITION apply where
-  // `backends` does not set the option (with_environment). No device at all: no_device, with the reasons of
-  // the back ends that failed. If a partition or a file of simulated devices needs a back end that fails: its error.
+  // Opens all devices of all back ends that answer; BERTH_SIMULATED and BERTH_PARTITION apply where `backends` does
+  // not set the option (with_environment). If there is no device at all, returns no_device with the reasons of the
+  // back ends that failed. If a back end fails that a partition or a file of simulated devices needs, returns its
+  // error.
   static Result<Pool> open_all(const BackendOptions& backends = {}, PoolOptions options = {});
-  // The same with these back ends only. If a single one is given and fails: its error.
+  // The same with these back ends only. If only one is given and it fails, returns its error.
   static Result<Pool> open_backends(std::span<const std::shared_ptr<Backend>> backends, PoolOptions options = {});
-  // These devices, in this order. Empty, or the same id twice: invalid_argument.
+  // A pool of these devices, in this order. No device, or the same id twice, is invalid_argument.
   static Result<Pool> open(std::vector<std::shared_ptr<Device>> devices, PoolOptions options = {});
 
   std::size_t device_count() const noexcept;  // devices in the pool, unusable ones included
@@ -164,9 +164,10 @@ class Pool {
   std::vector<std::shared_ptr<Device>> devices() const;  // usable ones, in pool order
   Result<std::shared_ptr<Device>> device(const DeviceId& id) const;
   Result<std::shared_ptr<Device>> device_at(std::size_t position) const;
-  // Ordinals are for display and may change. An unknown one: no_device, with CUDA's error 101 (invalid device).
+  // Ordinals are for display and may change. An unknown ordinal is no_device, with CUDA's error 101 (invalid
+  // device).
   Result<std::shared_ptr<Device>> device_by_ordinal(int ordinal) const;
-  // Each usable device in turn; fails only if no device is usable.
+  // Returns the usable devices in turn; fails only if no device is usable.
   Result<std::shared_ptr<Device>> next_device() const;
   // The device with the most bytes available: free as last reported, minus promised. Ties: lowest id.
   Result<std::shared_ptr<Device>> best_available_device() const;
@@ -176,22 +177,21 @@ class Pool {
   std::span<const Listing::FailedBackend> failed_backends() const noexcept;
   std::string to_text() const;
 
-  // A lease on the device that the policy prefers, or no_eligible_device with a reason for every
-  // device (Error::explanation). If no device is eligible and the first poll is still running, waits
-  // for that poll, at most the poll deadline, and decides again.
+  // Returns a lease on the device that the policy prefers, or no_eligible_device with a reason for every device
+  // (Error::explanation). Does not wait for devices; only if no device is eligible while the first poll is still
+  // running does it wait for that poll, at most the poll deadline, and decide again.
   Result<Lease> acquire(const Requirements& requirements = {}) const;
-  // With this policy instead of the pool's.
+  // The same with this policy instead of the pool's.
   Result<Lease> acquire(const Requirements& requirements, const Policy& policy) const;
-  // Waits until a device is eligible, or until the deadline: then timeout, with the reasons. Waiting
-  // requests are served by priority, then in order of arrival; one that does not fit yet does not hold
-  // up those behind it.
+  // Blocks until a device is eligible; at the deadline returns timeout, with the reasons. Waiting requests are
+  // served by priority, then in order of arrival; a request that does not fit yet does not delay those behind it.
   Result<Lease> acquire(const Requirements& requirements, Deadline deadline) const;
   Result<Lease> acquire(const Requirements& requirements, Duration timeout) const {
     return acquire(requirements, Deadline::after(clock(), timeout));
   }
   // `count` different devices with the best links between them (choose_group), or none.
   Result<std::vector<Lease>> acquire_group(const Requirements& requirements, std::size_t count) const;
-  // What acquire would decide now, with the reasons; charges nothing.
+  // Explains what acquire would decide now; charges nothing.
   [[nodiscard]] Explanation explain(const Requirements& requirements = {}) const;
 
   // Adds a device to the open pool.
@@ -205,22 +205,22 @@ class Pool {
   // Whether every device has answered its first poll or has timed out.
   bool ready() const;
   Result<void> wait_ready(Deadline deadline) const;
-  // The device's load as it is now, from a caller that knows of a change before the next poll
-  // (a driver's callback, an agent). Events in it count as if the device had reported them.
+  // Sets the current load of the device, for callers that notice a change before the next poll (a driver's callback,
+  // an agent). Events in the sample count as if the device had reported them.
   Result<void> report(const DeviceId& id, const LoadSample& sample) const;
-  // Polls every device that has no poll outstanding, and waits for the polls until the
-  // poll deadline. Samples that are too old become stale.
+  // Polls every device that has no poll outstanding, and blocks until they answer, at most until the poll deadline.
+  // Samples that are too old become stale.
   void poll_now() const;
 
-  // What has happened on each device, read at one instant.
+  // What has happened on each device, as one consistent snapshot.
   Statistics statistics() const;
-  // The number of a class of work, whose cost is learnt separately. The same name gives the same
+  // Returns the number of a class of work, whose cost is learnt separately. The same name always gives the same
   // number. Names after the fifteenth share the class of work without a name.
   std::uint16_t work_class(std::string_view name) const;
 
-  // Why this pool, or one of its devices, is not in the machine's ledger; absent: all are.
+  // Why this pool or one of its devices is not in the machine's ledger; nullopt if all are.
   std::optional<Error> ledger_error() const;
-  // How often the policy chose a device outside of the list of candidates, and was overruled.
+  // How often the policy was overruled because it threw or returned a position outside of the list of candidates.
   std::uint64_t policy_errors() const noexcept;
   const Policy& policy() const noexcept;
   Clock& clock() const noexcept;

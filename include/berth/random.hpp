@@ -30,7 +30,7 @@ class Random {
   }
 };
 
-// Repeatable: the same seed, the same sequence. Not thread-safe.
+// The same seed gives the same sequence. Not thread-safe.
 class SeededRandom final : public Random {
  public:
   explicit SeededRandom(std::uint64_t seed) noexcept : state_(seed) {}
@@ -44,7 +44,7 @@ class SeededRandom final : public Random {
   std::uint64_t state_;
 };
 
-// Seeded once per thread from the operating system. Thread-safe.
+// A source that is seeded once per thread from the operating system. Thread-safe.
 Random& real_random() noexcept;
 
 }  // namespace berth

@@ -17,7 +17,7 @@ namespace berth {
 
 // What a caller asks for. A default-constructed value has no constraints.
 struct Requirements {
-  std::uint64_t memory_bytes_min = 0;             // must be free and not promised; is promised to the lease
+  std::uint64_t memory_bytes_min = 0;             // must be free and unpromised; promised to the lease
   std::optional<double> memory_share = {};        // the same as a share of the device's total, 0 < x <= 1
   std::optional<Capability> capability_min = {};  // absent: any
   std::optional<Priority> priority = {};          // absent: normal
@@ -42,8 +42,9 @@ struct Requirements {
   // Whether the device may have no other holder.
   bool is_exclusive() const noexcept { return exclusive || whole; }
 
-  // The bytes that the request takes on this device: the larger of both members. Unknown if
-  // `memory_share` is set and the device does not report its total memory.
+  // The bytes that the request takes on this device: the larger of `memory_bytes_min` and
+  // `memory_share`. Unknown if `memory_share` is set and the device does not report its total
+  // memory.
   OptionalU64 memory_bytes_needed(const DeviceInfo& info) const noexcept {
     if (!memory_share) [[likely]]
       return memory_bytes_min;

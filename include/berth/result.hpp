@@ -17,14 +17,14 @@ namespace berth {
 
 enum class ErrorCode {
   invalid_argument,    // the call is wrong
-  not_found,           // names something that does not exist
-  already_exists,      // names something that already exists
+  not_found,           // the call names something that does not exist
+  already_exists,      // the call names something that already exists
   not_supported,       // valid, but not on this device or in this build
   not_initialized,     // a driver library is missing or did not start
   no_device,           // the machine has no such device at all
-  no_eligible_device,  // devices exist, none can take this request now
+  no_eligible_device,  // devices exist, but none can take this request now
   out_of_memory,       // device or host memory is exhausted
-  unavailable,         // a passing fault: device busy, link down, resource held elsewhere
+  unavailable,         // a temporary fault: device busy, link down, resource held elsewhere
   queue_full,          // a bounded queue refused the work
   timeout,             // a deadline passed
   cancelled,           // the caller, or a shutdown, withdrew the work
@@ -32,7 +32,7 @@ enum class ErrorCode {
   device_lost,         // this process can no longer use the device
   work_failed,         // the work ran and reported failure
   worker_lost,         // the process that ran the work ended before the work did
-  poison_task,         // two such processes ended with this work in them
+  poison_task,         // two such processes ended while they ran this work
   io,                  // a file or socket failed
   internal,            // a bug in Berth that does not require stopping the program
 };
@@ -53,8 +53,8 @@ struct DriverError {
 
 struct Explanation;  // placement.hpp
 
-// An explanation, or null. Its copies share it. Not a std::shared_ptr, because <memory> would double the size of
-// this header.
+// An explanation, or null. Copies share the same explanation. Not a std::shared_ptr, because <memory> would
+// double the size of this header.
 class SharedExplanation {
  public:
   SharedExplanation() = default;

@@ -7,7 +7,7 @@
 // earlier work has ended on the old one. Work of different keys runs in parallel. Nothing is lost
 // silently: every delivery ends in a value or an error.
 //
-// All functions may be called from several threads.
+// A Router may be used from several threads.
 #pragma once
 
 #include "berth/version.hpp"
@@ -29,8 +29,8 @@
 namespace berth {
 
 struct RouterOptions {
-  // Fixed for the life of the ids, because another number moves most ids to other shards. 0: the
-  // number of devices at the first start, at least 1.
+  // Must stay the same as long as the ids are in use, because another number moves most ids to other
+  // shards. 0: the number of devices at the first start, at least 1.
   std::uint32_t shards = 1024;
   KeyHash hash = KeyHash::xxh3_v1;
 
@@ -90,7 +90,7 @@ struct RouterStatistics {
 template <class F>
 struct Envelope {
   std::string entity;
-  F message;  // called with TaskContext&, as the scheduler's closures
+  F message;  // called with TaskContext&, like the closures of the scheduler
 };
 
 namespace router {
@@ -115,9 +115,9 @@ class Entity;
 
 class Router {
  public:
-  // All devices of the scheduler may be out of service. A number of shards out of range, or a name
-  // that is not a valid file name, is invalid_argument. A table file that cannot be used is not an
-  // error: see RouterStatistics::table_warning.
+  // Succeeds even if all devices of the scheduler are out of service. A number of shards out of
+  // range, or a name that is not a valid file name, is invalid_argument. A table file that cannot be
+  // used is not an error: see RouterStatistics::table_warning.
   static Result<Router> start(const Scheduler& scheduler, RouterOptions options = {});
   // Refuses work that still waits for its turn; running work continues.
   ~Router();
@@ -144,11 +144,11 @@ class Router {
   Task<detail::value_of_t<F&, TaskContext&>> tell(Envelope<F> envelope, TaskOptions options = {}) const {
     return submit(envelope.entity, std::move(envelope.message), std::move(options));
   }
-  // A handle on one entity.
+  // Returns a handle to one entity.
   [[nodiscard]] Entity entity(std::string id) const;
 
-  // Reads the state of the devices, moves shards, forgets idle entities; returns the number of
-  // moves. Every delivery does the same: call it so that deferred moves and the forgetting of idle
+  // Reads the state of the devices, moves shards, forgets idle entities; returns the number of moves.
+  // Every delivery does the same; call this so that deferred moves and the forgetting of idle
   // entities continue while no work is submitted.
   Result<std::size_t> refresh() const;
   // Swaps hot shards for cold ones by how long they have kept their devices busy since the last
@@ -166,7 +166,7 @@ class Router {
   std::shared_ptr<router::RouterState> state_;
 };
 
-// A handle on one entity: work submitted here carries its id.
+// A handle to one entity: work submitted here carries its id.
 class Entity {
  public:
   const std::string& id() const noexcept { return id_; }

@@ -38,7 +38,7 @@ namespace scheduler {
 class SchedulerState;  // src/scheduler/scheduler_state.hpp
 }  // namespace scheduler
 
-// What a closure gets to work with.
+// What a closure works with. Valid only while the closure runs.
 class TaskContext {
  public:
   virtual ~TaskContext() = default;
@@ -50,17 +50,16 @@ class TaskContext {
   virtual Result<Stream*> stream() = 0;
   virtual Deadline deadline() const noexcept = 0;
   // True after Task::cancel(), a request of the stop token, the deadline of the work, or the end of the scheduler.
-  // Nothing else ends a running closure: one that takes long checks this between two steps and returns an error with
-  // `cancelled`, which does not count against the device, as `timeout` would.
+  // Nothing else ends a running closure: a long one should check this between its steps and return an error with
+  // `cancelled`, which, unlike `timeout`, does not count against the device.
   virtual bool cancelled() const noexcept = 0;
-  // For work with TaskOptions::may_decline that finds that it cannot run on this device: it counts as
-  // not started and is given to another device. The closure then returns an error; if no other device
-  // is left, the work ends with it.
+  // Called by work with TaskOptions::may_decline that cannot run on this device: it counts as not started and goes
+  // to another device. The closure then returns an error, with which the work ends if no other device is left.
   virtual void decline() noexcept = 0;
   // Measures the time of the work from here on, for a closure that has waited for something else
   // until now. The time on the stream is measured on the device.
   virtual void restart_measurement() noexcept = 0;
-  // The kernel on this device, loaded there once.
+  // Loads the kernel on this device, once per device.
   virtual Result<std::shared_ptr<LoadedKernel>> load(const Kernel& kernel) = 0;
 
   // These are queued on the stream of the work and run in order. Host memory must stay valid until the
@@ -70,7 +69,7 @@ class TaskContext {
   Result<Buffer> copy_in(const Values& from) {
     return copy_bytes_in(std::as_bytes(std::span(from)));
   }
-  // Values that do not outlive the call.
+  // Deleted, because a temporary does not outlive the call.
   template <class Values>
     requires(!std::ranges::enable_borrowed_range<Values>)
   Result<Buffer> copy_in(const Values&& from) = delete;
@@ -85,8 +84,8 @@ class TaskContext {
     return values;
   }
   Result<void> launch(const Kernel& kernel, const LaunchShape& shape, std::initializer_list<Argument> arguments);
-  // Waits until everything queued so far is done, or until the deadline. Call it before the closure reads
-  // values that it copied out, and before variables of the closure that were copied in are destroyed.
+  // Blocks until everything queued so far is done, or until the deadline. Call it before the closure reads values
+  // that it copied out, and before variables of the closure that were copied in are destroyed.
   Result<void> wait();
 
  private:
@@ -97,24 +96,24 @@ class TaskContext {
 // What submit does when the queue of the chosen device is full.
 enum class WhenFull {
   reject,    // queue_full, in the task
-  wait,      // wait for room in that queue, until the work's deadline; inside a lane's work: run_here
+  wait,      // block until that queue has room or the deadline of the work passes; inside a lane's work: run_here
   run_here,  // run it on the calling thread, before submit returns
 };
 
-// For whom work runs; see Scheduler::tenant.
+// The tenant that work runs for; see Scheduler::tenant.
 enum class TenantId : std::uint8_t { none };
 
 struct TaskOptions {
   Requirements requirements = {};
   TenantId tenant = TenantId::none;
-  Deadline deadline = {};      // work not started by then: timeout; running: TaskContext::cancelled
-  bool may_run_twice = false;  // failed because of the device: tried once more elsewhere
-  bool may_decline = false;    // may find that it cannot begin on its device: TaskContext::decline
+  Deadline deadline = {};      // unstarted work ends with timeout; running work sees TaskContext::cancelled
+  bool may_run_twice = false;  // after a failure caused by the device, it runs once more on another one
+  bool may_decline = false;    // it may call TaskContext::decline
   WhenFull when_full = WhenFull::reject;
-  // A request to stop cancels it, like Task::cancel; one token for all items cancels a whole map.
+  // A request to stop cancels the work, like Task::cancel; one token for all items cancels a whole map.
   std::stop_token stop = {};
-  // The kernels that the work launches. It is given to a device that can run all of them, and they are
-  // loaded before it begins. If a device cannot load them, the work goes to another device.
+  // The kernels that the work launches. The work is given to a device that can run all of them, and they are loaded
+  // before it begins. If a device cannot load them, the work goes to another device.
   std::vector<Kernel> kernels = {};
 };
 
@@ -122,7 +121,7 @@ struct SchedulerOptions {
   std::optional<std::string> policy = {};  // absent: the pool's
   // Threads per device, which share the device's idle streams, 1 to 1024; absent: the device's concurrency.
   std::optional<std::size_t> lanes_per_device = {};
-  std::size_t queue_capacity = 1024;  // per device and tenant, waiting work
+  std::size_t queue_capacity = 1024;  // the most waiting work per device and tenant
 };
 
 // The result of one part of for_each.
@@ -213,8 +212,9 @@ struct RangeWork {
 
 }  // namespace detail
 
-// May be used from several threads. When the scheduler and all routers and batchers on it are destroyed, waiting
-// work is cancelled and running work finishes. No call may be in progress then; closures may own the last handle.
+// A handle; may be used from several threads. When the scheduler and all routers and batchers on it are destroyed,
+// waiting work is cancelled and running work finishes. No call may be in progress then. A closure may own the last
+// handle.
 class Scheduler {
  public:
   // Starts the lanes of every usable device; devices that join the pool later get their lanes with
@@ -223,8 +223,8 @@ class Scheduler {
   Scheduler(Scheduler&&) noexcept = default;
   Scheduler& operator=(Scheduler&&) noexcept = default;
 
-  // Selects, charges and runs `f(TaskContext&)` on the calling thread. An error
-  // names the device in `where`.
+  // Selects and charges a device and runs `f(TaskContext&)` on the calling thread; blocks until the work is
+  // complete. An error names the device in `where`.
   template <class F>
   Result<TaskResult<detail::value_of_t<F&, TaskContext&>>> run(F&& f, const TaskOptions& options = {}) const {
     std::optional<detail::value_of_t<F&, TaskContext&>> value;
@@ -235,31 +235,29 @@ class Scheduler {
     return TaskResult<detail::value_of_t<F&, TaskContext&>>{*std::move(value), std::move(device)};
   }
 
-  // Selects, charges and hands `f(TaskContext&)` to a lane of the device. For each tenant, a queue
-  // serves the higher priority first, then the earlier deadline, then the earlier arrival; every
-  // eighth turn takes the job that has waited longest, so no job starves. Without the task, the
-  // caller cannot learn how the work ended.
+  // Selects and charges a device and hands `f(TaskContext&)` to one of its lanes. For each tenant, a queue serves
+  // the higher priority first, then the earlier deadline, then the earlier arrival; every eighth turn takes the job
+  // that has waited longest, so no job starves. Without the task, the caller cannot learn how the work ended.
   template <class F>
   [[nodiscard]] Task<detail::value_of_t<F&, TaskContext&>> submit(F f, const TaskOptions& options = {}) const {
     using Value = detail::value_of_t<F&, TaskContext&>;
     return submit_work(detail::work_type<Value, F>, &f, options).template task<Value, F>();
   }
 
-  // f(TaskContext&, const Item&) for every item, over all devices at once; one result per item, in
-  // the order of the items. A failing item does not stop the others. `f` is called from several
-  // threads at a time. `options` apply to every item, or are a function that returns the
-  // TaskOptions of an item; items with a higher cost start first. Called from inside a lane's work
-  // it runs inline.
+  // Runs f(TaskContext&, const Item&) for every item, over all devices at once, and blocks until all have ended; one
+  // result per item, in the order of the items. A failing item does not stop the others. `f` is called from several
+  // threads at a time. `options` apply to every item, or are a function that returns the TaskOptions of an item;
+  // items with a higher cost start first. Called from inside a lane's work it runs inline.
   template <class Items, class F, class OptionsOrFunction = TaskOptions>
   [[nodiscard]] auto map(const Items& items, F f, const OptionsOrFunction& options = {}) const
       -> std::vector<Result<TaskResult<detail::value_of_t<F&, TaskContext&, decltype(*std::begin(items))>>>>;
 
-  // f(TaskContext&, Range) for the parts of [0, count): one part per eligible device, all at once, in
-  // proportion to the speeds learnt for `requirements.work_class`; one result per part, in the order of the
-  // ranges. A device that has not been measured yet counts as the mean of the others. The requirements apply to
-  // each part, except that `cost` is per item and `prefer` has no effect. A part runs on another device if its
-  // own is no longer eligible, or fails (with may_run_twice). If no device is eligible, the only part is the
-  // whole range with the error. Called from inside a lane's work it runs inline.
+  // Runs f(TaskContext&, Range) for the parts of [0, count), and blocks until all have ended: one part per eligible
+  // device, all at once, in proportion to the speeds learnt for `requirements.work_class`; one result per part, in
+  // the order of the ranges. A device that has not been measured yet counts as the mean of the others. The
+  // requirements apply to each part, except that `cost` is per item and `prefer` has no effect. A part runs on
+  // another device if its own is no longer eligible, or fails (with may_run_twice). If no device is eligible, the
+  // only part is the whole range with the error. Called from inside a lane's work it runs inline.
   template <class F>
   [[nodiscard]] auto for_each(std::uint64_t count, F f, const TaskOptions& options = {},
                               const SplitOptions& split = {}) const
@@ -268,18 +266,18 @@ class Scheduler {
   // The device the policy would choose now; charges nothing, but a policy that
   // takes turns takes one.
   Result<DeviceId> select(const Requirements& requirements = {}) const;
-  // A tenant of this name with this weight, from 0.000001 to 1000000; the same name gives the same
-  // tenant, with the new weight. While several have work waiting for a device, each gets work in
-  // proportion to its weight, measured by Requirements::cost. Work without a tenant has weight 1.
+  // Returns the tenant of this name and sets its weight, from 0.000001 to 1000000. While several tenants have work
+  // waiting for a device, each gets work in proportion to its weight, measured by Requirements::cost. Work without a
+  // tenant has weight 1.
   Result<TenantId> tenant(std::string_view name, double weight = 1) const;
-  // A number for a class of work whose cost is learnt separately from other classes.
+  // See Pool::work_class.
   std::uint16_t work_class(std::string_view name) const;
   Statistics statistics() const;
-  // Kernels that a device could not load, with its error. Work that named them went elsewhere.
+  // The errors of kernels that a device could not load. Work that uses these kernels goes to other devices.
   std::vector<Error> kernel_errors() const;
   const Pool& pool() const noexcept;
   const Policy& policy() const noexcept;
-  // Applies to decisions from now on; a map keeps the policy it began with.
+  // Applies to decisions from now on; a map in progress keeps its policy.
   Result<void> set_policy(std::string_view name) const;
 
  private:

@@ -1,8 +1,8 @@
-// Which owner has a key: entity id -> shard -> owner. The first step is a fixed, versioned hash and
-// never changes; the second is a table with an epoch, and only the table changes when owners join,
-// leave or change their weight. Owners are identified by stable id, so the order in which they are
-// reported has no effect. Pure: a table is a value, a rebalance returns a new one. Whether an owner
-// can serve right now is not known here; see router.hpp.
+// ShardTable: which owner has a key, by entity id -> shard -> owner. The first step is a fixed, versioned hash and
+// never changes; the second is a table with an epoch, and only the table changes when owners join, leave or change
+// their weight. Owners are identified by stable id, so the order in which they are reported has no effect. Pure: a
+// table is a value, a rebalance returns a new one. Whether an owner can serve right now is not known here; see
+// router.hpp.
 #pragma once
 
 #include "berth/version.hpp"
@@ -28,7 +28,7 @@ class Rebalance;  // src/sharding/rebalance.cpp
 // publishes vectors.
 enum class KeyHash : std::uint8_t {
   xxh3_v1,       // XXH3, 64 bits, seed 0, over the bytes of the id
-  siphash13_v0,  // SipHash-1-3, zero key, over the id and one byte 0xFF: for ids that this rule placed before
+  siphash13_v0,  // SipHash-1-3, zero key, over the id and one byte 0xFF: for ids placed by it earlier
 };
 std::string_view to_string(KeyHash hash) noexcept;
 Result<KeyHash> key_hash_named(std::string_view name);
@@ -44,7 +44,7 @@ constexpr std::uint64_t hash_key(std::uint64_t key) noexcept {
 // How keys fall into shards: hash modulo count, the same on every machine.
 class ShardSpace {
  public:
-  // At 20 shards per owner, enough for 50,000 owners; the table is 2 MiB then.
+  // With 20 shards per owner, enough for 50,000 owners; the table then takes 2 MiB.
   static constexpr std::uint32_t count_max = 1u << 20;
 
   // A count of 0 is raised to 1.
@@ -91,7 +91,7 @@ class ShardTable {
   const ShardSpace& space() const noexcept { return space_; }
   // Increases by one with every change of the table, and so orders the versions of one table.
   std::uint64_t epoch() const noexcept { return epoch_; }
-  // Sorted by id. Weight 0: left, but still holds shards that could not move yet.
+  // Sorted by id. An owner of weight 0 has left, but still has shards that could not move yet.
   std::span<const ShardOwner> owners() const noexcept { return owners_; }
 
   // The owner of a key; null if its shard has none. Valid as long as the table exists.
@@ -103,13 +103,13 @@ class ShardTable {
     return at(shard);
   }
   std::uint32_t shards_of(const DeviceId& owner) const noexcept;
-  // The owner of the shard, then all others in an order that depends on the shard and their ids alone: the order in
-  // which its keys fall back while earlier owners cannot take them. Each shard has its own order, so that the keys of
-  // one owner are spread over all others.
+  // The owner of the shard, then all others in an order that depends only on the shard and their ids: keys of the
+  // shard fall back to them in this order while earlier owners cannot take them. Each shard has its own order, so
+  // that the keys of one owner are spread over all others.
   std::vector<DeviceId> in_order(std::uint32_t shard) const;
 
-  // Gives an owner another id. It keeps its shards, and nothing moves, so the epoch does not
-  // change. False if no owner has the id `from`, or one already has the id `to`.
+  // Gives an owner another id. It keeps its shards, so the epoch does not change. Returns false if no owner has
+  // the id `from`, or one already has the id `to`.
   bool rename(const DeviceId& from, const DeviceId& to);
 
   // Text for a file or a store, with a checksum at the end. Damaged text, or text of a later
@@ -141,13 +141,12 @@ struct Rebalanced {
 
 constexpr std::size_t unlimited_moves = std::numeric_limits<std::size_t>::max();
 
-// Brings every owner's number of shards to within one of its exact proportion, with the fewest
-// possible moves. If the proportions leave a choice, a shard stays where it is; then the largest
-// remainder decides, then the lowest id. Shards without an owner, or whose owner left, move first.
-// With unchanged owners nothing moves, and the epoch does not change. Rounds under a budget add up
-// to the same number of moves as one round without. Without an owner of positive weight nothing
-// moves, so that returning owners find their shards. Ids that are empty, repeated or hold control
-// characters, more than 65,535 owners (old and new) or too many shards: invalid_argument.
+// Brings every owner's number of shards to within one of its exact proportion, with the fewest possible moves. If
+// the proportions leave a choice, a shard stays where it is; then the largest remainder decides, then the lowest
+// id. Shards without an owner, or whose owner left, move first. With unchanged owners nothing moves, and the epoch
+// does not change. Rounds with a budget make the same number of moves in total as one round without. Without an
+// owner of positive weight nothing moves, so that returning owners find their shards. Ids that are empty, repeated
+// or hold control characters, more than 65,535 owners (old and new) or too many shards are invalid_argument.
 Result<Rebalanced> rebalance(const ShardTable& table, std::span<const ShardOwner> owners,
                              std::size_t budget = unlimited_moves);
 // The same from an empty table.

@@ -25,18 +25,17 @@ struct SplitOptions {
 };
 
 struct Part {
-  std::size_t index = 0;  // of its weight
+  std::size_t index = 0;  // index of its weight
   Range range;
   friend bool operator==(const Part&, const Part&) = default;
 };
 
 // The parts in the order of the weights; they cover [0, count) without gap or overlap, and none is
 // empty. A part differs from its exact share by less than `unit`. While a part is shorter than
-// `minimum`, the smallest weight (the last of equal ones) gets no part and the others share
-// everything. A weight that is not finite or not positive gets no part; if there is no other, all
-// weights are taken to be equal. No items or no weights: no parts. 0 as unit or minimum is taken as
-// 1. Weights that are smaller than the greatest by more than the precision of a double may count as
-// 0.
+// `minimum`, the smallest weight (the last of equal ones) gets no part and the others share everything.
+// A weight that is not finite or not positive gets no part; if there is no other, all weights are taken
+// to be equal. Without items or weights there are no parts. A unit or minimum of 0 counts as 1. Weights
+// that are smaller than the greatest by more than the precision of a double may count as 0.
 std::vector<Part> split(std::uint64_t count, std::span<const double> weights, const SplitOptions& options = {});
 
 }  // namespace berth

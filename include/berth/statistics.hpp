@@ -1,7 +1,7 @@
-// Statistics: what has happened on each device, as one consistent cut. In every
-// cut, per device and in total:
+// Statistics: what has happened on each device, as one consistent snapshot. In every snapshot,
+// per device and in total:
 //   dispatched = completed + failed + cancelled + in flight
-// Counted on the pool's board at the moment work is charged and settled.
+// The pool counts work at the moment it is charged and settled.
 #pragma once
 
 #include "berth/version.hpp"

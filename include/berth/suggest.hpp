@@ -1,7 +1,7 @@
-// What would let a refused request fit: for each kind of suggestion the smallest change that is
+// Suggestions: what would let a refused request fit. For each kind, the smallest change that is
 // enough by itself, if there is one. Pure, like the decision: each suggestion has been tried on the
-// same views, and no smaller one of its kind fits. This code does not know whether the change can
-// be made (whether a process ends, or a device recovers).
+// same views, and no smaller one of its kind fits. Whether the change can be made is not checked
+// (whether a process ends, or a device recovers).
 #pragma once
 
 #include "berth/version.hpp"
@@ -41,9 +41,9 @@ std::string_view to_string(SuggestionKind kind) noexcept;
 
 struct Suggestion {
   SuggestionKind kind = SuggestionKind::uncordon;
-  std::uint64_t amount = 0;              // bytes or devices to ask for, or the most bytes to free on one device
+  std::uint64_t amount = 0;              // bytes or devices to request, or the most bytes to free on one device
   std::vector<std::uint64_t> amounts;    // bytes to free on each of `devices`; otherwise empty
-  std::optional<Capability> capability;  // to ask for
+  std::optional<Capability> capability;  // the capability to request
   std::string name;                      // the feature, label or back end
   std::vector<DeviceId> devices;         // the devices to change
   std::string text;                      // a phrase for messages: "ask for 18.0 GiB instead of 22.0 GiB"
@@ -57,7 +57,7 @@ enum class WaitOption : std::uint8_t {
   unsupported,  // this kind of request cannot wait
 };
 
-// Empty: the request fits, or no single change would let it fit.
+// Returns an empty list if the request fits, or if no single change would let it fit.
 std::vector<Suggestion> suggest(const Requirements& requirements, std::size_t count, std::span<const DeviceView> views,
                                 WaitOption waiting = WaitOption::available);
 

@@ -3,9 +3,8 @@
 // an event loop can use the rest.
 //
 // A continuation (then, co_await) runs on the thread that ends the work: a lane of a device, the
-// thread that cancels it, or at once on the caller's own thread if the work has ended or was
-// refused. It should pass longer work to the caller's own loop or to the scheduler, and must not
-// wait.
+// thread that cancels it, or at once on the caller's own thread if the work has ended or was refused.
+// It should pass longer work to the caller's own loop or to the scheduler, and must not block.
 #pragma once
 
 #include "berth/version.hpp"
@@ -132,19 +131,19 @@ class TaskState {
   }
   virtual void cancel() noexcept = 0;
 
-  // How it ended, and where it last ran; read only after the end.
+  // How the work ended, and where it last ran; to be read only after the end.
   std::optional<Error> error;
   DeviceId device;
   Clock* clock = &real_clock();  // by which its waiters measure time
-  // A thread had to be woken for it. That takes longer than a waiter spins, and a spinning waiter
-  // may keep the woken thread off its processor.
+  // A thread had to be woken for this work. That takes longer than a waiter spins, and a spinning
+  // waiter may keep the woken thread off its processor.
   std::atomic<bool> woke_a_thread{false};
 
  protected:
   // `references`: how many references exist from the beginning.
   explicit TaskState(std::uint32_t references) noexcept : references_(references) {}
   virtual ~TaskState() = default;
-  // Everything above is final. The last call its owner makes, except for drop().
+  // Called when everything above is final; the last call of the owner, except for drop().
   void end() noexcept;
 
  private:
@@ -175,8 +174,8 @@ class Chained;
 
 }  // namespace detail
 
-// Dropping the handle does not cancel the work. The handle may outlive the scheduler; all work has
-// ended by then. Used by one thread at a time.
+// A handle to submitted work, for one thread at a time. Dropping it does not cancel the work. It may
+// outlive the scheduler, whose work has all ended by then.
 template <class T>
 class Task {
  public:
@@ -194,8 +193,9 @@ class Task {
     if (state_) state_->drop();
   }
 
-  // Waits; timeout leaves the work running. The result can be taken once; a second call returns
-  // invalid_argument. Not for use inside a lane's work, which might wait for its own lane.
+  // Blocks until the work has ended; after a timeout the work keeps running. The result can be taken
+  // once; a second call returns invalid_argument. Do not call it inside a lane's work, which might
+  // wait for its own lane.
   Result<TaskResult<T>> get(Deadline deadline = {}) {
     if (!state_)
       return Error{ErrorCode::invalid_argument, "the result was already taken, or the task is empty", "call get once"};
@@ -203,7 +203,7 @@ class Task {
       return Error{ErrorCode::timeout, "the work has not ended by the deadline of get", "call get again"};
     return take();
   }
-  // Whether get would return at once.
+  // Whether get would return immediately.
   bool ready() const { return !state_ || state_->has_ended(); }
   // Withdraws work that has not started; running work sees TaskContext::cancelled().
   void cancel() {
@@ -214,10 +214,10 @@ class Task {
     state.drop();
   }
 
-  // Calls f(Result<TaskResult<T>>) when the work has ended, at once if it already has, and returns
-  // a task for f's value (if f returns a task, for that task's value). An exception is work_failed.
-  // Dropping the new task leaves f as a plain callback; cancelling it cancels this work. Asserts
-  // that this task is not empty.
+  // Calls f(Result<TaskResult<T>>) when the work has ended, immediately if it already has, and
+  // returns a task for f's value (if f returns a task, for that task's value). An exception becomes
+  // work_failed. If the new task is dropped, f is still called; cancelling the new task cancels this
+  // work. Asserts that this task is not empty.
   template <class F>
   auto then(F f) && {
     static_assert(std::is_invocable_v<F&, Result<TaskResult<T>>>,
@@ -304,7 +304,8 @@ class Chained final : public TaskState, private Continuation {
   std::optional<Value> value;
 
  private:
-  // The outcome of the task it follows, which is released here so that a long chain does not pile up.
+  // Takes the outcome of the task that this one follows, and releases that task, so that a long chain
+  // does not pile up.
   template <class V>
   Result<TaskResult<V>> take_result(std::optional<V>& from) {
     Result<TaskResult<V>> result = result_of(*follows_, from);

@@ -1,7 +1,6 @@
-// Telemetry: what a device's management library says about it at one moment, as plain data. Every
-// value may be absent: it was not reported, which is not zero. All values of one Telemetry were
-// sampled at the same time, `sampled_at`. Nothing here queries a device; see Backend::observe in
-// device.hpp.
+// Telemetry: what a device's management library reports about it at one moment, as plain data. Every
+// value may be absent, which means not reported, never zero. All values of one Telemetry were sampled
+// at the same time, `sampled_at`. Nothing here queries a device; see Backend::observe in device.hpp.
 #pragma once
 
 #include "berth/version.hpp"
@@ -32,7 +31,7 @@ struct DeviceEvent {
 };
 std::string_view to_string(DeviceEvent::Kind kind) noexcept;
 
-// What the driver wants done before the device is used again.
+// What the driver requires before the device is used again.
 enum class RecoveryAction : std::uint8_t { none, reset, reboot, drain_peers, drain_and_reset };
 std::string_view to_string(RecoveryAction action) noexcept;
 
@@ -81,9 +80,9 @@ struct MemoryUse {
   friend bool operator==(const MemoryUse&, const MemoryUse&) = default;
 };
 
-// Attributes `bytes_used` to the processes. All absent if `bytes_used` is; a process without a
-// figure counts as unattributed. Processes and total are not read at the same instant: any excess
-// over the total is subtracted from unattributed first, then from foreign, berth and own.
+// Attributes `bytes_used` to the processes. All members are absent if `bytes_used` is; a process
+// without a figure counts as unattributed. Processes and total are not read at the same instant: any
+// excess over the total is subtracted from unattributed first, then from foreign, berth and own.
 MemoryUse attribute_memory(std::optional<std::uint64_t> bytes_used, std::span<const DeviceProcess> processes);
 
 struct Telemetry {

@@ -47,15 +47,15 @@ struct Topology {
   friend bool operator==(const Topology&, const Topology&) = default;
 };
 
-// Relative cost of moving data over a link, smaller is nearer; null: no link. The
-// numbers are explained in topology.cpp.
+// Relative cost of moving data over a link: smaller is nearer. Null means no link. The numbers
+// are explained in topology.cpp.
 std::uint32_t link_cost(const Link* link) noexcept;
 
 // Sorts, orders each link's ends and keeps the cheapest link of each pair. A link to an unknown
-// device, or from a device to itself: invalid_argument.
+// device, or from a device to itself, is invalid_argument.
 Result<Topology> make_topology(std::vector<DeviceId> devices, std::vector<Link> links);
 
-// Null: the pair has no link.
+// Returns null if the pair has no link.
 const Link* find_link(const Topology& topology, const DeviceId& a, const DeviceId& b) noexcept;
 
 // Devices connected by NVLink, directly or through others, and parts of one device;

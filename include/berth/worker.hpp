@@ -10,8 +10,8 @@
 //     const auto workers = BERTH_TRY(berth::Workers::start(scheduler));
 //     berth::Task<float> task = workers.submit(square, {3});
 //
-// Where work runs, its order, tenants, deadlines and statistics are up to the scheduler, as for
-// work in the program itself.
+// The scheduler decides where and in which order work runs, and handles tenants, deadlines and statistics, as
+// for work in the program itself.
 #pragma once
 
 #include "berth/version.hpp"
@@ -43,7 +43,7 @@ class WorkersState;  // src/worker/workers_state.hpp
 template <class T>
 struct SharedSpan {
   std::uint64_t block = 0;        // the SharedMemory that it belongs to
-  std::uint64_t block_bytes = 0;  // the size of that
+  std::uint64_t block_bytes = 0;  // the size of that block
   std::uint64_t first = 0;        // index of its first value in the block
   std::uint64_t count = 0;
 
@@ -53,21 +53,21 @@ struct SharedSpan {
   }
 };
 
-// Shared handle. After the last one is gone, the memory may be reused without being cleared, so keep one
-// until the tasks that use it have ended. Every task can write to all of it.
+// Shared handle. After the last copy is gone, the memory may be reused without being cleared, so keep a copy
+// until the tasks that use the memory have ended. Every task can write to all shared memory.
 class SharedMemory {
  public:
   SharedMemory() = default;
   SharedMemory(std::span<std::byte> bytes, std::uint64_t block, std::shared_ptr<void> owner)
       : bytes_(bytes), block_(block), owner_(std::move(owner)) {}
   std::span<std::byte> bytes() const noexcept { return bytes_; }
-  // The values, in the program itself.
+  // The values, for use in the program itself.
   template <class T>
   std::span<T> as() const noexcept {
     static_assert(std::is_trivially_copyable_v<T>, "shared memory holds plain data");
     return {reinterpret_cast<T*>(bytes_.data()), bytes_.size() / sizeof(T)};
   }
-  // Passed to a task; WorkerContext::shared returns the values there.
+  // An argument for a task, in which WorkerContext::shared returns the values.
   template <class T>
   SharedSpan<T> as_argument() const noexcept {
     return {block_, bytes_.size(), 0, bytes_.size() / sizeof(T)};
@@ -79,7 +79,7 @@ class SharedMemory {
   std::shared_ptr<void> owner_;
 };
 
-// What a task gets to work with, in the worker.
+// What a task works with, in the worker. Valid only while the task runs.
 class WorkerContext final : public TaskContext {
  public:
   // Finds a block of shared memory, and prepares it for copies with the device.
@@ -165,7 +165,7 @@ struct WorkerCall {
   };
   Runs* runs = nullptr;
 };
-// Runs it in the worker of the context's device and waits for its end.
+// Runs the task in the worker of the context's device and blocks until it has ended.
 Result<void> call_worker(const std::weak_ptr<worker::WorkersState>& workers, TaskContext& context,
                          const WorkerCall& call);
 
@@ -175,7 +175,7 @@ namespace detail {
 struct TaskSource;
 }
 
-// A task of this name: defined by BERTH_TASK in this program, or in a library that its workers load.
+// A task with this name, defined by BERTH_TASK in this program, or in a library that its workers load.
 template <class Arguments, class Value>
 class WorkerTask {
   static_assert(detail::PlainData<Arguments> && detail::PlainData<Value>,
@@ -274,10 +274,10 @@ auto make_task(const TaskSource& task, Call call, Init init) {
 //   Value | Result<Value> function(WorkerContext&, const Arguments&)
 //   Value | Result<Value> function(WorkerContext&, const Arguments&, State&)   with an init:
 //   Result<State> init(WorkerContext&)
-// init runs in every worker before its first task, also in a replacement: it creates what
-// the tasks need on the device (buffers, kernels, weights). If init fails with not_supported, the task
-// does not run on that device; another error stops the worker. A worker runs several tasks at a time, and
-// they share the State. Workers are ended without destructors.
+// init runs in every worker before its first task, also in a replacement: it creates what the tasks need on the
+// device (buffers, kernels, weights). If init fails with not_supported, the task does not run on that device;
+// another error stops the worker. A worker runs several tasks at a time, and they share the State. Workers are
+// killed without running destructors.
 //
 // Task names do not include a namespace; a second task of the same name stops the program at its
 // start. A broken task may return bits that are not valid for its type, such as a bool of 7.
@@ -285,16 +285,16 @@ auto make_task(const TaskSource& task, Call call, Init init) {
   [[maybe_unused]] static const auto name = \
       ::berth::detail::make_task({#name, __FILE__ ":" + std::to_string(__LINE__)}, __VA_ARGS__)
 
-// In a worker, which is another process of this program, it runs tasks until the program has ended, and
-// does not return. Elsewhere it returns at once.
+// In a worker, which is another process of this program, runs tasks until the program has ended, and does not
+// return. Elsewhere it returns immediately.
 void worker_entry(int argc, char** argv);
 
 struct WorkerOptions {
-  // The program that a worker executes. Empty: this one, whose main begins with worker_entry. Or the
-  // path of berth-worker, which loads libraries that define the tasks. PATH is not searched.
+  // The program that a worker executes. Empty: this program, whose main must begin with worker_entry. Otherwise
+  // the path of berth-worker, which loads `libraries` that define the tasks. PATH is not searched.
   std::string program = {};
   std::vector<std::string> libraries = {};
-  // For share(); uses memory only where it has been written.
+  // The size of the memory for share(); pages take up memory only once they are written.
   std::uint64_t shared_bytes = std::uint64_t{1} << 30;
   // A worker is replaced if its private host memory exceeds this. Absent: no limit.
   std::optional<std::uint64_t> host_memory_bytes_max = {};
@@ -313,7 +313,7 @@ struct WorkerStatus {
   std::optional<Error> out_of_service;
 };
 
-// May be used from several threads. Workers also end with the program, however it ends.
+// Thread-safe. Workers also end with the program, however it ends.
 //
 // When a worker dies, work that it had begun and that may run twice (TaskOptions::may_run_twice) runs
 // once more, alone in the next worker; other work that it had begun ends with worker_lost. Work that
@@ -323,8 +323,8 @@ struct WorkerStatus {
 // ended. Work then goes to other devices, or ends with `unavailable`.
 class Workers {
  public:
-  // Starts a worker for every usable device of the pool and waits until they are ready. Simulated
-  // devices and partitions of a GPU have none: not_supported.
+  // Starts a worker for every usable device of the pool and waits until they are ready. Simulated devices and
+  // partitions of a GPU cannot have workers: not_supported.
   static Result<Workers> start(const Scheduler& scheduler, WorkerOptions options = {});
   Workers(Workers&&) noexcept = default;
   Workers& operator=(Workers&& other) noexcept {
@@ -348,7 +348,7 @@ class Workers {
     };
     return scheduler_.submit(std::move(closure), limited(options));
   }
-  // The same on the calling thread, which waits for the worker: no lane in between.
+  // The same without a lane: blocks the calling thread until the worker has answered.
   template <class Arguments, class Value>
   Result<TaskResult<Value>> run(const WorkerTask<Arguments, Value>& task,
                                 const std::type_identity_t<Arguments>& arguments,
@@ -359,7 +359,8 @@ class Workers {
     };
     return scheduler_.run(closure, limited(options));
   }
-  // Runs the task for every item, over all devices; the results are in the order of the items.
+  // Runs the task for every item, over all devices, and blocks until all have ended; the results are in the
+  // order of the items.
   template <class Arguments, class Value>
   [[nodiscard]] std::vector<Result<TaskResult<Value>>> map(const WorkerTask<Arguments, Value>& task,
                                                            std::span<const std::type_identity_t<Arguments>> items,
@@ -371,14 +372,14 @@ class Workers {
     return scheduler_.map(items, on_item, limited(options));
   }
 
-  // Memory that all workers see. out_of_memory if WorkerOptions::shared_bytes are all in use.
+  // Allocates memory that all workers can access; out_of_memory if WorkerOptions::shared_bytes are all in use.
   Result<SharedMemory> share(std::uint64_t bytes) const;
   std::vector<WorkerStatus> status() const;
 
  private:
   Workers(Scheduler scheduler, std::shared_ptr<worker::WorkersState> state) noexcept
       : scheduler_(std::move(scheduler)), state_(std::move(state)) {}
-  // Kernels are loaded in the worker: here they only say which devices can run the work.
+  // Kernels are loaded in the worker; here they only determine which devices can run the work.
   TaskOptions limited(TaskOptions options) const;
 
   template <class Arguments, class Value>

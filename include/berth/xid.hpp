@@ -31,9 +31,9 @@ struct XidMeaning {
   std::string_view advice;  // what to do
   std::string_view source;  // source of the facts
 };
-// Sorted by number, each once.
+// Sorted by number, without duplicates.
 std::span<const XidMeaning> xid_meanings() noexcept;
-// Null: not in the table.
+// Returns null if the number is not in the table.
 const XidMeaning* find_xid(std::uint32_t number) noexcept;
 
 // The GPU is unreachable and does not recover by itself.

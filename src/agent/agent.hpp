@@ -26,7 +26,7 @@ struct AgentOptions {
   format::Log log;      // from any thread
 };
 
-// Why a thread was not started.
+// The error for a thread that could not be started.
 Error no_thread(const std::system_error& shortage);
 
 // Runs until `stop`; replicas keep running afterwards. Returns an error if it cannot start.

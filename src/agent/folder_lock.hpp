@@ -7,7 +7,7 @@
 
 namespace berth::agent {
 
-// `folder` exists. already_exists: another process has it.
+// `folder` must exist. already_exists: another process has the lock.
 Result<world::ProcessLock> lock_folder(const std::string& folder);
 
 }  // namespace berth::agent

@@ -33,14 +33,14 @@ struct ReplicaLeases {
 
 struct NodeObservation {
   NodeView node;  // without what the fleet's replicas hold
-  // Includes telemetry and the leases of others, for display.
+  // The devices with telemetry and the leases of others, for display.
   std::vector<fleet::ReportedDevice> devices;
   std::vector<fleet::ReportedLease> leases;
 };
 
 class NodeWatch {
  public:
-  // It has no devices if the machine has none.
+  // A machine without devices is not an error.
   static Result<std::unique_ptr<NodeWatch>> open(const NodeId& name, const AgentFile& file,
                                                  const BackendOptions& backends);
   ~NodeWatch();
@@ -63,16 +63,16 @@ class NodeWatch {
   std::map<inventory::LeaseKey, std::string> with_recent(const ReplicaLeases& replicas) const;
 
   machine::Machine machine_;
-  NodeView node_;  // but for its devices
+  NodeView node_;  // without its devices
   std::optional<std::set<DeviceId>> allowed_;
   std::vector<std::string> unknown_;
   std::optional<LedgerSnapshot> ledger_;  // as last read by the watching thread
-  mutable std::mutex mutex_;              // guards what follows
+  mutable std::mutex mutex_;              // guards the members below
   std::condition_variable condition_;
   bool ends_ = false;
   Look seen_;
-  // By lease: the detached job of this user that it belongs to; empty: none. Of other users' jobs, only the ledger's
-  // content is known.
+  // The detached job of this user that a lease belongs to; empty if there is none. About jobs of other users, only
+  // the content of the ledger is known.
   struct JobName {
     std::string id, name;  // the id if it has no name
   };

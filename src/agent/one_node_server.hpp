@@ -55,7 +55,7 @@ class OneNodeServer {
     return testing::AssertionSuccess();
   }
 
-  // Comes from the last report.
+  // The reason in the last report.
   std::string reason_of(const std::string& deployment) {
     const std::lock_guard lock(mutex_);
     return reasons_[deployment];

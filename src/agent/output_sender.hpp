@@ -16,7 +16,7 @@
 namespace berth::agent {
 
 struct OutputRequest {
-  std::string id;  // by which the server knows it
+  std::string id;  // identifies the request to the server
   fleet::ReplicaKey key;
   std::uint64_t tail = 0;  // lines; 0: all
   bool follows = false;    // continues with the next jobs of the replica, until it is gone
@@ -28,7 +28,7 @@ class OutputSender {
   struct Source {
     NodeId node;
     std::string jobs;                                          // their folder
-    std::function<bool(const fleet::ReplicaKey&)> is_ordered;  // is it assigned to this node? From any thread
+    std::function<bool(const fleet::ReplicaKey&)> is_ordered;  // assigned to this node? Called on any thread
   };
   OutputSender(http::ClientOptions server, Source source);
   // Stops all requests and waits until they have ended.
@@ -36,8 +36,8 @@ class OutputSender {
   OutputSender(const OutputSender&) = delete;
   OutputSender& operator=(const OutputSender&) = delete;
 
-  // Starts to send. If there are too many readers, or no thread can be started, the reader gets a message. Call
-  // it from one thread.
+  // Starts to send. If there are too many readers, or no thread can be started, the reader gets a message. Not
+  // thread-safe.
   void start(OutputRequest request);
 
  private:

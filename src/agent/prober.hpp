@@ -25,7 +25,7 @@ struct Probing {
   machine::Launch launch;          // except for the program and its arguments
   std::string folder;              // to run in
   std::string user;                // empty: the agent's own
-  std::string problem;             // why such a probe cannot run; empty: it can
+  std::string problem;             // why a probe cannot run a command; empty: it can
   std::string host = "127.0.0.1";  // of the port
   // The folder of the job whose processes must have the port, and the name of the replica in messages. An empty
   // folder: any process may have it.
@@ -33,10 +33,10 @@ struct Probing {
 };
 
 struct ProbeAnswer {
-  std::optional<std::string> problem;  // absent: success; otherwise the failure, in a few words
+  std::optional<std::string> problem;  // absent: success
   bool was_asked = true;  // false: this machine could not start a process for it; the replica may be healthy
 };
-// Runs one probe. `owners` belongs to the thread.
+// Runs one probe. `owners` must not be used on another thread.
 ProbeAnswer ask(const Probe& probe, const Probing& probing, machine::PortOwners& owners);
 
 class Prober {

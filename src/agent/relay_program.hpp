@@ -20,8 +20,8 @@ struct RelayProgram {
   bool replaces;        // a relay that is already running
   format::Log log;
 };
-// Starts the relay as a separate process and returns when an agent can reach it, or with that process's error; in
-// the new process it does not return. Call it before this process starts a thread.
+// Starts the relay as a separate process and returns when an agent can reach it, or returns the error of that
+// process; does not return in the new process. Call it before this process starts a thread.
 Result<void> run_relay_program(const RelayProgram& program);
 
 // Used by the agent: starts this program again (/proc/self/exe), without the variables that are withheld from

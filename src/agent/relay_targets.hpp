@@ -1,5 +1,5 @@
-// Derives what the relay of this node must know (relay/control.hpp) from what the agent knows: which replicas can be
-// called and where, and where the gateways are. Pure.
+// Derives the state of this node's relay (relay/control.hpp) from that of the agent: which replicas can be called
+// and where, and where the gateways are. Pure.
 #pragma once
 
 #include <functional>

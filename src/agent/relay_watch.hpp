@@ -25,7 +25,7 @@ class RelayWatch {
   RelayWatch(const AgentOptions& options, std::function<void()> changed);
   ~RelayWatch();
 
-  // Sets everything that the relay must know from now on. Returns the number of this state.
+  // Sets the complete state for the relay. Returns the number of this state.
   std::uint64_t share(relay::Control control);
 
   enum class State : std::uint8_t { unknown, up, down };
@@ -34,7 +34,8 @@ class RelayWatch {
     std::uint64_t number = 0;                        // number of the state that it last confirmed; 0: none
     std::map<std::string, std::uint32_t> in_flight;  // at that time or later, including replaced relays
     std::string problem;                             // why a gateway cannot use it; empty: each can
-    // Whether it has been told to drain the target, by the state numbered `told`, and has ended its requests.
+    // Whether the relay has confirmed the state with this number, which drains the target, and has finished its
+    // requests.
     bool is_drained(const std::string& target, std::uint64_t state_number) const;
   };
   Seen seen() const;
@@ -45,7 +46,7 @@ class RelayWatch {
     std::uint64_t number = 0;  // 0: nothing was shared yet
   };
   void run(const std::stop_token& stop);
-  // One message to the relay. Returns when the next one is due.
+  // Sends one message to the relay. Returns the time when the next one is due.
   TimePoint tell(const std::stop_token& stop);
   TimePoint take(const relay::ControlAnswer& answer, const DesiredState& wanted, const std::stop_token& stop);
   // Ends relays that were replaced, and notes what they still have in flight.
@@ -62,7 +63,7 @@ class RelayWatch {
   const std::string folder_, url_;  // folder of relays; URL of the running one
   Signal due_;
 
-  // Only the thread uses these.
+  // Used only by the thread.
   std::uint32_t starts_ = 0;  // in a row
   TimePoint next_start_{}, up_since_{}, answered_at_{};
   std::map<std::string, std::uint32_t, std::less<>> unanswered_;  // requests in a row, by the name of the relay

@@ -34,7 +34,7 @@ Result<std::string> make_socket_folder(const std::string& job_folder, const std:
 // Removes the socket of a removed job, with the socket's folder. Most are already gone with the folder of the job.
 void remove_socket(const std::string& path);
 
-// Empty if the job is not a replica of this agent.
+// Returns nullopt if the job is not a replica of this agent.
 std::optional<FoundJob> found_job(const machine::Job& job, TimePoint now);
 
 // What the probes of a running job need. Their commands get the variables of the replica, secrets included, but not

@@ -22,7 +22,7 @@ namespace berth::agent {
 // A file that exists while the agent has no server that it may follow: with the time in UTC and the reason, one per
 // line. For `berth doctor`.
 std::string problem_file(const std::string& folder);
-// Empty: there is none.
+// Writes the file; removes it if `problem` is empty.
 void note_problem(const std::string& folder, const std::string& problem);
 
 class ServerLink {
@@ -40,8 +40,8 @@ class ServerLink {
   };
   Received received() const;
 
-  // Sets the content of the reports from now on; news is reported soon. `orders`: the orders that it is based on.
-  // `problem`: the node's.
+  // Sets the content of the reports from now on; changes are reported soon. `orders`: the orders that the content is
+  // based on. `problem`: the node's.
   void share(std::vector<fleet::ReplicaReport> reports, ReplicaLeases leases,
              const std::optional<fleet::NodeOrders>& orders, std::string problem);
 

@@ -32,7 +32,7 @@ struct FoundJob {
   FoundState state = FoundState::waiting;
   std::string reason;        // what it waits for or runs without, how it ended, or why it was refused
   TimePoint since{};         // of this state
-  bool is_stopping = false;  // was told to end, or is about to be
+  bool is_stopping = false;  // has been told to end, or is about to be
   bool is_draining = false;  // about to be told to end: gets no new requests and finishes its own
   bool is_leftover = false;  // it runs, but its command and its supervisor have ended
   std::optional<std::uint16_t> port;
@@ -66,8 +66,8 @@ struct Rules {
   std::optional<std::set<DeviceId>> devices;          // absent: all
   std::string user;                                   // the agent's own user
   std::set<std::string> users;                        // other users that replicas may run as
-  std::optional<std::vector<std::string>> commands;   // programs; with a "/" at the end: all in a folder. Absent: all
-  std::optional<std::vector<std::string>> variables;  // with a "*" at the end: all that begin so. Absent: any
+  std::optional<std::vector<std::string>> commands;   // programs; a final "/": all in a folder. Absent: all
+  std::optional<std::vector<std::string>> variables;  // a final "*": all with this prefix. Absent: any
   // A job that waits longer than this for its devices is refused, so that the server finds another place.
   Duration wait_max = std::chrono::seconds(10);
 };
@@ -115,10 +115,11 @@ struct Start {
 struct Stop {
   std::string job;
   std::string reason;
-  // It is serving and just no longer wanted, so its requests may finish first. False: it must stop at once.
+  // True: it serves and is merely no longer wanted, so its requests may finish first. False: it must stop at
+  // once.
   bool drains = false;
 };
-// To be recorded for the job, so that it keeps running until `report_sent_at` + its stop_after.
+// A renewal to be recorded for the job, so that it keeps running until `report_sent_at` + its stop_after.
 struct Renewal {
   std::string job;
   TimePoint report_sent_at{};
@@ -137,11 +138,11 @@ struct Step {
 Step step(const Input& input);
 
 // Accepts orders that are newer, by (epoch, number), than the current ones; false: they are not. `epoch_min`: the
-// highest epoch ever seen here. It outlives the agent, so that a restarted agent does not obey a leader that has
-// been replaced.
+// highest epoch ever seen here. It outlives the agent, so that a restarted agent does not follow a leader that
+// has been replaced.
 bool accept(std::optional<fleet::NodeOrders>& orders, fleet::NodeOrders next, std::uint64_t epoch_min = 0);
 
-// A start that failed before a job existed. Counts as an unwanted end. `now_ms`: as in Input.
+// Records a start that failed before a job existed; it counts as an unwanted end. `now_ms`: as in Input.
 void start_failed(Memory& memory, const fleet::ReplicaKey& key, std::string reason, TimePoint now,
                   std::uint64_t now_ms);
 

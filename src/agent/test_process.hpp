@@ -9,11 +9,12 @@ inline constexpr const char* test_process_verb = "test-process";
 // What the process does; its exit status.
 int run_test_process(std::string_view name);
 
-// A replica: serves HTTP where its environment says, until it is killed (node_relay_test.cpp).
+// A replica: serves HTTP at the address in its environment until it is killed
+// (node_relay_test.cpp).
 inline constexpr const char* test_replica_verb = "test-replica";
 [[noreturn]] void run_test_replica();
 
-// In the environment of a relay of this program: its version.
+// The environment variable with the version of a relay that tests start.
 inline constexpr const char* relay_version_variable = "TEST_RELAY_VERSION";
 
 }  // namespace berth::agent

@@ -40,7 +40,6 @@ inline FoundJob job_of(const ReplicaOrder& order, const std::string& id, FoundSt
   return job;
 }
 
-// An agent and what surrounds it, as plain data.
 struct AgentStepTest : testing::Test {
   std::optional<NodeOrders> orders = NodeOrders{1, 1, {}};
   std::optional<TimePoint> report_sent_at = at(Duration::zero());

@@ -85,7 +85,7 @@ class Verb {
   // Paragraphs at the end of --help, before the exit status. A verb with its own exit status
   // describes it in the last one.
   void footer(std::vector<std::string> paragraphs, bool exit_status = true);
-  // What the verb does; returns the exit status. Called last.
+  // Sets the function that runs the verb and returns the exit status. Call it last.
   void run(std::function<int()> function);
 
  private:

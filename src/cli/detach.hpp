@@ -13,7 +13,7 @@ namespace berth::cli {
 // Starts the job, or those of the array, and prints their ids; returns the exit status.
 int run_detached(const RunArguments& arguments, const CheckedOptions& checked);
 
-// The text with the index of a job of an array in place of each {}.
+// Replaces each {} in the text by the index of a job in an array.
 std::string with_index(std::string text, std::uint32_t index);
 
 // The ids, or with `json` the ids and folders; `is_list`: as a list even if it is one job.

@@ -1,4 +1,4 @@
-// What `cordon`, `uncordon` and `drain` share: one device, and what the operator wants for it. The
+// What `cordon`, `uncordon` and `drain` share: one device and the operator's intent for it. The
 // intent is kept in the ledger, so it holds for every process until it is removed.
 #pragma once
 

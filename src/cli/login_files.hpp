@@ -17,7 +17,7 @@ struct Login {
 };
 // The path of the file, which need not exist. invalid_argument: the address is not https://.
 Result<Login> login_for(const std::string& url);
-// Empty if there is none for this server.
+// Returns nullopt if there is no login for this server.
 std::optional<Login> find_login(const std::string& url);
 
 // "certificate" and "authority" of the server's answer, for a new key.

@@ -33,7 +33,7 @@ class OwnGateway {
 std::string gateway_start(const std::vector<std::string>& arguments);
 std::string gateway_start_file(const std::string& folder);
 
-// Tells the gateway of that folder, if there is one, to finish its requests and end.
+// Makes the gateway of that folder, if there is one, finish its requests and end.
 void end_gateway(const std::string& folder);
 
 }  // namespace berth::cli

@@ -24,8 +24,8 @@ inline constexpr Duration ask_again = std::chrono::milliseconds(500);
 inline constexpr Duration start_wait = std::chrono::seconds(3);
 
 struct ServerArguments {
-  // "https://host:8443", "http://127.0.0.1:8080" or "unix:/path"; empty: BERTH_SERVER, or else the socket of this
-  // user's own server.
+  // "https://host:8443", "http://127.0.0.1:8080" or "unix:/path"; empty: BERTH_SERVER, or else the socket of the
+  // server that this user runs.
   std::string server = {};
   std::string ca_file = {};  // certificates to trust; empty: BERTH_CA_FILE, or else the system's
   bool json = false;
@@ -65,7 +65,7 @@ class ServerAccess {
   using OnEvent = std::function<bool(const boost::json::object& event)>;
   Result<void> events(std::uint64_t after, const OnEvent& on_event);
   // The output of a replica, byte by byte as it was written, in pieces, until it ends or the function returns false.
-  // `follow`: it may be silent for long.
+  // `follow`: a long silence is not an error.
   using OnOutput = std::function<bool(std::string_view piece)>;
   Result<void> output(const std::string& target, bool follow, const OnOutput& on_output);
 

@@ -44,8 +44,8 @@ Outcome run_words(std::vector<std::string> words, Add... add) {
 
 class TestServer {
  public:
-  // "GET /api/v1/nodes" and its answer. What is not listed is 404. Several answers are given one after another, the
-  // last one for ever.
+  // "GET /api/v1/nodes" and its answer. Any other request gets a 404. Several answers are given one after another,
+  // and the last one is repeated.
   using Answers = std::map<std::string, std::vector<http::Response>>;
   explicit TestServer(Answers answers, const std::string& address = "127.0.0.1:0")
       : answers_(std::move(answers)), server_({}, [this](http::Request request, const http::Responder& responder) {

@@ -37,7 +37,7 @@ struct Incarnation {
   // Also true with an earlier revision if the rollout is paused, because it is not replaced then.
   bool may_stay() const { return (is_up_to_date || is_paused) && place == Place::fine && !is_lost; }
   bool is_live() const { return !is_forgotten && !assigned.stopping; }
-  // It was told to stop, and its end is worth waiting for.
+  // It was told to stop, and will probably end soon.
   bool is_ending() const { return !is_forgotten && assigned.stopping && !is_overdue && age < unanswered_after; }
   bool is_in(fleet::ReplicaState state) const { return report && report->state == state; }
   // It is serving, as far as is known now.
@@ -65,7 +65,7 @@ class Survey {
   // The live one that stays: the newest of those that are right, otherwise of those that may stay, otherwise of
   // those that serve, otherwise of all. Null: none is alive.
   Incarnation* current(const ReplicaName& name) const;
-  // All of them that are not forgotten.
+  // All incarnations of the replica that are not forgotten.
   const std::vector<Incarnation*>& all_of(const ReplicaName& name) const;
 
   const NodeView* node(const NodeId& id) const;

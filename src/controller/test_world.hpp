@@ -48,7 +48,7 @@ struct World {
     }
   }
 
-  // As a server does with an accepted project: the earlier spec is kept, the revision grows.
+  // Sets the wanted spec as a server does with an accepted project: the earlier spec is kept, the revision grows.
   void want(DeploymentSpec spec) {
     spec.command = spec.command.empty() ? std::vector<std::string>{"serve"} : spec.command;
     fleet::DesiredDeployment& wanted = desired.deployments[spec.name];
@@ -104,10 +104,10 @@ struct World {
     }
   }
   std::set<NodeId> silent;
-  std::set<NodeId> unheard;  // they have not reported to this server
+  std::set<NodeId> unheard;  // nodes that have not reported to this server
   void silence(const std::string& node) { silent.insert(NodeId(node)); }
 
-  // What the node of this incarnation says about it from now on.
+  // Sets what the node of this incarnation reports about it from now on.
   void say(const fleet::Assigned& replica, ReplicaState state, std::uint32_t failures = 0,
            const std::string& reason = "") {
     auto& replicas = reports.at(replica.place.node).replicas;
@@ -119,14 +119,14 @@ struct World {
     report.reason = reason;
     replicas.push_back(report);
   }
-  // Every node that is heard carries out its orders at once.
+  // Every node that reports carries out its orders at once.
   void obey() {
     for (const fleet::Assigned& replica : assigned) {
       if (!silent.contains(replica.place.node))
         say(replica, replica.stopping ? ReplicaState::gone : ReplicaState::ready);
     }
   }
-  // Obedience and steps until nothing changes.
+  // Nodes carry out orders, and steps are taken, until nothing changes.
   void settle() {
     for (int steps = 0; steps < 1000; ++steps) {
       obey();

@@ -27,7 +27,7 @@ struct Evidence {
   };
   struct Change {
     std::string text;     // "ask for 70.0 GiB instead of 120.0 GiB"
-    std::string command;  // that makes the change; empty: the project or the fleet must be changed
+    std::string command;  // the command that makes the change; empty: the project or the fleet must be changed
     friend bool operator==(const Change&, const Change&) = default;
   };
   std::vector<Left> funnel;     // each applied to what the previous ones leave; limits without an effect are not listed

@@ -31,7 +31,7 @@ struct PlanJob {
 
   std::optional<Reason> blocked;                     // nothing new is placed
   std::map<std::uint32_t, Assignment> held;          // by replica, charged
-  std::set<std::uint32_t> leaving;                   // of those, the ones in a draining place
+  std::set<std::uint32_t> leaving;                   // the replicas in a draining place
   std::map<std::size_t, std::uint32_t> replicas_on;  // replicas per node position
   std::set<std::size_t> avoided;                     // positions of nodes that accept no new replicas of it
   std::vector<Pending> pending;
@@ -60,7 +60,7 @@ inline bool tolerated(const NodeView& node, const std::set<std::string>& tolerat
   return std::includes(tolerates.begin(), tolerates.end(), node.taints.begin(), node.taints.end());
 }
 
-// Whether no replica of this plan keeps another one off this GPU.
+// Whether replicas of this plan leave the GPU free for the job.
 inline bool is_free_for(const PlanJob& job, const PlannedNode& node, std::size_t gpu) {
   return !node.held_exclusively[gpu] && !(job.exclusive && node.gpus[gpu].in_flight > 0);
 }

@@ -23,7 +23,7 @@ Result<KeySource> parse_key_source(std::string_view text);
 // "the header x-session", for messages.
 std::string to_text(const KeySource& source);
 
-// The limit leaves each of them a few of the 4,096 shards.
+// With this limit each replica has a few of the 4,096 shards.
 inline constexpr std::uint32_t keyed_replicas_max = 1000;
 inline constexpr std::uint32_t key_shards = 4096;
 

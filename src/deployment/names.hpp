@@ -1,5 +1,5 @@
-// The nouns of berth/deployment.hpp without their qualifier, for the services and the command, where a plan, a fleet or
-// a project is nothing else. Only for internal files: in programs that use the library, these names are free.
+// The nouns of berth/deployment.hpp without their qualifier, for the services and the command, where these names have
+// no other meaning. Only for internal files: the library does not take these names from programs that use it.
 #pragma once
 
 #include "berth/deployment.hpp"

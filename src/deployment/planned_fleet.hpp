@@ -46,7 +46,7 @@ class PlannedFleet {
 
   // Replaces former ids of the devices of its node.
   void use_current_ids(Assignment& assignment) const;
-  // Absent if the node or one of the devices is gone.
+  // Returns nullopt if the node or one of the devices is gone.
   std::optional<Location> find(const Assignment& assignment) const;
 
   void charge(const Location& location, std::uint64_t memory_bytes, bool exclusive);

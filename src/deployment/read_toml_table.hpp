@@ -277,7 +277,7 @@ class Table {
     fail(key, std::string(key) + ": " + duration.error().message, duration.error().advice);
     return std::nullopt;
   }
-  // With or without a point, in thousandths.
+  // A number with or without a decimal point, in thousandths.
   std::optional<double> real(std::string_view key) const {
     const toml::node* value = table_.get(key);
     if (!value) return std::nullopt;

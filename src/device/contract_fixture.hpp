@@ -40,7 +40,7 @@ template <class T>
   return result ? works(result) : fails_with(result, code);
 }
 
-// Any error code that tells the caller to correct the call.
+// Whether the error code asks the caller to correct the call.
 template <class T>
 ::testing::AssertionResult is_refused(const Result<T>& result) {
   if (result) return ::testing::AssertionFailure() << "the call succeeded";

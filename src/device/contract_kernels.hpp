@@ -1,4 +1,4 @@
-// The kernels of the contract suite, each in every language a back end speaks.
+// The kernels of the contract suite, each in the languages of all back ends.
 #pragma once
 
 #include "berth/device.hpp"

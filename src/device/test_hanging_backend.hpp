@@ -1,5 +1,5 @@
-// A back end of another one's devices for tests of drivers that hang: list(), links() or
-// open() of one device block until release().
+// Wraps a back end, for tests of drivers that hang: list(), links() or open() of one
+// device block until release().
 #pragma once
 
 #include <latch>

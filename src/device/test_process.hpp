@@ -1,4 +1,4 @@
-// A child process of a test, ended with the test.
+// A child process that ends with its test.
 #pragma once
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// What a server tells gateways about the fleet: which deployments can be called and how, where their replicas
+// What a server sends to gateways about the fleet: which deployments can be called and how, where their replicas
 // are, who may call them, and which relays are trusted. Plain data.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace berth::fleet {
 
 enum class EndpointState : std::uint8_t {
   ready,
-  unready,   // runs, and its readiness probe fails; gateways are told that it is draining
+  unready,   // runs, and its readiness probe fails; reported to gateways as draining
   draining,  // takes no new requests
   gone,      // cannot be reached: it has ended, or its node is silent
 };

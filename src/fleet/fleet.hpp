@@ -86,7 +86,7 @@ std::string_view to_string(ReplicaState state) noexcept;
 // A state of the API as sentences and tables have it: "waiting to restart" for "backing_off", "not ready" for
 // "unready".
 std::string_view state_in_words(std::string_view state) noexcept;
-// Holds its devices.
+// Whether a replica in this state holds its devices.
 constexpr bool holds_devices(ReplicaState state) noexcept {
   return state != ReplicaState::refused && state != ReplicaState::gone;
 }
@@ -120,7 +120,7 @@ struct NodeReport {
   // The orders that the report takes into account. Epoch 0: the agent has none yet, and does not report which
   // replicas serve.
   std::uint64_t epoch = 0, orders_number = 0;
-  // The highest epoch of a server that it has obeyed: it ignores servers with lower epochs. 0: none, or an older
+  // The highest epoch of a server that it has followed: it ignores servers with lower epochs. 0: none, or an older
   // agent.
   std::uint64_t epoch_seen = 0;
   // For display: devices with telemetry, including those that the fleet may not use, and the jobs and leases in
@@ -142,7 +142,7 @@ struct ReplicaOrder {
 struct GatewayOrder {
   std::string name;
   std::string address;  // "10.0.0.5:8081"; ":8081": on the machine of the server
-  std::string key;      // a shared key by which gateway and relay know each other
+  std::string key;      // a shared key with which gateway and relay authenticate each other
   friend bool operator==(const GatewayOrder&, const GatewayOrder&) = default;
 };
 
@@ -167,7 +167,7 @@ enum class EventKind : std::uint8_t {
   node,        // joined, suspect, lost, back
   intent,      // cordon, drain, uncordon
   device,      // fault, quarantine
-  server,      // started, leads
+  server,      // started, became leader
   credential,  // created, used or revoked; never its text
 };
 std::string_view to_string(EventKind kind) noexcept;
@@ -223,7 +223,7 @@ struct DeviceIntent {
 struct NodeRecord {
   NodeId id;
   Intent intent = Intent::in_service;
-  std::string intent_by;  // who said so last
+  std::string intent_by;  // who set the intent last
   std::string intent_reason = {};
   std::string inventory;  // the part of the last report that placement needs, as JSON (format/inventory_json.hpp)
   std::uint64_t joined_ms = 0;

@@ -129,15 +129,15 @@ struct GatewayReport {
   // It accepts no connections and finishes its requests, which another gateway of the same name does not count.
   bool is_leaving = false;
   std::uint64_t silent_s = 0;  // time since the last report that the server accepted, if it was unreachable for a while
-  // Open now, those of relays included. Absent: the gateway is older and does not report it.
+  // The connections that are open now, including those of relays. Absent: an older gateway does not report them.
   std::optional<std::uint64_t> connections = {}, relay_connections = {};
-  // With replicas that are reached through relays, and without a connection of their relay for a while; at most
+  // Nodes with replicas that are reached through a relay, whose relay has not been connected for a while; at most
   // report_unconnected_max.
   std::vector<NodeId> unconnected = {};
   friend bool operator==(const GatewayReport&, const GatewayReport&) = default;
 };
 
-// Keeps at most `most` of them: failed ones first, then the newest, and those of strangers last.
+// Keeps at most `most` records: failed ones first, then the newest, and those of strangers last.
 void limit_records(std::vector<RequestRecord>& records, std::size_t most);
 
 // What would happen to a request now.

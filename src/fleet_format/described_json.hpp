@@ -42,7 +42,7 @@ struct JsonOf {
   static Value decode(const boost::json::value& value, const std::string& where, const world::FieldRules& rules,
                       From from);
 };
-// A list, because its names have two parts.
+// Written as a list, because its names have two parts.
 template <>
 struct JsonOf<EgressPreference> {
   static boost::json::value encode(const EgressPreference& preference);

@@ -2,8 +2,8 @@
 // document() makes a text of such an object, and read_document() reads one (json_reading.hpp):
 //   const std::string text = document(to_json(wanted));
 //   const Result<fleet::DesiredDeployment> wanted = read_document(text, "deployment/chat", wanted_of);
-// Members that are not known are ignored, so that neighbouring versions understand each other; only a deployment's
-// spec is read strictly (spec_json.hpp). Wall times end in `_at_ms`.
+// Unknown members are ignored, so that neighbouring versions understand each other; only a deployment's spec is read
+// strictly (spec_json.hpp). Wall times end in `_at_ms`.
 #pragma once
 
 #include <boost/json/fwd.hpp>

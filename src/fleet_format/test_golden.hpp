@@ -30,7 +30,7 @@ using Nouns = std::map<std::string, Noun>;
 
 inline std::filesystem::path folder() { return std::filesystem::path(BERTH_SOURCE_DIR) / "tests" / "golden"; }
 
-// What a field has that was not set.
+// The value of a field that was not set.
 inline bool is_nothing(const boost::json::value& value) {
   return value == boost::json::value(0) || value == boost::json::value(0u) || value == boost::json::value(false) ||
          value == boost::json::value("") || (value.is_array() && value.get_array().empty()) ||
@@ -81,7 +81,7 @@ inline void write(const Nouns& nouns) {
   }
 }
 
-// Reads the files of these nouns of all releases. The names of the nouns with a file, by release.
+// Reads the files of these nouns of all releases. Returns the names of the nouns that have a file, by release.
 inline std::map<std::string, std::set<std::string>> expect_all_kept(const Nouns& nouns) {
   if (std::getenv("BERTH_WRITE_GOLDEN")) write(nouns);
   std::map<std::string, std::set<std::string>> found;

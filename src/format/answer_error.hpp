@@ -12,7 +12,7 @@ struct AnswerError {
   std::string message;
   std::string advice;  // empty: none
 };
-// Empty if the body is not such an error.
+// Returns nullopt if the body is not such an error.
 std::optional<AnswerError> answer_error(std::string_view body);
 
 }  // namespace berth::format

@@ -34,8 +34,8 @@ boost::json::object labels_to_json(const std::map<std::string, std::string>& lab
 // invalid_argument names file, line and column.
 Result<boost::json::value> parse_json(std::string_view text, std::string_view filename, const std::string& advice);
 
-// Those that return a reference take the position as a view: the compiler would take a temporary text for the
-// referenced object (-Wdangling-reference of g++ 13).
+// Functions that return a reference take the position as a view: the compiler would take a temporary text for
+// the referenced object (-Wdangling-reference of g++ 13).
 const boost::json::object& object_of(const boost::json::value& value, std::string_view where);
 const boost::json::array& array_of(const boost::json::value& value, std::string_view where);
 std::string text_of(const boost::json::value& value, const std::string& where);
@@ -49,7 +49,7 @@ std::map<std::string, std::string> labels_of(const boost::json::value& value, co
 
 std::uint64_t whole_of(const boost::json::value& value, const std::string& where);
 std::uint32_t small_of(const boost::json::value& value, const std::string& where);
-// Finite, and not negative.
+// Accepts finite numbers that are not negative.
 double real_of(const boost::json::value& value, const std::string& where);
 
 // Text in quotes for a message, shortened.
@@ -76,7 +76,7 @@ Word word_of(const boost::json::value& value, std::initializer_list<Word> words,
 // Throws for a member that is not among `known`, and names the nearest one; `schema` is always known.
 void check_members(const boost::json::object& object, std::initializer_list<std::string_view> known,
                    const std::string& where);
-// not_supported for a number above ours; absent is ours.
+// not_supported if the number is above ours; an absent one counts as ours.
 void check_schema(const boost::json::object& object, const std::string& where);
 
 const boost::json::value& member(const boost::json::object& object, std::string_view key, std::string_view where);

@@ -24,8 +24,8 @@ struct LogRecord {
 using Log = std::function<void(const LogRecord&)>;
 
 enum class LogForm : std::uint8_t { logfmt, json, terminal, coloured_terminal };
-// With its line end. `time=2026-11-15T12:01:02.345Z level=info msg="a sentence" key=value ...`, the same as an
-// object, or `12:01:02 a sentence key=value ...` in local time, in which a level other than info precedes the
+// A line with its line end. `time=2026-11-15T12:01:02.345Z level=info msg="a sentence" key=value ...`, the same as
+// an object, or `12:01:02 a sentence key=value ...` in local time, in which a level other than info precedes the
 // sentence.
 std::string log_line(LogForm form, std::uint64_t wall_time_us, const LogRecord& record);
 

@@ -54,13 +54,13 @@ class Balance {
   // The replica that choose() would return, without counting a request.
   std::optional<Endpoint> look(Ticket ticket, TimePoint now, Seen* seen,
                                const std::set<std::string>& left_out = {}) const;
-  // Called between the two: the replica began to answer after this time. The end says little about its speed, because
-  // a stream takes as long as its contents.
+  // Called between choose() and settle(): the replica began to answer after this time. The end of the answer does not
+  // show its speed, because a stream takes as long as its contents.
   void learn(const std::string& name, Duration first_byte, TimePoint now, std::string_view work_class = {});
   // `took`: the time since the choice. `problem`: why it failed.
   void settle(const std::string& name, Ending ending, TimePoint now, Duration took = {},
               const std::string& problem = {});
-  // From the relay of its node: all requests of the replica, with one of this gateway in it.
+  // Takes the number of requests in flight at the replica, this gateway's included, from the relay of its node.
   void report(const std::string& name, std::uint32_t in_flight, TimePoint now);
 
   // Whether at least one replica accepts requests, with or without room.
@@ -121,10 +121,10 @@ class Balance {
                                                         TimePoint now, bool has_breaker);
   bool has_breaker(TimePoint now) const;
   std::vector<const Replica*> candidates(const std::set<std::string>& tried, TimePoint now, bool has_breaker) const;
-  // Null: none.
+  // Null if no replica can take the request.
   const Replica* pick(const std::set<std::string>& tried, Ticket ticket, TimePoint now, Seen* seen,
                       std::string_view work_class) const;
-  // `ranked` has those that could take it, the winner first.
+  // `ranked` has the replicas that could take the request, the winner first.
   void tell(Seen& seen, const std::vector<const Replica*>& ranked, const std::set<std::string>& tried, TimePoint now,
             bool has_breaker) const;
   std::optional<Endpoint> take(const Replica* found, TimePoint now);
@@ -138,7 +138,7 @@ inline constexpr std::string_view default_policy = "least_loaded";
 inline constexpr Duration report_age_max = std::chrono::seconds(5);
 // Measured times older than this are forgotten, so that a replica that was slow once is tried again.
 inline constexpr Duration learnt_age_max = std::chrono::seconds(5);
-// Fewer measurements than this do not tell how fast a replica is.
+// Fewer measurements than this do not show how fast a replica is.
 inline constexpr std::uint32_t measurements_min = 10;
 // Classes of requests for which a replica's times are kept apart. When there are more, a class that was not measured
 // within learnt_age_max makes room.

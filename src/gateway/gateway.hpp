@@ -27,16 +27,17 @@
 namespace berth::gateway {
 
 struct GatewayOptions {
-  // The node whose relay opened this connection; absent: it is not a node's relay.
+  // Returns the node whose relay opened this connection; absent: it is not a node's relay.
   std::function<std::optional<NodeId>(const http::Head& head, const http::Peer& peer)> relay_of;
-  // The relay of the node uses this protocol, and is refused.
+  // Called when the relay of a node is refused because it uses this protocol.
   std::function<void(const NodeId& node, std::string_view protocol)> on_other_protocol = nullptr;
   std::size_t peek_bytes = 256 * 1024;            // of one body
   std::size_t peek_bytes_all = 64 * 1024 * 1024;  // for all bodies at a time; half of it for one caller
   std::chrono::milliseconds relay_time{2'000};    // for a connection to a node or a replica
-  // How long the relay of a node to connect, before the node is reported: relays do it within a moment where they can.
+  // How long the relay of a node may take to connect before the node is reported; relays that can connect do so at
+  // once.
   std::chrono::milliseconds unconnected_time{5'000};
-  // For a client may take to send the next piece of a body that is searched, or to accept an answer of the
+  // How long a client may take to send the next piece of a body that is searched, or to accept an answer of the
   // gateway itself.
   std::chrono::milliseconds client_time{20'000};
   std::function<void(const fleet::RequestRecord&)> on_ended = nullptr;  // called for each request
@@ -107,8 +108,8 @@ class Gateway {
   static void explain(const Call& call, const Endpoint* replica, http::Headers& headers);
   http::Response models_answer(const Call& call) const;
   std::optional<Endpoint> choose(Call& call, Served& served, const std::set<std::string>& left_out);
-  // For the record of a request: note the choice of a replica, the start of an answer, and one attempt with its
-  // start; `why` says why it was not answered.
+  // These record the choice of a replica, the start of an answer, and one attempt with its start; `why` is the reason
+  // if it was not answered.
   static void note_choice(Call& call, std::string_view policy);
   static void note_first_byte(Call& call, int status);
   void note_try(Call& call, const Endpoint& endpoint, Ending ending, const std::string& why, TimePoint began);
@@ -138,7 +139,7 @@ class Gateway {
   std::map<std::string, Turns> turns_;  // for callers with a limit per second
   std::size_t calls_ = 0;
   Traffic traffic_;
-  std::map<NodeId, TimePoint> unconnected_since_;  // as the last report has found them
+  std::map<NodeId, TimePoint> unconnected_since_;  // as of the last report
   std::size_t peeked_bytes_ = 0;
   std::map<std::string, std::size_t> peeked_of_;  // by caller
   Ticket next_ticket_ = 0;

@@ -20,7 +20,7 @@ namespace berth::gateway {
 
 inline constexpr const char* default_address = "127.0.0.1:8081";
 
-// Held by the one process that is the gateway of a folder.
+// The lock file that the gateway of a folder holds.
 std::string lock_file(const std::string& folder);
 
 // Limits for clients.

@@ -33,7 +33,7 @@ class ReportSender {
   // Sends until an error or the end.
   void send_regularly(http::Client& client, const std::stop_token& stop);
   void keep_records(fleet::GatewayReport& report);
-  // Includes records that have not been sent yet. False: the server has not accepted the report.
+  // Sends the report, with records that have not been sent yet. False: the server has not accepted it.
   bool send(http::Client& client, fleet::GatewayReport report, std::chrono::milliseconds timeout,
             const std::stop_token& stop);
 

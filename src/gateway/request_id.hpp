@@ -13,7 +13,7 @@ namespace berth::gateway {
 inline constexpr std::string_view header_request_id = "x-request-id", header_trace = "traceparent",
                                   header_trace_state = "tracestate";
 
-// The one that the client gave if it is short and plain (letters, digits, '.', '_' and '-'), otherwise 16 random
+// The client's own id if it is short and plain (letters, digits, '.', '_' and '-'), otherwise 16 random
 // hexadecimal digits.
 std::string request_id(std::optional<std::string_view> given, Random& random);
 

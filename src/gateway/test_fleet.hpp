@@ -32,7 +32,7 @@ inline bool eventually(const std::function<bool()>& condition, std::chrono::seco
   return false;
 }
 
-// A connection on which this was sent.
+// Opens a connection and sends this text on it.
 inline int sent(const std::string& url, const std::string& text) {
   const int client = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in to{};
@@ -69,7 +69,7 @@ class OnThread {
   std::thread thread_;
 };
 
-// A replica that answers at once, or holds requests until it is told to answer.
+// A replica that answers at once, or holds requests until answers are released.
 class Replica {
  public:
   explicit Replica(std::string name, bool holds = false)
@@ -192,7 +192,8 @@ class Fleet {
   fleet::GatewayReport report() {
     return on_.on_thread([&] { return gateway_->report(); });
   }
-  // Records of this many requests: a record is made after the client has its answer.
+  // Waits for the records of this many requests: a record is made after the client
+  // has its answer.
   std::vector<fleet::RequestRecord> records(std::size_t count) {
     EXPECT_TRUE(eventually([&] {
       for (fleet::RequestRecord& record : report().requests) records_.push_back(std::move(record));

@@ -46,8 +46,8 @@ class Traffic {
  private:
   std::uint64_t started_ms_;
   Rows deployments_, replicas_, callers_;
-  // Not reported yet. Records beyond the size of a report are dropped, because keeping them would cost more than the
-  // counts.
+  // Records that have not been reported. Records beyond the size of a report are dropped, because keeping them would
+  // cost more than the counts.
   std::vector<fleet::RequestRecord> failed_, others_, strangers_;
 };
 

@@ -30,7 +30,7 @@ struct CertificateTimes {
 };
 Result<CertificateTimes> certificate_times(const std::string& file);
 
-// What the certificate of a client says about it.
+// The identity in the certificate of a client.
 struct CertificateSubject {
   std::string name;  // for people
   std::string role;  // for people

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "http/asio.hpp"
-// After the settings of Asio.
+// Must follow the settings of Asio.
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <string_view>

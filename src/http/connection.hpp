@@ -39,13 +39,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // Call it once. ServerContext::on_ended() is called at the end.
   void start();
-  // `call_gone`: tell the handler of the request in progress that its client is gone.
+  // `call_gone`: notify the handler of the request in progress that its client is gone.
   void close(bool call_gone);
   // For a shutdown: closes an idle connection, at once or after ServerContext::last_idle_time, ends a stream, and lets
   // requests be answered, including one on its way.
   void drain();
 
-  // Called by a Responder; `channel` belongs to its request, which may be over.
+  // Called by a Responder; `channel` belongs to the request of the Responder, which may be over.
   void answer(const std::shared_ptr<Channel>& channel, Response response);
   void begin(const std::shared_ptr<Channel>& channel, StreamHead head);
   void flush(const std::shared_ptr<Channel>& channel);
@@ -74,7 +74,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Async<bool> exchange();
   std::optional<Refusal> refusal_of(Link::Outcome outcome, std::string_view part) const;
   std::optional<Refusal> check_head();
-  // For a page.
+  // Checks Host and Origin; only on servers with a page.
   std::optional<Refusal> check_origin() const;
   Async<std::optional<Refusal>> read_body();
   void handle();

@@ -36,9 +36,9 @@ struct Channel {
 
   bool has_room() const { return pending.size() + in_flight <= stream_bytes_max / 4; }
 
-  // On the server's thread: the client is gone; `call`: tell the handler.
+  // Called on the server's thread when the client is gone; `call`: notify the handler.
   void set_gone(bool call);
-  // On the server's thread: the whole answer is written.
+  // Called on the server's thread when the whole answer is written.
   void set_complete();
 };
 

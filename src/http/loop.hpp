@@ -25,7 +25,7 @@ struct Loop {
   // The deadlines of connections are checked every 100 ms while there are any.
   void add(Wire& wire);
   void remove(Wire& wire);
-  // All waits for connections end with an error.
+  // Closes all connections: waits for them end with an error.
   void close_all();
 
   // Buffers are borrowed only while they contain data, so that idle connections have none.

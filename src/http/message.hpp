@@ -17,7 +17,7 @@ namespace berth::http {
 // Converts only ASCII letters, whatever the locale.
 std::string lower_case(std::string_view text);
 
-// In the order they were given; names are compared without regard to case, and kept in lower case.
+// Headers in the order they were given; names are compared without regard to case, and kept in lower case.
 class Headers {
  public:
   Headers() = default;

@@ -20,7 +20,7 @@ class MessageParser final : public boost::beast::http::basic_parser<is_request> 
   // The piece of the body in the last bytes that were put; empty: none.
   std::string_view piece() const { return piece_; }
   void clear_piece() { piece_ = {}; }
-  // After the last chunk.
+  // Whether the last chunk has been read.
   bool is_in_trailer() const { return is_in_trailer_; }
 
  private:

@@ -73,7 +73,7 @@ class RawConnection {
   void close_half();
   // Reads until the server closes the connection, or `time` without data.
   std::string read_all(std::chrono::milliseconds time = 5s);
-  // Until `text` has come.
+  // Reads until `text` has arrived.
   std::string read_until(std::string_view text, std::chrono::milliseconds time = 5s);
   // Whether the connection turns out to be closed within `time`.
   bool is_closed(std::chrono::milliseconds time = 5s);
@@ -82,7 +82,7 @@ class RawConnection {
   int descriptor_ = -1;
 };
 
-// Whether it becomes true within five seconds.
+// Whether the condition becomes true within five seconds.
 bool eventually(const std::function<bool()>& condition);
 
 std::string get(std::string_view path, std::string_view headers = "");

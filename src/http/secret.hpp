@@ -14,7 +14,7 @@ inline constexpr std::string_view control_prefix = "berth_", call_prefix = "bert
 // 32 random bytes as 64 hexadecimal digits, after a prefix.
 std::string make_secret(std::string_view prefix = control_prefix);
 std::string sha256(std::string_view text);
-// In constant time.
+// Compares in constant time.
 bool is_same_text(std::string_view a, std::string_view b);
 
 std::string hexadecimal(const unsigned char* bytes, std::size_t count);

@@ -28,7 +28,7 @@ struct Loop;
 // An answer of unknown length. Copies refer to the same stream. Thread-safe.
 class Stream {
  public:
-  // Never waits. False: the client is gone, the stream is closed, or the client reads so slowly that
+  // Does not block. False: the client is gone, the stream is closed, or the client reads so slowly that
   // Limits::stream_bytes are waiting for it; then its connection is dropped.
   bool write(std::string_view bytes) const;
   // Ends the answer after what was written before.
@@ -107,7 +107,7 @@ struct ServerOptions {
   // The largest body of a request, if it is not always Limits::body_bytes; called before the body is read, on the
   // server's thread. Null: it is always Limits::body_bytes.
   std::function<std::size_t(const Request& head)> body_bytes = nullptr;
-  // The key of a Proof with this identity, and what Peer::credential is then. Listeners without TLS accept
+  // The key of a Proof with this identity, and the value that Peer::credential gets. Listeners without TLS accept
   // connections that begin with a proof, as well as plain ones; called on the server's thread. Null: none.
   std::function<std::optional<KnownKey>(std::string_view identity)> key_of = nullptr;
   bool takes_proofs_over_tls = false;  // listeners with TLS accept them too
@@ -143,7 +143,7 @@ class Server {
 
   Server(ServerOptions options, Handler handler);
   Server(ServerOptions options, Proxy proxy);
-  // Closes everything at once. Must not be called during run().
+  // Closes everything immediately. Must not be called during run().
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;

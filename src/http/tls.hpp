@@ -21,7 +21,7 @@ Result<std::shared_ptr<asio::ssl::context>> server_tls(const TlsFiles& files);
 // For connections that begin with a Proof (secret.hpp) in place of a certificate. `key_of` outlives the context.
 using KeyOf = std::function<std::optional<KnownKey>(std::string_view identity)>;
 std::shared_ptr<asio::ssl::context> proving_server_tls(const KeyOf& key_of);
-// Also accepts such connections on a context with a server certificate.
+// Makes a context with a server certificate also accept such connections.
 void accept_proofs(asio::ssl::context& context, const KeyOf& key_of);
 // The credential that the client has proven in the handshake; empty: none.
 std::string proven_credential(SSL* tls);

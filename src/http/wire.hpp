@@ -66,7 +66,7 @@ class Wire {
   bool has_input();
   // Whether the other side has ended or broken the connection, even if input still waits to be read.
   bool has_hung_up();
-  // Null on a plain connection.
+  // Returns null on a plain connection.
   SSL* tls() { return tls_.get(); }
 
  private:
@@ -80,12 +80,13 @@ class Wire {
   void look_at_peer(TimePoint now);
   // The error for a socket that was closed on this side.
   ErrorValue why_closed() const;
-  // Bytes from the socket, for OpenSSL or without it; -1 with errno: none.
+  // Receives bytes from the socket, for OpenSSL or without it; -1 with errno if there are none.
   ssize_t receive(char* into, std::size_t count);
   static int receive_for_tls(BIO* bio, char* into, int count);
   // Whether OpenSSL has bytes from the socket that have not been read yet.
   bool has_pending() const { return tls_ && SSL_has_pending(tls_.get()) == 1; }
-  // What OpenSSL wants next after `result`, which is not complete. False: it has failed with `error`.
+  // Determines whether OpenSSL must read or write next after an incomplete `result`. False: it has failed with
+  // `error`.
   bool wants(int result, bool& read, ErrorValue& error);
 
   Loop& loop_;

@@ -25,7 +25,7 @@ using Certificate = std::unique_ptr<X509, Freed<X509_free>>;
 using CertificateRequestObject = std::unique_ptr<X509_REQ, Freed<X509_REQ_free>>;
 using Key = std::unique_ptr<EVP_PKEY, Freed<EVP_PKEY_free>>;
 
-// Null: the text is not a certificate.
+// Returns null if the text is not a certificate.
 Certificate read_certificate(const std::string& pem);
 Key read_key(const std::string& pem);
 CertificateRequestObject read_request(const std::string& pem);
@@ -42,7 +42,8 @@ struct Contents {
   std::string constraints, key_usage, extended_key_usage, alternative_names;
   std::chrono::seconds lifetime{};
 };
-// Signed by `issuer` with its key; with a null issuer, self-signed. Null: OpenSSL failed.
+// Makes a certificate signed by `issuer` with its key, or self-signed if `issuer` is null. Returns null if OpenSSL
+// failed.
 Certificate make_certificate(const Contents& contents, EVP_PKEY* subject_key, const X509* issuer, EVP_PKEY* issuer_key);
 
 // "DNS:head,IP:10.0.0.1". invalid_argument: not a host name.

@@ -34,8 +34,7 @@ std::vector<Folder> inspect_folders(const std::vector<std::string>& candidates);
 // io: it cannot be created or used.
 Result<Folder> single_folder(const std::string& path);
 
-// In a user namespace, the number that stands for all unmapped users, including the owner of root's folders;
-// elsewhere 0.
+// In a user namespace, the number of all unmapped users, including the owner of root's folders; elsewhere 0.
 std::uint32_t unmapped_user();
 // Whether several users have this number here, so that no limit per user can tell them apart. `unmapped` is
 // unmapped_user().

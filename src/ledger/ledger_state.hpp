@@ -72,7 +72,8 @@ struct State {
   std::vector<std::string> candidates;  // empty: a single folder was given
   Clock* clock = nullptr;
 
-  // One thread at a time uses the ledger; entered before the folders are locked.
+  // One thread at a time uses the ledger; call this before the folders are locked. False: not possible by the
+  // deadline.
   bool enter(TimePoint deadline);
   void leave();
   std::mutex mutex;  // guards is_taken, and changes of folders
@@ -154,7 +155,7 @@ auto State::write_anywhere(Write&& write) -> decltype(write(std::declval<KnownFi
       continue;
     }
     auto written = write(**own);
-    // The next folder is as good: every program reads all folders.
+    // Any other folder will do: every program reads all folders.
     if (written || written.error().code != ErrorCode::io) return written;
     last = written.error();
   }

@@ -13,9 +13,9 @@
 
 namespace berth::ledger {
 
-// Devices of one entry: eight GPUs of eight partitions each.
+// The most devices of one entry: eight GPUs of eight partitions each.
 inline constexpr std::size_t claims_max = 64;
-// Largest id, so that 1 + id and the offset of the lock's byte do not overflow.
+// The largest id: 1 + id and the offset of the lock's byte do not overflow.
 inline constexpr std::uint64_t id_max = std::uint64_t{1} << 53;
 
 // All of `text` as a number; absent if it is not a number, or too large.
@@ -38,7 +38,8 @@ struct FileHistory {
 };
 std::string line_of(const FileHistory& history);
 
-// Empty if the line is damaged or of another kind. The caller fills in `file` and `user`.
+// Returns nullopt if the line is damaged or of another kind. The caller fills in `file` and
+// `user`.
 std::optional<std::variant<EntryLine, DeviceIntent, FileHistory>> parse_line(std::string_view line);
 
 }  // namespace berth::ledger

@@ -19,7 +19,7 @@ enum class ProcessState : std::uint8_t { alive, gone, unknown };
 // user started as root (sudo) counts.
 ProcessState process_state(const ProcessIdentity& holder, std::uint32_t user);
 
-// Empty if there is no such process, or if /proc hides it.
+// The user of the process; nullopt if it does not exist or /proc hides it.
 std::optional<std::uint32_t> user_of_process(std::uint32_t pid);
 // Leases whose locked descriptor the process has open; visible for this user's processes, and for root for all.
 std::vector<LeaseReference> locked_leases(std::uint32_t pid);
@@ -29,11 +29,10 @@ std::vector<LeaseReference> locked_leases(std::uint32_t pid);
 bool shows_children_of(const ProcessIdentity& holder);
 // Whether this process can see the processes of the entry and read their environments.
 bool can_see_processes_of(const LedgerEntry& entry);
-// This process is in the machine's first pid namespace, the one whose pids drivers
-// report.
+// Whether this process is in the first pid namespace of the machine, whose pids drivers report.
 bool is_in_first_namespace();
 
-// A file's device and inode, which identify it in /proc/PID/fdinfo.
+// The device and inode of a file, which identify it in /proc/PID/fdinfo.
 struct FileIdentity {
   std::uint64_t device = 0;
   std::uint64_t inode = 0;

@@ -27,8 +27,8 @@ struct ObservedProcess {
   ProcessTrace trace;
 };
 
-// The entry the process belongs to: the innermost of those that its cgroup,
-// descriptors, environment or ancestors identify. Null: none.
+// The entry the process belongs to: the innermost of those that its cgroup, descriptors,
+// environment or ancestors identify. Null if the process belongs to no entry.
 const LedgerEntry* owner_of(const ProcessTrace& trace, const LedgerSnapshot& snapshot);
 
 // Moves entries from `ended` back to `entries` if a process with memory on one of
@@ -72,7 +72,7 @@ class ProcessOwners {
  public:
   ProcessOwners(const LedgerSnapshot& snapshot, std::span<const ObservedProcess> processes);
   const LedgerEntry* owner(std::size_t process) const { return owners_[process]; }
-  // By the processes of an entry and of the leases nested in it.
+  // Bytes in use by the processes of the entry and of the leases nested in it.
   std::uint64_t bytes_in_use(const LedgerEntry& entry) const;
 
  private:

@@ -41,22 +41,21 @@ class UserFile {
     friend bool operator==(const Header&, const Header&) = default;
   };
 
-  // Opened for reading, or also for writing; never waits. not_found: it does not exist, is a link, a pipe or a folder,
-  // or its owner denies reading; unavailable: its owner has a file lease on it (F_SETLEASE), which would have to be
-  // waited for.
+  // Opens the file for reading, or also for writing; does not block. not_found: it does not exist, is a link, a pipe
+  // or a folder, or its owner denies reading; unavailable: its owner has a file lease on it (F_SETLEASE), which would
+  // have to be waited for.
   static Result<UserFile> open(const std::string& path, bool writable);
-  // A file that another process has open, by its link in /proc/PID/fd.
+  // Opens a file that another process has open, by its link in /proc/PID/fd.
   static Result<UserFile> open_link(const std::string& link);
-  // A new, empty file of this user; the name gets a suffix if it is taken. With
-  // `locked`, the lock of that lease is taken before other users can open the file, and
-  // its descriptor is stored there.
+  // Creates an empty file of this user; the name gets a suffix if it is taken. With `locked`, the lock of that lease
+  // is taken before other users can open the file, and its descriptor is stored there.
   static Result<UserFile> create(const std::string& folder, std::uint64_t file, std::uint64_t lease = 0,
                                  world::Descriptor* locked = nullptr);
 
   const std::string& path() const noexcept { return path_; }
   std::uint32_t user() const noexcept { return user_; }
   const FileIdentity& identity() const noexcept { return identity_; }
-  // Absent if it is not a ledger file.
+  // Returns nullopt if it is not a ledger file.
   std::optional<Header> read_header() const;
   std::optional<std::string> read_text(const Header& header) const;
   // The file cannot be read afterwards.
@@ -67,7 +66,7 @@ class UserFile {
 
   TimePoint read_heartbeat(std::size_t slot) const;
 
-  // Another process holds the lease's byte.
+  // Whether another process has locked the byte of the lease.
   bool is_locked(std::uint64_t id) const;
   // A separate descriptor that holds the lock, to be inherited. unavailable: another
   // process has a lock there, which any user with read permission can take.
@@ -82,7 +81,7 @@ class UserFile {
   FileIdentity identity_;
 };
 
-// Through the descriptor of a lease.
+// Writes through the descriptor of a lease.
 void write_heartbeat(int descriptor, std::size_t slot, TimePoint now);
 
 }  // namespace berth::ledger

@@ -23,7 +23,7 @@ enum class Limit : std::uint8_t {
   framework,  // like automatic; PyTorch also gets its variables
   mps,        // by MPS
 };
-// Empty if the name is unknown. `automatic` has no name.
+// The limit with this name; nullopt if the name is unknown. `automatic` has no name.
 std::optional<Limit> limit_named(std::string_view name) noexcept;
 
 struct Granted {

@@ -32,7 +32,7 @@ bool could_use(const Requirements& requirements, const DeviceView& view);
 
 Claim claim_of(const Requirements& requirements, const DeviceInfo& info);
 
-// On the devices that the decision chose.
+// The claims on the devices that the decision chose.
 std::vector<Claim> claims_for(const ReservationRequest& request, const Reservation& decided);
 
 // "a request of bob (python)".

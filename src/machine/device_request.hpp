@@ -23,17 +23,17 @@ struct DeviceRequest {
   BackendOptions backends;
   std::optional<Duration> load_lock;  // no other command loads on its devices for this long
 
-  // The devices that are named.
+  // All devices that the request names.
   std::vector<std::string> names() const;
 };
 
-// As a request to the ledger, with ids for the names. not_found suggests the nearest name; no_eligible_device: a
-// command over several devices gets no MIG slices unless `only` names them, because CUDA shows only one slice to a
-// process, and there are only slices.
+// Converts the request to one for the ledger, with ids for the names. not_found suggests the nearest name;
+// no_eligible_device: a command over several devices gets no MIG slices unless `only` names them, because CUDA shows
+// only one slice to a process, and there are only slices.
 Result<ReservationRequest> reservation_request(const DeviceRequest& request, const MachineSnapshot& observed);
 
-// By id, the beginning of one with or without "GPU-", "cuda:0", or "0" (a CUDA device, or else one
-// of the only back end with that number).
+// Finds a device by its id, the beginning of the id with or without "GPU-", "cuda:0", or "0" (a CUDA device, or else
+// one of the only back end with that number).
 Result<DeviceId> find_device(std::span<const ObservedDevice> devices, const std::string& name);
 
 }  // namespace berth::machine

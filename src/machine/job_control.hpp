@@ -40,7 +40,7 @@ void kill_job(const Job& job);
 // Waits for the requested end; a job without a supervisor is killed after the stop grace. unavailable: it was
 // killed but does not end, or the job belongs to another machine.
 Result<void> wait_for_stop(const Job& job);
-// Both.
+// request_stop() and wait_for_stop().
 Result<void> stop_job(const Job& job);
 
 // For a job with stop_unless_renewed: lets it run for that long again, counted from `ago` before now, by a clock that

@@ -1,4 +1,4 @@
-// Tells the user that a job has ended, as requested with `berth run -d --notify COMMAND`.
+// Notifies the user that a job has ended, as requested with `berth run -d --notify COMMAND`.
 #pragma once
 
 #include <string>

@@ -10,7 +10,7 @@ namespace berth::machine {
 // The predicate of a sentence about the job: "failed after 3 s: ended with status 7", or, if it has not ended,
 // "is waiting: place 2 in line".
 std::string outcome(const Job& job);
-// Without times and reasons: "failed", "was stopped".
+// The same without times and reasons: "failed", "was stopped".
 std::string outcome(JobState state);
 
 // "used at most 11.0 GiB of the 40.0 GiB requested"; empty: its use of memory was not seen.

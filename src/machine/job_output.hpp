@@ -28,7 +28,7 @@ class OutputReader {
   // Continues at the last `lines` lines of the current text.
   void skip_to_tail(std::size_t lines);
   // The next piece, of about `bytes_max` at most; empty: nothing more for now. If output was removed before it was
-  // read, a line says so.
+  // read, a line reports this.
   std::string read(std::size_t bytes_max);
 
  private:

@@ -13,7 +13,7 @@
 // A job that root starts for another user: the folder and all names in it are root's, so that the user cannot replace
 // a file. Root makes state.json, output and decision.json before anything of that user runs, and gives them to the
 // user, whose supervisor writes them in place; their content is not trusted. job.json, alive, renewed and
-// `supervisor`, the process that supervises the job, stay root's.
+// `supervisor`, the process that supervises the job, remain root's.
 #pragma once
 
 #include <cstddef>
@@ -106,7 +106,8 @@ struct Job {
   JobRequest request;
   JobProgress progress;        // its state is `unknown` if the supervisor was killed
   bool is_supervised = false;  // as far as this machine can see
-  // On another machine, or in a container whose processes are not seen here: its state is the last one written there.
+  // It is on another machine, or in a container whose processes are not seen here; its state is the last one written
+  // there.
   bool is_elsewhere = false;
   bool has_ended() const {
     return progress.state > JobState::running && !(progress.state == JobState::unreadable && is_supervised);
@@ -130,10 +131,11 @@ Result<void> give_to_user(const Job& job, std::uint32_t group);
 // Called as root by the supervisor of another user's job before it becomes that user, so that the user cannot name
 // another supervisor.
 Result<void> write_supervisor(const Job& job, const ProcessIdentity& supervisor);
-// In the order of their numbers. If job.json cannot be read, only the id, the folder and the reason are known.
+// All jobs, in the order of their numbers. If job.json cannot be read, only the id, the folder and the reason are
+// known.
 std::vector<Job> list_jobs(const std::string& jobs);
-// By its id ("j17" or "17") or by name, which means the newest job with that name. not_found: there is none; other
-// errors: its job.json cannot be read.
+// Finds a job by its id ("j17" or "17") or by name, which means the newest job with that name. not_found: there is
+// none; other errors: its job.json cannot be read.
 Result<Job> find_job(const std::string& jobs, const std::string& name);
 Result<void> write_progress(const Job& job, const JobProgress& progress);
 // Writes another file of the job; called by its supervisor. not_found: the job was removed.

@@ -13,8 +13,8 @@ namespace berth::machine {
 // not return.
 void supervisor_entry(int argc, char** argv);
 
-// How start_job() calls it. Standard input is the order (machine/job_order.hpp), standard output a pipe that gets a
-// byte when the job can be seen and stopped, standard error the output of the job.
+// The verb with which start_job() starts a supervisor. Standard input is the order (machine/job_order.hpp), standard
+// output a pipe that gets a byte when the job can be seen and stopped, standard error the output of the job.
 inline constexpr const char* supervisor_verb = "supervise-job";
 
 // Time since the machine started, including sleep; this is the time stored in `renewed`.

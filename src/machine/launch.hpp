@@ -57,7 +57,7 @@ struct CommandExit {
 // async-signal-safe calls; `in_parent` is called before the command starts.
 Result<pid_t> start_command(const Launch& command, const std::function<void()>& in_child,
                             const std::function<void(pid_t)>& in_parent);
-// From what waitpid() gave.
+// Sets the members from a status of waitpid().
 void set_exit(CommandExit& ended, int wait_status) noexcept;
 
 // Runs it as a child process and waits for its end. After `time` its process group gets SIGTERM, and SIGKILL ten

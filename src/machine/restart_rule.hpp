@@ -20,7 +20,7 @@ class RestartRule {
 
   struct Decision {
     std::string text;               // "was ended by signal 11 (Segmentation fault); restarting it in 1 s"
-    std::optional<Duration> pause;  // pause before it is restarted; absent: it is not
+    std::optional<Duration> pause;  // pause before the restart; absent: it is not restarted
     bool is_fault = false;
   };
   // `observer` observes the command's devices; null: it has none.

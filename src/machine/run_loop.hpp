@@ -54,9 +54,9 @@ class RunLoop {
   virtual void during(const std::function<void()>& step) { step(); }
   virtual Deadline reserve_until() = 0;
   virtual std::function<void(const Progress&)> on_waiting() = 0;
-  // Called also if it does not fit.
+  // Called after each decision, even if the command does not fit.
   virtual void decided(const Reservation&, const format::DecisionRecord&) {}
-  // Adds to what the command gets.
+  // Completes the command before it starts.
   virtual void prepare(RunAttempt&) {}
   virtual Result<CommandExit> start(RunAttempt& attempt) = 0;
   // Called after its lease has been released. Need not return.

@@ -12,7 +12,7 @@
 
 namespace berth::machine {
 
-// A lease that ends by this wall time.
+// A lease, and the wall time by which it ends.
 struct LeaseEnd {
   LeaseReference lease;
   std::uint64_t at_us = 0;

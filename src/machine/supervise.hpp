@@ -29,7 +29,7 @@ class StopRequests {
   // Readable after the first request.
   int descriptor() const noexcept { return signals_.get(); }
   bool requested() const noexcept;
-  // The user who sent the first request. Takes the request: call it once, at the end.
+  // The user who sent the first request. Consumes the request: call it once, at the end.
   std::optional<std::uint32_t> sender() const noexcept;
   // While `step` runs, a request calls `end`, on another thread; it must not return.
   void during(const std::function<void()>& step, const std::function<void()>& end);
@@ -50,7 +50,7 @@ struct Supervision {
   // Called when the process exists; it becomes the command only after this has returned, so that no unrecorded
   // command ever runs.
   std::function<void(pid_t)> started;
-  // Called about every second; a text ends the command for that reason.
+  // Called about every second; if it returns a text, the command is ended for that reason.
   std::function<std::optional<std::string>()> look;
 };
 
@@ -58,7 +58,7 @@ struct SupervisedExit {
   enum class Cause : std::uint8_t { itself, stop_request, time, look };
   CommandExit ended;
   Cause cause = Cause::itself;
-  std::string reason;  // what `look` said
+  std::string reason;  // the text that `look` returned
 };
 
 // Runs it to its end. Processes that it leaves behind are ended too, except those of other jobs (by BERTH_JOB_FOLDER).

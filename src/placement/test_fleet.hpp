@@ -1,5 +1,5 @@
-// Devices for tests of decisions: n healthy, idle, equal ones, "dev-00" and on,
-// with 16 GiB each, to be changed in place; or random ones from a seed.
+// Devices for tests of decisions: n healthy, idle, equal ones, from "dev-00"
+// on, with 16 GiB each, to be changed in place; or random ones from a seed.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ inline Requirements needing(std::uint64_t bytes) {
   return requirements;
 }
 
-// Those that choose the same devices whatever order they are listed in.
+// The policies that choose the same devices whatever order they are listed in.
 inline std::vector<Policy> order_free_policies() {
   std::vector<Policy> result;
   for (const Policy& policy : policies()) {
@@ -53,8 +53,8 @@ class TestFleet {
   }
   TestFleet(TestFleet&&) = default;  // the infos of a deque stay where they are
 
-  // Everything a device can be, small numbers more often than large ones, so
-  // that ties are common.
+  // Devices in all possible states, with small numbers more often than large
+  // ones, so that ties are common.
   static TestFleet random(std::size_t n, std::uint64_t seed) {
     SeededRandom random(seed);
     const auto number = [&](int bits_max) { return random.next() >> (64 - 1 - random.below(bits_max)); };
@@ -92,7 +92,7 @@ class TestFleet {
   std::span<const DeviceView> views() const { return views_; }
   operator std::span<const DeviceView>() const { return views_; }
 
-  // What acquiring does to the device chosen.
+  // Charges the device, as acquire does.
   void charge(std::size_t i) {
     ++views_[i].in_flight;
     ++views_[i].charged_total;

@@ -1,5 +1,5 @@
-// Machines for tests of groups, and what a group must satisfy, found by trying
-// all of them: nothing here is shared with the code under test but the filters.
+// Machines for tests of groups, and what a group must satisfy, found by trying all
+// groups. Only the filters are shared with the code under test.
 #pragma once
 
 #include <bit>
@@ -17,7 +17,7 @@ inline TestFleet random_machine(std::size_t n, std::uint64_t seed) {
     if (random.below(2) == 0) fleet.info(i).memory_domain = "gpu-" + std::to_string(random.below(3));
     fleet[i].holders = static_cast<std::uint32_t>(random.below(3));
     fleet[i].held_exclusively = random.below(6) == 0;
-    // Enough eligible ones for groups to exist.
+    // So that enough devices are eligible for a group.
     if (random.below(2) == 0) fleet[i].memory_bytes_free = 16 * gib;
     if (random.below(2) == 0) fleet[i].memory_bytes_promised = 0;
     if (random.below(2) == 0) fleet.info(i).memory_bytes_total = 16 * gib;

@@ -16,7 +16,7 @@ class ViewCandidates {
   // The views at these positions, at least one.
   ViewCandidates(std::span<const DeviceView> views, std::span<const std::uint32_t> positions,
                  const Requirements& requirements, Ticket ticket);
-  // All of them.
+  // All views.
   ViewCandidates(std::span<const DeviceView> views, const Requirements& requirements, Ticket ticket);
 
   operator const Candidates&() const { return candidates_; }

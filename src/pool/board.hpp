@@ -30,7 +30,7 @@
 
 namespace berth::pool {
 
-// Functions with the same name as one of Pool's are described there.
+// Functions with the same name as one of Pool are described there.
 class Board {
  public:
   static constexpr std::size_t capacity_max = 4096;  // as many ranks as the status word holds
@@ -40,8 +40,8 @@ class Board {
   explicit Board(PoolOptions options = {});
   // No lease may exist; see close().
   ~Board();
-  // Only leases use the board from now on. Calls `unused` when the last of them has ended, on its thread; at once if
-  // there are none. A later forked process never calls it.
+  // After this call, only leases use the board. Calls `unused` when the last of them has ended, on its thread; at
+  // once if there are none. A later forked process never calls it.
   void close(std::function<void()> unused);
   Board(const Board&) = delete;
   Board& operator=(const Board&) = delete;
@@ -80,8 +80,8 @@ class Board {
     return learnt_.of(slot, work_class);
   }
 
-  // An answer from a device that has since joined again says nothing about the present one: given
-  // the queried incarnation, the functions below drop it.
+  // An answer from a device that has since joined again does not apply to the present incarnation: given the queried
+  // incarnation, the functions below drop it.
   static constexpr std::uint64_t any_incarnation = Membership::any_incarnation;
   // The device's answer to poll number `sequence`. False: its load is older than one already seen,
   // or the poll was abandoned, and it is dropped. Events in it always count, for the whole fault
@@ -162,7 +162,7 @@ class Board {
   Result<std::size_t> join(const DeviceInfo& info, std::shared_ptr<Device> device, std::optional<Error> why);
   std::uint64_t give_back(Lease& lease, Verdict verdict) noexcept;
 
-  // All of these: the lock is held.
+  // The lock must be held for all of these.
   Attempt attempt_locked(Lease& lease, const Policy& policy, const Requirements& requirements, Ticket ticket);
   Attempt charge_group(std::vector<Lease>& leases, const Policy& policy, const Requirements& requirements,
                        Explanation& explanation);

@@ -82,11 +82,11 @@ class MachineClaims {
  private:
   bool is_foreign_process() const;
   std::optional<Error> enter();  // mutex_ is held; the error that keeps the claims out of the ledger
-  // All of these: mutex_ and the ledger's lock are held.
+  // mutex_ and the ledger's lock must be held for all of these.
   Result<void> write(Ledger::Lock& lock);
   LedgerSnapshot read(Ledger::Lock& lock) const;  // with the current ids of this pool's devices
-  // Includes all entries since the report was requested: bytes promised then may have been
-  // allocated or released since, and would be counted in neither.
+  // Adds all entries since the report was requested: bytes promised then may have been allocated or
+  // released since, and would be counted in neither.
   LedgerSnapshot with_entries_since(LedgerSnapshot now, TimePoint asked_at) const;
   std::uint64_t promised_by_others(LedgerSnapshot snapshot, const Report& report);
   Claim* claim_on(const DeviceId& device);

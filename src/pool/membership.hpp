@@ -28,7 +28,7 @@ class Membership {
   bool is_present(std::size_t slot) const noexcept { return (status_word(slot) & present_bit) != 0; }
   bool has_retired(std::size_t slot) const noexcept { return (status_word(slot) & retired_bit) != 0; }
   bool is_held(std::size_t slot) const noexcept { return (status_word(slot) & held_bit) != 0; }
-  // Whether the health rules must hear of a success on the device.
+  // Whether a success on the device must be passed to the health rules.
   bool is_troubled(std::size_t slot) const noexcept { return (status_word(slot) & troubled_bit) != 0; }
   // Changes whenever a device joins, leaves, opens or closes, or changes its weight or health.
   std::uint64_t changes() const noexcept { return changes_.load(std::memory_order_acquire); }

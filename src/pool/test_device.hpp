@@ -1,5 +1,5 @@
-// A device for tests of the pool: it has an identity and answers load questions
-// as told, at once or when released. It does no work.
+// A device for tests of the pool: it has an identity and answers load queries
+// as scripted, at once or when released. It does no work.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ class TestDevice final : public Device {
   void fail(Error error) {
     set([&] { error_ = std::move(error); });
   }
-  // The next answers, before the usual one.
+  // Adds an answer to be given before the usual one.
   void answer_next(Result<LoadSample> answer) {
     set([&] { next_.push_back(std::move(answer)); });
   }
@@ -111,7 +111,7 @@ class TestDevice final : public Device {
   int most_at_once_ = 0;
 };
 
-// Back end of given devices; each can be told not to open.
+// A back end with these devices, each of which can be made to fail to open.
 class TestBackend final : public Backend {
  public:
   explicit TestBackend(std::vector<std::shared_ptr<TestDevice>> devices) : devices_(std::move(devices)) {}
@@ -160,8 +160,8 @@ inline Requirements on(const std::string& id) {
   return requirements;
 }
 
-// Waits for what another thread is about to do; gives up after 20 real seconds,
-// so that a broken program fails instead of hanging.
+// Waits until another thread makes the condition hold; gives up after 20 real
+// seconds, so that a broken program fails instead of hanging.
 inline bool eventually(const std::function<bool()>& holds) {
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (!holds()) {

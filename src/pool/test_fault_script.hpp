@@ -1,4 +1,5 @@
-// What one seed draws: devices, their scripted faults, and everything else a test asks for at random.
+// Everything that is drawn from one seed: devices, their scripted faults, and all other random
+// choices of a test.
 #pragma once
 
 #include <algorithm>

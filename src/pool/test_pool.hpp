@@ -1,4 +1,4 @@
-// Pools of test devices that are polled only when a test says so.
+// Pools of test devices that are polled only on request of a test.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -14,8 +14,8 @@
 
 namespace berth::pool {
 
-// Virtual time in which one thread runs at a time. A call that waits hands over
-// to the test, and looks again whenever the test lets all look.
+// Virtual time in which one thread runs at a time. A thread that waits yields to
+// the test, and checks its condition again at each let_all_look().
 class TurnClock final : public Clock {
  public:
   ~TurnClock() override {
@@ -54,7 +54,7 @@ class TurnClock final : public Clock {
       if (actors_[i]->work) hand_to(*actors_[i]);
     }
   }
-  // Stops wherever somebody wanted to be woken.
+  // Stops at each time at which a thread wants to be woken.
   void advance(Duration duration, const std::function<void()>& woken) {
     const TimePoint end = now() + duration;
     for (;;) {

@@ -35,9 +35,9 @@ class Admission {
     std::uint32_t in_flight = 0, concurrent_max = 0;
   };
   Load load(std::string_view name) const;
-  // Null: not listed.
+  // Returns null if the target is not listed.
   const Target* find(std::string_view name) const;
-  // Includes targets that are no longer listed but have requests in flight.
+  // Requests in flight by target, including targets that are no longer listed.
   std::map<std::string, std::uint32_t> in_flight() const;
 
  private:
@@ -49,7 +49,7 @@ class Admission {
   std::map<std::string, Entry, std::less<>> entries_;
 };
 
-// A word such as "full", with which a relay tells the gateway why it has not started a request.
+// A word such as "full" for the gateway: why the relay has not started a request.
 std::string_view to_string(Admission::Answer answer) noexcept;
 
 }  // namespace berth::relay

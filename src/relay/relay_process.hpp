@@ -1,8 +1,8 @@
 // A relay as a separate process, which outlives the agent that started it: an agent that is killed or restarted
-// disturbs no request. The agent tells it what to do over a Unix socket in its folder (control.hpp); one relay runs
-// per folder, in addition to replaced ones that finish their requests. It ends by POST /end or SIGTERM, when its
-// socket is gone, or when no agent has contacted it for long and it has no targets; requests in flight then have some
-// time to finish.
+// disturbs no request. The agent controls it over a Unix socket in its folder (control.hpp); one relay runs per
+// folder, in addition to replaced ones that finish their requests. It ends by POST /end or SIGTERM, when its socket
+// is gone, or when no agent has contacted it for long and it has no targets; requests in flight then have some time
+// to finish.
 #pragma once
 
 #include <chrono>
@@ -21,7 +21,7 @@ struct RelayProcessOptions {
   std::string version;    // of this berth
   bool replaces = false;  // a relay running in the folder hands over to this one
   format::Log log = nullptr;
-  RelayOptions relay = {};                      // but for the node
+  RelayOptions relay = {};                      // except the node
   std::function<void()> on_ready = nullptr;     // it accepts messages from now on
   std::chrono::milliseconds drain_max{30'000};  // time for requests in flight at its end
   // The same for a replaced relay, as long as for a replaced gateway.

@@ -27,7 +27,7 @@ class TableFile {
   // For the errors of all three see RouterStatistics::table_warning. A file that is
   // locked elsewhere can be read; write() tries again to lock it.
   Result<void> lock();
-  // Empty if there is no file yet.
+  // Returns nullopt if there is no file yet.
   Result<std::optional<ShardTable>> read();
   // Writes nothing if read() found something that must not be replaced.
   Result<void> write(const ShardTable& table);

@@ -45,7 +45,7 @@ struct Site {
     spec.concurrency = lanes;
     return simulated::make_simulated_device(spec, clock);
   }
-  // Where a piece of work for this key really runs.
+  // The device on which a piece of work for this key really runs.
   Result<DeviceId> served(const std::string& key) {
     auto task = router->submit(key, [](TaskContext& execution) { return execution.device().id(); });
     Result<TaskResult<DeviceId>> got = task.get();

@@ -1,5 +1,5 @@
 // What the tests of this folder share: gates to hold work at, simulated devices,
-// a pool and a scheduler over them, and the sum that must always hold.
+// a pool and a scheduler over them, and the check that the counters add up.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ namespace berth::scheduler {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// How long a test waits for other threads before it calls the code broken.
+// How long a test waits for other threads before it fails.
 constexpr auto patience = seconds(20);
 inline Deadline soon() { return Deadline::after(real_clock(), patience); }
 

@@ -138,7 +138,8 @@ class JobWithWork final : public Kind {
     if (is_overaligned(type)) return ::operator new(bytes, alignment(type));
     return ::operator new(bytes);
   }
-  // Without a conditional expression: clang 19 evaluates both sides of one between calls of operator delete.
+  // Does not use a conditional expression, because clang 19 evaluates both sides of one between calls of operator
+  // delete.
   static void deallocate(void* at, const detail::WorkType& type) noexcept {
     if (is_overaligned(type))
       ::operator delete(at, alignment(type));

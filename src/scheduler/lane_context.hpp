@@ -1,6 +1,6 @@
-// LaneContext: the context of one closure while it runs, on a lane or inline. It knows whether the
-// closure has used the stream, waits for the work that it enqueued, and measures that on the
-// device's own clock if the device has one.
+// LaneContext: the context of one closure while it runs, on a lane or inline. It records whether
+// the closure has used the stream, waits for the work that the closure enqueued, and measures it
+// on the device's own clock if the device has one.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// How long to wait awake: longer than a GPU launch with its completion, or than a producer's pause
+// How long to spin: longer than a GPU launch with its completion, or than a producer's pause
 // between two pieces of work; too short to be a noticeable load.
 #pragma once
 
@@ -6,7 +6,8 @@
 
 namespace berth::scheduler {
 
-// Whether done() became true in that time. The clock is the machine's: this is about its threads.
+// Whether done() became true in that time, by the real clock, because real threads are waited
+// for.
 template <class Done>
 bool poll_briefly(Done done) noexcept {
   const Clock& clock = real_clock();

@@ -1,6 +1,6 @@
 // WaitingQueue: which of the jobs that wait for one device is next. Higher priority first, then the
-// earlier deadline (work without one after work with one), then the earlier arrival. Strict order
-// starves: a steady stream of high work would keep low work waiting for ever. So the job that has
+// earlier deadline (work without one after work with one), then the earlier arrival. In strict
+// order, a steady stream of high-priority work would starve low-priority work. So the job that has
 // waited longest is overtaken at most seven times in a row, and then gets its turn.
 //
 // Not thread-safe; owns nothing. Allocates only for jobs with a deadline.

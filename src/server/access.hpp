@@ -50,14 +50,14 @@ class Access {
   // server from others on the same host.
   Access(std::string user, const std::string& local_token, const std::string& server);
 
-  // Empty if the client is unknown. `now_ms` is wall time, for the expiry of tokens.
+  // Returns nullopt if the client is unknown. `now_ms` is wall time, for the expiry of tokens.
   std::optional<Who> who(const http::Request& request, const std::map<std::string, fleet::Credential>& credentials,
                          std::uint64_t now_ms) const;
   std::optional<Who> who_has(std::string_view token, const std::map<std::string, fleet::Credential>& credentials,
                              std::uint64_t now_ms) const;
 
   // The key with which a connection proves that it knows a token; who() understands the resulting identity. Also
-  // works for an expired token, so that the answer can say so.
+  // works for an expired token, so that the answer can name the reason.
   std::optional<http::KnownKey> key_of(std::string_view identity,
                                        const std::map<std::string, fleet::Credential>& credentials) const;
 
@@ -68,7 +68,7 @@ class Access {
     std::string cookie, secret;
   };
   Opened open_session(Who who, TimePoint now);
-  // Includes a part that is unique per server, because browsers share cookies between all ports of a host.
+  // The name includes a part that is unique per server, because browsers share cookies between all ports of a host.
   const std::string& cookie_name() const { return cookie_name_; }
   void close_session(const http::Request& request);
   void forget_old_sessions(TimePoint now);

@@ -41,7 +41,8 @@ struct Signing {
 
 class Api {
  public:
-  // `wake`: something changed that the controller should look at. `after` calls a function on this thread later.
+  // `wake` is called when something has changed that the controller should look at. `after` calls a function on
+  // this thread later.
   struct Hooks {
     std::function<void()> wake;
     std::function<void(std::chrono::milliseconds, std::function<void()>)> after;
@@ -89,7 +90,7 @@ class Api {
     const std::string& part(std::string_view name) const { return route.path.part(request.segments, name); }
   };
 
-  // From the leader.
+  // Called by the leader after a change.
   void changed();
   void orders_changed(const NodeId& node);
   // Decides after a requested change, so that its answer and the next request show the consequences.
@@ -180,11 +181,11 @@ class Api {
     fleet::ReplicaKey key;
     std::uint64_t tail = 0;
     bool follows = false, previous = false;
-    std::string credential;  // of who reads
+    std::string credential;  // of the reader
     http::Responder responder;
-    bool is_sent = false;                     // the agent knows
+    bool is_sent = false;                     // the agent has the request
     std::optional<http::Stream> stream = {};  // since the agent began to send
-    TimePoint agent_seen_at{};                // when the agent was last heard
+    TimePoint agent_seen_at{};                // the last contact with the agent
     // Answers the agent's last piece when the reader has room for the next one.
     std::optional<http::Responder> to_piece = {};
   };

@@ -18,10 +18,10 @@ class EventLimit {
   static constexpr std::uint32_t at_once = 1000, resumes_at = 100;
   static constexpr Duration one_more_every = std::chrono::seconds(10);
 
-  // Returns the events to keep, plus one that says where others are left out from now on, or were until now. `places`
-  // has the node of each replica ("chat/0"); a gateway's report about a replica counts as caused by the gateway.
-  // Events about a silent or returned node are always kept, because time limits them; those that a node causes itself
-  // are not.
+  // Returns the events to keep, plus one for each subject whose events are left out from now on, or were until now.
+  // `places` has the node of each replica ("chat/0"); a gateway's report about a replica counts as caused by the
+  // gateway. Events about a silent or returned node are always kept, because time limits them; those that a node causes
+  // itself are not.
   std::vector<fleet::Event> admit(std::vector<fleet::Event> events, const std::map<std::string, NodeId>& places,
                                   TimePoint now);
 

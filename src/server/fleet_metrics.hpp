@@ -17,7 +17,7 @@ struct StoreSpace {
   std::uint64_t bytes = 0;       // size of the store's files
   std::uint64_t bytes_free = 0;  // free on their file system, for users other than root
 };
-// Empty if the store is in memory, or if its files cannot be inspected.
+// Returns nullopt if the store is in memory, or if its files cannot be inspected.
 std::optional<StoreSpace> store_space(const std::string& store);
 
 // Facts that the leader does not know.

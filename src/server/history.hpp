@@ -21,8 +21,8 @@ bool is_measured(const fleet::ReportedDevice& device);
 
 class History {
  public:
-  // From the devices of a report; devices that are not in its inventory are ignored. The first sample in each ten
-  // seconds is kept.
+  // Adds samples of the devices of a report; devices that are not in its inventory are ignored. The first sample
+  // in each ten seconds is kept.
   void add(const NodeView& node, const std::vector<fleet::ReportedDevice>& devices, std::uint64_t now_ms);
   void forget(const NodeId& node);
   // t_ms, memory_bytes_used, utilization, temperature_celsius; unmeasured values are null.

@@ -66,8 +66,8 @@ class Leader {
   // The evidence for one of `pending()`, at most 5 s old, because computing it runs the planner many times and every
   // open page requests it repeatedly. Null: it is not known, and computing it would start after `until`.
   const deployment::Evidence* evidence(const Pending& pending, TimePoint until) const;
-  // The epoch of a later server that the node has obeyed, which makes it ignore this one. Absent: it obeys this one,
-  // or has not reported.
+  // The epoch of a later server that the node has followed, which makes it ignore this one. Absent: it follows this
+  // one, or has not reported.
   std::optional<std::uint64_t> later_epoch(const NodeId& node) const;
   TimePoint now() const { return clock_->now(); }
   // The node's assignments, with their number.
@@ -136,7 +136,7 @@ class Leader {
   Result<void> add_credential(const fleet::Credential& credential, const std::string& actor);
   Result<void> remove_credential(const std::string& id, const std::string& actor);
 
-  // unavailable: another agent with this name, or a later start of this one, was heard just now, or this server may
+  // unavailable: another agent with this name, or a later start of this one, has just reported, or this server may
   // no longer lead. A report older than the last one from the same start of the agent changes nothing.
   Result<void> take_report(LastReport next);
   // Records why the node's last message is not a valid report.

@@ -11,11 +11,11 @@
 namespace berth::server {
 
 struct Unconnected {
-  std::string gateway, address;    // the address as relays are told it
+  std::string gateway, address;    // the address that relays get
   std::vector<NodeId> nodes = {};  // by name, at least one
   bool is_elsewhere = false;       // one of them is not on the server's machine
 };
-// By the name of the gateway.
+// Sorted by the name of the gateway.
 std::vector<Unconnected> unconnected_nodes(const Leader& leader, const GatewayReports& reports);
 // "node gpu-1 has no connection to `gateway`", what follows from it and what to do.
 std::string text_of(const Unconnected& found, const std::string& gateway);

@@ -16,7 +16,7 @@ boost::json::object status_view(const Leader& leader, const std::string& version
 boost::json::object node_view(const Leader& leader, const fleet::NodeRecord& record);
 boost::json::array nodes_view(const Leader& leader);
 boost::json::object deployment_view(const Leader& leader, const controller::DeploymentStatus& status, bool whole);
-// Absent if there is no such deployment.
+// Returns nullopt if there is no such deployment.
 std::optional<boost::json::object> deployment_view(const Leader& leader, const DeploymentId& name);
 boost::json::array deployments_view(const Leader& leader);
 // All incarnations and pending replicas, or those of one deployment.

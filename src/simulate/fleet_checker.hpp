@@ -127,7 +127,8 @@ class FleetChecker {
   TimePoint epoch_began_{}, led_since_{};  // it reaches the store a while after it began
   std::map<ReplicaName, TimePoint> due_;   // since when it has been missing although it fits
   std::set<ReplicaName> taken_away_;       // stopped while wanted and serving; its successor waits for its end
-  // Those of them whose end is committed, until the next commit that starts something and could have chosen them.
+  // Replicas of `taken_away_` whose end is committed, until the next commit that starts something and could have
+  // chosen them.
   std::set<ReplicaName> returning_;
   std::map<std::pair<DeploymentId, NodeId>, Avoided> avoided_;
   std::map<std::uint64_t, Facts> facts_;  // by generation

@@ -16,7 +16,7 @@
 
 namespace berth::simulate {
 
-// In percent of the calls.
+// Frequencies in percent of the calls.
 struct StoreFaults {
   std::uint64_t crash_percent = 0, stall_percent = 0, error_percent = 0;
   TimePoint stalls_end{};  // no process stalls after it
@@ -26,7 +26,7 @@ class FleetEngine final : public store::Engine {
  public:
   struct Observer {
     std::function<void(const store::Transaction&)> committed;  // a transaction
-    std::function<void()> reads;  // the server reads the store: no more parts of a change will come
+    std::function<void()> reads;  // the server reads the store, so a change in several parts is over
   };
   FleetEngine(Timeline& timeline, Random& random, std::shared_ptr<store::Engine> shared, const StoreFaults& faults,
               const Observer& observer)
@@ -48,7 +48,7 @@ class FleetEngine final : public store::Engine {
   bool chance(std::uint64_t percent) { return random_.below(100) < percent; }
   // Whether the process survives.
   bool pass();
-  // Whether the store is not answering it now.
+  // Whether the store does not answer now.
   bool is_out();
 
   Timeline& timeline_;

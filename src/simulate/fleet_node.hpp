@@ -29,12 +29,12 @@ class Machine {
   Machine(Timeline& timeline, Random& random, FleetChecker& checker, NodeView view)
       : view(std::move(view)), timeline_(timeline), random_(random), checker_(checker) {}
 
-  NodeView view;  // as it really is
+  NodeView view;  // its actual state
   bool is_on = true;
   std::uint64_t boots = 1;
   // Devices that people use exclusively with their own commands.
   std::set<DeviceId> taken_by_people;
-  // Stored, so that it outlives the agent.
+  // The highest epoch of a server; stored, so that it outlives the agent.
   std::uint64_t epoch_heard = 0;
 
   std::string start(const agent::Start& start);

@@ -1,5 +1,5 @@
-// The operators of a simulated fleet: they request changes of deployments and nodes from a server, and tell
-// FleetChecker what they requested and what was accepted. Their requests come from the seed.
+// The operators of a simulated fleet: they request changes of deployments and nodes from a server, and
+// report to FleetChecker what they requested and what was accepted. Their requests come from the seed.
 #pragma once
 
 #include <cstdint>

@@ -18,7 +18,7 @@ struct TraceRequest {
   double out = 0;
 };
 
-// At least one request, in order of arrival. `name` is for error messages.
+// Returns at least one request, in order of arrival. `name` is for error messages.
 Result<std::vector<TraceRequest>> read_trace(std::string_view text, std::string_view name);
 
 }  // namespace berth::simulate

@@ -1,6 +1,6 @@
-// Engine: keys with text values, in order, changed by transactions with conditions. This is the little that
-// every database can do, so that memory, SQLite and (later) etcd serve the same Store and pass the same contract
-// suite (engine_contract_test.cpp). It knows nothing about fleets.
+// Engine: keys with text values, in order, changed by transactions with conditions. This is the little that every
+// database can do, so that memory, SQLite and (later) etcd serve the same Store and pass the same contract suite
+// (engine_contract_test.cpp). It is independent of fleets.
 //
 // The store counts its changes: every transaction that changes something has the next change number. The version of a
 // key is the change number of the transaction that wrote it last, so that a key that was removed and created again
@@ -52,7 +52,7 @@ struct Transaction {
   std::vector<Write> writes;  // each key at most once in a transaction
 };
 
-// How long a migration, a restore or a copy of a large store may take; on SQLite, the kernel knows when it has ended.
+// How long a migration, a restore or a copy of a large store may take; on SQLite, the kernel shows when it has ended.
 inline constexpr Duration hold_duration = std::chrono::minutes(5);
 
 // Thread-safe. Errors: io means that the medium failed (full, damaged, not readable) and that nothing was

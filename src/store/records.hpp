@@ -3,17 +3,17 @@
 //   meta/schema                        the number of this layout, and the version of Berth that wrote it
 //   state/project                      version, names, and which record of each deployment counts
 //   state/deployment/<name>/<version>  a deployment as that version of the project wants it
-//   state/node/<name>                  a node, and what the operator intends with it
+//   state/node/<name>                  a node, and the operator's intent for it
 //   state/assignments/<node>           changes with each change of the node's assignments
 //   state/assigned/<node>/<deployment>/<replica>/<generation>  one incarnation that it must run or stop
 //   state/counters                     generations and events: the next numbers
 //   state/leader                       who leads, and the epoch
-//   state/credential/<id>              a token's sum
+//   state/credential/<id>              the hash of a token
 //   event/<20 digits>                  an event; the newest 10,000 are kept
 //   action/<20 digits>                 an event that a person caused; the newest 10,000 are kept, whatever else happens
 // Every record is bounded (fleet/bounds.hpp), so that no node or deployment grows beyond what a store takes. The name
 // of an incarnation is in its key: one whose value is damaged can still be stopped. Values are JSON documents. No
-// secret is in any of them: credentials are sums, and deployments name the places of their secrets.
+// secret is in any of them: credentials are hashes, and deployments name the places of their secrets.
 #pragma once
 
 #include <cstdint>

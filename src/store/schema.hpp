@@ -21,7 +21,7 @@ struct Migration {
   // some of its writes are already done.
   Result<std::vector<Write>> (*writes)(const std::vector<Entry>& entries);
 };
-// By `from`.
+// Sorted by `from`.
 std::span<const Migration> migrations() noexcept;
 
 // Writes the schema number into an empty store and migrates an older one, for which it must hold the store.

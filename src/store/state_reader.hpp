@@ -21,7 +21,7 @@ class StateReader {
   Result<State> read(const Listing& listing);
 
  private:
-  // By key, with the version of the entry.
+  // Values by key, with the version of the entry.
   template <class Value>
   using Parsed = std::map<std::string, std::pair<std::uint64_t, Value>, std::less<>>;
 

@@ -29,7 +29,7 @@ class Store {
   static Result<std::unique_ptr<Store>> open(std::shared_ptr<Engine> engine);
 
   Result<State> load();
-  // In the order of their ids, starting after `after`. Entries that cannot be read are left out.
+  // The events in the order of their ids, starting after `after`. Entries that cannot be read are left out.
   Result<std::vector<fleet::Event>> events(std::uint64_t after, std::size_t limit);
   // Only actions of people; the newest `limit` of them.
   Result<std::vector<fleet::Event>> actions(std::size_t limit);

@@ -16,13 +16,13 @@ class FailingEngine final : public Engine {
 
   explicit FailingEngine(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
 
-  // The commit after `commits` more fails, and all that follow.
+  // After `commits` more commits, all further ones fail.
   void fail_after(int commits, Failure failure) {
     commits_left_ = commits;
     failure_ = failure;
   }
   void recover() { commits_left_ = -1; }
-  // Listings fail, from the one after the next `commits` commits on.
+  // Listings fail after the next `commits` commits.
   void fail_lists(bool fail, int commits = 0) { lists_fail_after_ = fail ? commits_ + commits : -1; }
   int commits() const { return commits_; }
 

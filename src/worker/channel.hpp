@@ -48,7 +48,7 @@ class FixedText {
 
 // The worker's set-up, written before it starts.
 struct Setup {
-  static constexpr std::uint64_t layout_now = 0x6265727468000003;  // changes with everything in this file
+  static constexpr std::uint64_t layout_now = 0x6265727468000003;  // changes with any change in this file
   std::uint64_t layout = layout_now;
   std::int32_t parent = 0;  // its process id
   std::uint32_t mailboxes = 0;
@@ -142,7 +142,7 @@ class SealedMemory {
 class Channel {
  public:
   static Result<Channel> make(const Setup& setup);
-  // In the worker.
+  // Called in the worker.
   static Result<Channel> open(world::Descriptor descriptor);
 
   int descriptor() const noexcept { return memory_.descriptor(); }

@@ -83,7 +83,7 @@ class DeviceWorker {
   std::optional<Error> end_before_begin(TaskContext& context, const Clock& clock) const;
   void leave(const Place& place, bool succeeded);
   void ask(const Place& place, const Call& call, Deadline deadline);
-  // Empty if the worker is lost and has ended.
+  // Returns nullopt if the worker is lost and has ended.
   std::optional<Result<void>> exchange(const Place& place, TaskContext& context, const Call& call, const Clock& clock);
   std::optional<Result<void>> read_answer(const Place& place, TaskContext& context, std::span<std::byte> value);
   // Waits until it is gone.

@@ -10,7 +10,7 @@ namespace berth::worker {
 
 // False: another task has this name.
 bool add_task(detail::TaskDefinition definition);
-// Null: no task has this name.
+// Returns null if no task has this name.
 const detail::TaskDefinition* task_named(std::string_view name);
 const std::vector<detail::TaskDefinition>& all_tasks();
 

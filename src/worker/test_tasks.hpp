@@ -1,4 +1,5 @@
-// Tasks of the tests of this folder: good ones, and one that does to its worker what a broken task can.
+// Tasks for the tests of this folder: good ones, and one that does whatever a broken task can do to its
+// worker.
 #pragma once
 
 #include <sys/mman.h>
@@ -23,7 +24,7 @@ struct Pair {
   int a = 0, b = 0;
 };
 
-// What a test and its tasks tell each other.
+// Signals between a test and its tasks.
 struct Flags {
   std::atomic<int> begun{0};
   std::atomic<int> go_on{0};
@@ -112,7 +113,7 @@ struct Harmful {
   std::uint64_t seed = 1;
 };
 
-// The channel, as a broken pointer might find it.
+// The channel, as a broken pointer might reach it.
 inline Channel channel_of_this_worker() { return Channel::open(world::Descriptor(dup(worker_channel))).value(); }
 
 // Sanitizers have handlers of their own, which would end the process in another way.
@@ -163,7 +164,7 @@ inline int do_harm(WorkerContext& context, const Harmful& in) {
       }
       return 0;
     }
-    case Harm::change_messages: {  // of the tasks beside it, as long as it lives
+    case Harm::change_messages: {  // those of other running tasks, for as long as it lives
       const Channel channel = channel_of_this_worker();
       for (std::uint32_t x = 1;; ++x)
         for (std::size_t i = 0; i < channel.mailboxes(); ++i) {
@@ -192,7 +193,7 @@ inline int do_harm(WorkerContext& context, const Harmful& in) {
       }
       return 0;
     }
-    case Harm::answer_wrongly: {  // in everything but the checksum like a worker
+    case Harm::answer_wrongly: {  // as a worker does, except for the checksum
       const Channel channel = channel_of_this_worker();
       for (std::size_t i = 0; i < channel.mailboxes(); ++i) {
         Mailbox& mailbox = channel.mailbox(i);
@@ -205,7 +206,7 @@ inline int do_harm(WorkerContext& context, const Harmful& in) {
       }
       return 0;
     }
-    case Harm::ask_again: {  // for what tasks were asked for that have ended
+    case Harm::ask_again: {  // repeats requests that have been answered
       const Channel channel = channel_of_this_worker();
       for (std::size_t i = 0; i < channel.mailboxes(); ++i) {
         std::atomic<std::uint32_t>& state = channel.mailbox(i).state;
@@ -250,7 +251,7 @@ BERTH_TASK(fail_and_die, [](WorkerContext& context, const Harmful& in) -> Result
   flags_in(context, in.flags).begun.fetch_add(1);
   return Error{ErrorCode::work_failed, "the first time"};
 });
-// Fails with `a` = 1 when it has launched.
+// Fails after the launch if `a` is 1.
 BERTH_TASK(launch_endless, [](WorkerContext& task, const Pair& in) -> Result<void> {
   const Buffer x = BERTH_TRY(task.allocate(4));
   BERTH_TRY(task.launch(endless, {1}, {x}));
@@ -280,7 +281,7 @@ BERTH_TASK(
       if (task.device().id().text().ends_with("-0")) return 100;
       return Error{ErrorCode::not_supported, "needs another device"};
     });
-// Starts a process that stays; gives its id.
+// Starts a process that keeps running; returns its id.
 BERTH_TASK(start_a_process, [](WorkerContext&, const Pair&) -> int {
   const pid_t child = fork();
   if (child == 0)

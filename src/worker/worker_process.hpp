@@ -28,7 +28,7 @@ class WorkerProcess {
   const Channel& channel() const noexcept { return channel_; }
   std::uint32_t pid() const noexcept { return static_cast<std::uint32_t>(pid_); }
 
-  // From any thread. The first reason counts.
+  // May be called on any thread. The first reason counts.
   void kill(Error why, bool blames_device = false) noexcept;
   bool was_killed() const noexcept { return killed_.load(std::memory_order_acquire); }
   bool blames_device() const noexcept { return blames_device_.load(std::memory_order_acquire); }
@@ -42,7 +42,7 @@ class WorkerProcess {
   int messages() const noexcept { return socket_.get(); }
   // Reads the worker's message that it is ready, or why it cannot be; absent: nothing yet.
   std::optional<Result<void>> read_message();
-  // Whether it has not closed its end yet.
+  // Whether the worker has not closed its end yet.
   bool may_send() const noexcept { return may_send_; }
   bool has_ended() const noexcept;
   // Takes the status of a process that has ended.
@@ -78,7 +78,7 @@ inline constexpr int worker_channel = 4;
 inline constexpr int worker_shared = 5;
 // The longest text that it sends there; the program truncates longer ones.
 inline constexpr std::size_t worker_text_bytes_max = 4096;
-// Its first argument.
+// The first argument of a worker.
 inline constexpr const char* worker_argument = "--berth-worker";
 // Set in a worker until worker_entry runs, so that a program without it does not start workers of
 // workers.

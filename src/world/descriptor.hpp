@@ -10,7 +10,7 @@ namespace berth::world {
 
 class Descriptor {
  public:
-  // Negative: none, so that the result of open() can be passed on unchecked.
+  // A negative number means none, so that the result of open() can be passed on unchecked.
   explicit Descriptor(int descriptor = -1) noexcept : descriptor_(descriptor) {}
   Descriptor(Descriptor&& other) noexcept : descriptor_(other.release()) {}
   Descriptor& operator=(Descriptor&& other) noexcept {

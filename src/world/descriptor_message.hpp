@@ -19,10 +19,10 @@ struct DescriptorMessage {
   std::vector<Descriptor> descriptors;
 };
 
-// At most message_descriptors_max descriptors, which this process also keeps. False: the message was not sent
-// completely.
+// Sends at most message_descriptors_max descriptors, which this process also keeps. False: the message was
+// not sent completely.
 bool send_message(int socket, std::string_view text, std::span<const int> descriptors);
-// Empty if the connection has ended, or if receiving failed (errno). A longer text is cut.
+// Returns nullopt if the connection has ended, or if receiving failed (errno). A longer text is cut.
 std::optional<DescriptorMessage> receive_message(int socket, std::size_t text_bytes_max);
 
 }  // namespace berth::world

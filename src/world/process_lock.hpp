@@ -16,9 +16,10 @@ namespace berth::world {
 
 class ProcessLock {
  public:
-  // Empty if the lock is taken; `other` then names its holder. The file is created with mode 0600 and is never removed.
+  // Returns nullopt if the lock is taken; `other` then names its holder. The file is created with mode 0600 and is
+  // never removed.
   static Result<std::optional<ProcessLock>> take(const std::string& path, const std::string& owner, std::string& other);
-  // The process that has the lock, which is not this one; empty if no visible process has it.
+  // The process that has the lock, which is not this one; nullopt if no visible process has it.
   static std::optional<pid_t> holder(const std::string& path);
   ProcessLock(ProcessLock&& other) noexcept = default;
   ProcessLock& operator=(ProcessLock&& other) noexcept;

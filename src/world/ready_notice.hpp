@@ -1,4 +1,4 @@
-// Tells systemd that a service is ready (Type=notify). Without systemd it does nothing.
+// Notifies systemd that a service is ready (Type=notify). Without systemd it does nothing.
 #pragma once
 
 #include <string>

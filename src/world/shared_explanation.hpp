@@ -1,4 +1,4 @@
-// The state shared by copies of a SharedExplanation. Only src/placement/ knows the explanation itself.
+// The state shared by copies of a SharedExplanation. Only src/placement/ uses the explanation itself.
 #pragma once
 
 #include <atomic>

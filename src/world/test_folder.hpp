@@ -1,4 +1,4 @@
-// A folder of a test's own, gone when the test ends.
+// A private folder of a test, removed at its end.
 #pragma once
 
 #include <cstdlib>

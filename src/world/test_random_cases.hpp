@@ -5,7 +5,8 @@
 
 namespace berth::world {
 
-// Sanitizers make a case ten to thirty times slower, and look for other mistakes than the law does.
+// Sanitizers make a case ten to thirty times slower, and look for other mistakes than the tests of
+// laws do.
 constexpr std::uint64_t random_cases(std::uint64_t count) {
 #ifdef BERTH_SANITIZED
   return count / 5;

@@ -12,7 +12,7 @@
 
 namespace berth::world {
 
-// The number if the user has no name. Safe for a terminal (see printable.hpp).
+// The name of the user, or the number if there is none. Safe for a terminal (see printable.hpp).
 std::string user_name(std::uint32_t user);
 
 // Names and numbers of the groups that the user is in.

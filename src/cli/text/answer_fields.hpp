@@ -24,7 +24,7 @@ class Fields {
   explicit Fields(const boost::json::value& value) : object_(value.if_object()) {}
   explicit Fields(const boost::json::object& object) : object_(&object) {}
 
-  // Empty if it is absent.
+  // The text of a member; empty if it is absent.
   std::string raw(std::string_view key) const;
   std::string text(std::string_view key) const;
   // A name in the API as text for people: "in service" for "in_service", "not ready" for "unready".

@@ -22,7 +22,7 @@ using MemoryParts = std::array<std::uint64_t, owners>;
 
 OptionalU64 memory_bytes_total(const inventory::DeviceRow& row);
 OptionalU64 memory_bytes_free(const inventory::DeviceRow& row);
-// Absent if the total or the free memory is not known.
+// Returns nullopt if the total or the free memory is not known.
 std::optional<MemoryParts> memory_parts(const inventory::DeviceRow& row);
 
 // `width` characters between brackets. Every owner with memory gets at least one of

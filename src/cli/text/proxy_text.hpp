@@ -13,7 +13,7 @@ namespace berth::cli {
 enum class ProxyFormat : std::uint8_t { haproxy, nginx, prometheus };
 Result<ProxyFormat> proxy_format_named(std::string_view name);
 
-// From the answer of /endpoints. `server` is the URL of the server, or, for a Unix socket, the default address of
+// Takes the answer of /endpoints. `server` is the URL of the server, or, for a Unix socket, the default address of
 // servers.
 std::string proxy_text(ProxyFormat format, const boost::json::object& answer, const std::string& server);
 

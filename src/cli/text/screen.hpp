@@ -28,7 +28,8 @@ class Interruptions {
   ~Interruptions();
   Interruptions(const Interruptions&) = delete;
   Interruptions& operator=(const Interruptions&) = delete;
-  // The next signal, or none if the time is reached first. `keys`: a terminal on which the key q also ends the view.
+  // Returns the next signal, or none if the time is reached first. `keys`: a terminal on which the key q also ends
+  // the view.
   Interruption wait_until(TimePoint when, int keys = -1);
 
  private:
@@ -40,7 +41,7 @@ class Interruptions {
 
 class Screen {
  public:
-  // Not active: does nothing.
+  // An inactive screen does nothing.
   explicit Screen(bool active);
   ~Screen();
   Screen(const Screen&) = delete;
@@ -51,8 +52,8 @@ class Screen {
   int keys() const { return typed_before_ ? STDIN_FILENO : -1; }
   // Restores the terminal for good.
   void close();
-  // Replaces what is shown; lines beyond the terminal's size are cut, and the last
-  // one says how many. False: the terminal is gone.
+  // Replaces what is shown; lines beyond the terminal's size are cut, and the last line gives their number. False:
+  // the terminal is gone.
   bool draw(const std::string& text, const Style& style);
   // Restores the terminal, stops this process until it is continued, and enters the
   // screen again.

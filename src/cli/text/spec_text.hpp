@@ -12,7 +12,7 @@ namespace berth::cli {
 
 // One line for each field but its name.
 std::string spec_text(const boost::json::object& spec, const Style& style);
-// Names of fields of a spec, by commas.
+// Names of fields of a spec, separated by commas.
 std::string field_names_text(const boost::json::array& names);
 
 }  // namespace berth::cli

@@ -19,7 +19,7 @@ struct AgentArguments {
 };
 void add_agent_options(Verb& verb, AgentArguments& arguments);
 void add_log_option(Verb& verb, AgentArguments& arguments);
-// But for the server.
+// All options except the server.
 Result<agent::AgentOptions> agent_options(const AgentArguments& arguments);
 
 std::string agent_version();

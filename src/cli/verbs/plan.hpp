@@ -24,10 +24,9 @@ struct PlanArguments {
   ServerArguments server;
 };
 
-// With short ids that differ from each other and from `others`, and wrapped to the width of the terminal.
-// `changes`: a change for each entry of plan.pending, in order, that would let it fit; absent or empty: not
-// known. `restarts`:
-// as in plan_to_text.
+// The plan with short ids that differ from each other and from `others`, wrapped to the width of the
+// terminal. `changes`: a change for each entry of plan.pending, in order, that would let it fit; absent or
+// empty: not known. `restarts`: as in plan_to_text.
 std::string readable_plan(const Plan& plan, std::span<const DeviceId> others, const Style& style,
                           std::span<const std::string> changes = {}, std::span<const std::string> restarts = {});
 

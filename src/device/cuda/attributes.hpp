@@ -15,7 +15,7 @@ namespace berth::cuda {
 // the completion of one piece of work and the submission of the next.
 inline constexpr std::uint32_t streams_to_fill_a_gpu = 3;
 
-// Absent if the driver does not know it.
+// Returns nullopt if the driver does not know the attribute.
 std::optional<int> attribute(const Driver& driver, DeviceNumber number, Attribute which);
 // A slice of a GPU (MIG) has its GPU as parent.
 DeviceInfo describe(const Driver& driver, DeviceNumber number, int ordinal);

@@ -48,13 +48,13 @@ class CudaContext {
   void close() noexcept;
 
   bool lost() const noexcept { return lost_by_.load(std::memory_order_relaxed) != code_success; }
-  // For new work.
+  // An error if new work is refused.
   Result<void> usable() const {
     if (!lost() && !closing_.load(std::memory_order_relaxed)) [[likely]]
       return {};
     return unusable();
   }
-  // Used to wait for enqueued work; succeeds until close() has waited for it.
+  // An error if enqueued work can no longer be waited for; succeeds until close() has waited for it.
   Result<void> watchable() const {
     if (!lost() && !closed_.load(std::memory_order_relaxed)) [[likely]]
       return {};
@@ -134,7 +134,7 @@ class CudaStreamHandle {
   const std::shared_ptr<CudaContext> context;
   const StreamHandle handle;
 
-  // Kept memory of exactly this size; 0: there is none.
+  // Takes kept memory of exactly this size; 0: there is none.
   DevicePointer take_kept(std::uint64_t bytes) noexcept;
   // Frees it in the order of the stream, or keeps it.
   void free(DevicePointer pointer, std::uint64_t bytes) noexcept;

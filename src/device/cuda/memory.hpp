@@ -12,7 +12,7 @@ namespace berth::cuda {
 
 class CudaMemory final : public Memory {
  public:
-  // With `order`, it is freed in the order of that stream.
+  // With `order`, the memory is freed in the order of that stream.
   CudaMemory(std::shared_ptr<CudaContext> owner, std::shared_ptr<CudaStreamHandle> order)
       : context(std::move(owner)), order_(std::move(order)) {}
   ~CudaMemory() override;

@@ -11,8 +11,7 @@
 
 namespace berth::nvml {
 
-// Makes calls that may be missing or not supported, and keeps the code that says that the
-// GPU is lost.
+// Makes calls that may be missing or not supported, and keeps the code of a lost GPU.
 class Calls {
  public:
   template <class... Parameters, class... Arguments>
@@ -35,7 +34,7 @@ inline std::optional<std::string> uuid_of(const Library& library, DeviceHandle d
   return text.data();
 }
 
-// Without what the driver reserves, if it reports that.
+// Bytes without what the driver reserves, if it reports that.
 struct MemoryBytes {
   std::uint64_t total = 0;
   std::uint64_t free = 0;

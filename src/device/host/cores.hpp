@@ -22,15 +22,15 @@ struct CoreSet {
   std::array<cpu_set_t, 8> bits{};
 };
 
-// Pins the calling thread to these cores while it exists. Nested pins to the same set cost nothing,
-// and a thread with exactly this mask is left as it is. Null: no effect.
+// Pins the calling thread to these cores while the object exists. Nested pins to the same set cost
+// nothing, and a thread with exactly this mask is left as it is. Null: no effect.
 class CorePin {
  public:
   explicit CorePin(const CoreSet* wanted);
   CorePin(const CorePin&) = delete;
   CorePin& operator=(const CorePin&) = delete;
   ~CorePin();
-  // The system refused: this process may no longer use these cores.
+  // Whether the system refused: this process may no longer use these cores.
   bool failed() const noexcept { return failed_; }
 
  private:

@@ -41,7 +41,7 @@ class OpenclDevice final : public Device, public std::enable_shared_from_this<Op
   const Api& api() const noexcept { return api_; }
   const Clock& clock() const noexcept { return clock_; }
   bool closed() const noexcept { return closed_.load(); }
-  // After close() or a loss: events that are still pending will never complete.
+  // True after close() or a loss: events that are still pending will never complete.
   bool abandoned() const noexcept { return abandoned_.load(std::memory_order_acquire); }
   Error lost() const { return device::device_lost_error(id()); }
   Error refused(std::string message, std::string advice = "correct the call") const {

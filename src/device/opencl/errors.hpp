@@ -19,7 +19,7 @@ struct ErrorRow {
 // Sorted by code, highest (-1) first.
 std::span<const ErrorRow> error_table() noexcept;
 
-// Null for a code that is not in the table.
+// Returns null for a code that is not in the table.
 const ErrorRow* find_error(int code) noexcept;
 const ErrorRow* find_error(std::string_view name) noexcept;
 

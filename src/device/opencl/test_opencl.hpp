@@ -1,5 +1,5 @@
-// On the OpenCL devices of this machine; some tests replace single functions of the driver. PoCL's two `basic` devices
-// come from POCL_DEVICES="basic basic pthread".
+// A fixture for tests on the OpenCL devices of this machine; some tests replace single functions of the driver. PoCL's
+// two `basic` devices come from POCL_DEVICES="basic basic pthread".
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 namespace berth::opencl {
 
-// Read by PoCL when it starts, which is after this.
+// Set before PoCL starts, which reads the variable.
 [[maybe_unused]] inline const int pocl_devices = setenv("POCL_DEVICES", "basic basic pthread", /*overwrite=*/0);
 
 inline KernelSource add_one_source() {
@@ -33,7 +33,7 @@ inline std::vector<int> read_back(Stream& stream, const Buffer& buffer) {
   return values;
 }
 
-// A driver by which every event has this status.
+// A driver in which every event has this status.
 template <cl_int status>
 Api with_event_status(Api api) {
   api.clGetEventInfo = [](cl_event, cl_event_info, std::size_t, void* to, std::size_t*) -> cl_int {
@@ -77,7 +77,7 @@ class Opencl : public testing::Test {
   std::vector<DeviceInfo> infos_;
 };
 
-// By their own intervals, on the first two devices with a thread each.
+// Whether kernels on the first two devices, with a thread each, overlap according to their own intervals.
 inline testing::AssertionResult Opencl::kernels_overlap() {
   KernelSource source;
   source.entry = "burn";

@@ -31,8 +31,8 @@ std::unique_ptr<Backend> make_simulated_backend(std::vector<SimulatedSpec> specs
 // not_supported on a stream that is not simulated.
 Result<void> simulated_work(Stream& stream, double cost);
 
-// Changes from outside while a program runs. not_supported on a device that is not
-// simulated.
+// Simulate changes from outside while a program runs. not_supported on a device that
+// is not simulated.
 Result<void> set_simulated_foreign_bytes(Device& device, std::uint64_t bytes);
 Result<void> lose_simulated_device(Device& device);
 
