@@ -202,7 +202,7 @@ class Restored(Fleet):
         self.until_ready("later", 1)
         self.server.terminate()
         self.server.wait()
-        self.assertRefused(self.command("store", "restore", backup), 2, "is not empty", "replace what is in this one with --replace")
+        self.assertRefused(self.command("store", "restore", backup), 2, "is not empty", "replace the contents of this one with --replace")
         answer = self.command("store", "restore", backup, "--replace")
         self.assertEqual(answer.returncode, 0, answer.stderr)
         self.serve()

@@ -194,7 +194,7 @@ class Verbs(Fleet):
         self.assertEqual(of_web[-1]["actor"], f"token:{token} (ann)")
         self.assertIn(f"(token:{token} (ann))", self.text("events", "--people"))
         self.text("token", "remove", token)
-        self.assertRegex(self.text("events"), rf"token {token} was made, role deploy, for ann .*\n(.*\n)*.*token {token} of ann was revoked ")
+        self.assertRegex(self.text("events"), rf"token {token} was created with role deploy, for ann .*\n(.*\n)*.*token {token} of ann was revoked ")
         self.assertRefused(self.command("token", "add", "read", "--name", "ann smith"), 2, "is not a valid name")
 
     def test_what_is_pending_is_shown_with_its_deployment_alone(self):
@@ -226,7 +226,7 @@ class Verbs(Fleet):
         self.assertRegex(self.text("rollout", "undo", "web", "--to", "77", status=2), "web has no revision 77; berth rollout status web lists")
         self.text("rollout", "undo", "web", "--to", "1")
         self.until(lambda: self.get("deployments/web")["deployment"]["spec"]["command"][-1] == "v1", self.situation)
-        self.assertIn("revision 1 already", self.text("rollout", "undo", "web", "--to", "1", status=1))
+        self.assertIn("already has the settings of revision 1", self.text("rollout", "undo", "web", "--to", "1", status=1))
         self.until_ready("web", 3)
         texts = [(event["actor"].split(":")[0], event["text"]) for event in self.get("events?subject=web")["events"]
                  if event["actor"].startswith("user")]

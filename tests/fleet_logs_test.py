@@ -201,7 +201,7 @@ class Logs(Fleet):
     def test_what_has_no_output_is_named(self):
         self.add_nodes("a")
         answer = self.command("logs", "nope/0")
-        self.assertEqual((answer.returncode, answer.stderr), (2, "berth: there is no replica nope/0; berth replicas lists them\n"))
+        self.assertEqual((answer.returncode, answer.stderr), (2, "berth: there is no replica nope/0; see berth replicas\n"))
         self.apply({"name": "much", "gpus": 9, "command": ["true"]}, wait=False, status=3)
         answer = self.command("logs", "much/0")
         self.assertEqual((answer.returncode, answer.stderr), (2, "berth: much/0 is not running; berth why replica much/0\n"))

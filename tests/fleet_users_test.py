@@ -53,7 +53,7 @@ class Users(UsersCase):
                    self.serve_as("secretdots", secrets={"A": f"{name}/../outside"}), wait=False)
         self.until_said("shell", "the agent's file does not permit command /bin/sh")
         self.until_said("dots", f"the agent's file does not permit command {self.tools}/../../../bin/sh")
-        self.until_said("link", f"the agent's file does not permit command {self.tools}/link, which leads to /")
+        self.until_said("link", f"the agent's file does not permit command {self.tools}/link, which resolves to /")
         self.until_said("name", f"the agent's file does not permit command {self.tools}/{{name}}")
         self.until_said("variable", "the agent's file does not permit variable BASH_ENV")
         self.until_said("secret", "in none of the folders that secrets may be read from")
@@ -152,7 +152,7 @@ class Users(UsersCase):
         closed.mkdir(mode=0o700)
         node = self.add_node("a", options=["--agent-file", str(self.rules)], runtime=closed)
         self.assertEqual(node.agent.wait(timeout=30), 1)
-        self.assertIn(f"users in the agent's file cannot get to their jobs: {closed} is closed to them", " ".join(node.log.read_text().split()))
+        self.assertIn(f"users in the agent's file cannot reach their jobs: they cannot enter {closed}", " ".join(node.log.read_text().split()))
         # It has not joined: its token is still good, in another folder too.
         node.runtime = self.folder / "shared"
         node.runtime.mkdir()

@@ -263,8 +263,8 @@ struct NodeDevice {
 struct NodeView {
   NodeId id;
   std::map<std::string, std::string> labels;
-  std::set<std::string> taints;  // exclude deployments that do not tolerate them
-  bool egress = false;           // may call providers outside
+  std::set<std::string> taints;  // keep out deployments that do not tolerate them
+  bool egress = false;           // may call external providers
   std::optional<std::uint32_t> cpus;
   std::optional<std::uint64_t> memory_bytes;
   Intent intent = Intent::in_service;

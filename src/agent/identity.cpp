@@ -127,10 +127,10 @@ Result<http::ClientOptions> known_server(http::ClientOptions server, const std::
   if (!server.token.empty()) return server;
   if (is_there(certificate_file(folder)))
     return Error{ErrorCode::not_found,
-                 "this node has joined over https://, and " + server.url + " is not such an address",
+                 "this node has joined over https://, but " + server.url + " is not an https:// address",
                  "give the address it joined with, or a new token from berth token add join with --token-file"};
   return Error{ErrorCode::not_found, "this node has not joined yet",
-               "berth token add join on the server's machine prints a token; give the file it is in with --token-file"};
+               "give a file with a token from berth token add join with --token-file"};
 }
 
 Result<bool> renew_certificate(http::Client& client, const http::ClientOptions& server, const std::string& path) {

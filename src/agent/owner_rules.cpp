@@ -21,13 +21,14 @@ Result<void> open_to_users(const std::string& jobs) {
   // The folders of jobs, of this agent and of all agents of this user.
   for (int own = 0; own < 3; ++own, path = path.parent_path()) {
     if (::chmod(path.c_str(), 0711) != 0)
-      return Error{ErrorCode::io, "cannot open " + path.string() + " to other users: " + std::strerror(errno), ""};
+      return Error{ErrorCode::io,
+                   "cannot make " + path.string() + " accessible to other users: " + std::strerror(errno), ""};
   }
   for (; path.has_relative_path(); path = path.parent_path()) {
     struct stat about{};
     if (::stat(path.c_str(), &about) == 0 && (about.st_mode & S_IXOTH) == 0)
       return Error{ErrorCode::io,
-                   "users in the agent's file cannot get to their jobs: " + path.string() + " is closed to them",
+                   "users in the agent's file cannot reach their jobs: they cannot enter " + path.string(),
                    "chmod o+x " + path.string() + " (StateDirectoryMode=0711 in the systemd unit)"};
   }
   return {};
@@ -46,7 +47,8 @@ std::optional<std::string> leads_out(const DeploymentSpec& spec, const Rules& ru
       const fs::path folder = fs::canonical(command, failed);
       return !failed && std::mismatch(folder.begin(), folder.end(), real.begin(), real.end()).first == folder.end();
     });
-    if (!is_inside) return "the agent's file does not permit command " + program + ", which leads to " + real.string();
+    if (!is_inside)
+      return "the agent's file does not permit command " + program + ", which resolves to " + real.string();
   }
   return std::nullopt;
 }

@@ -52,10 +52,11 @@ Result<std::string> read_secret(const KeyRef& place, const AgentFile& file) {
   std::string value;
   if (text.starts_with("env:")) {
     if (!file.secrets_from_environment)
-      return Error{ErrorCode::invalid_argument, "the agent's file allows no secrets from variables", ""};
+      return Error{ErrorCode::invalid_argument, "the agent's file does not allow secrets from environment variables",
+                   ""};
     const char* const found = std::getenv(name.c_str());
     if (!found)
-      return Error{ErrorCode::not_found, "the agent has no variable " + name, "set it where the agent starts"};
+      return Error{ErrorCode::not_found, "the agent has no environment variable " + name, "set it for the agent"};
     value = found;
   } else {
     // The resolved path, because a link could lead out of the folder.

@@ -61,7 +61,7 @@ Result<FleetTarget> with_whole_id(ServerAccess& server, FleetTarget target) {
   }
   if (found.size() > 1)
     return Error{ErrorCode::invalid_argument, "\"" + target.device + "\" matches several devices",
-                 "give more of the id: berth nodes " + target.node + " lists them"};
+                 "give more of the id; see berth nodes " + target.node};
   if (!found.empty()) target.device = found.front();
   return target;
 }

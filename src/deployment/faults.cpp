@@ -118,7 +118,7 @@ std::optional<Fault> fault_in_environment(const DeploymentSpec& spec, const std:
     if (spec.environment.contains(name))
       return fault("secrets." + name, name + of + " is in environment and in secrets", "keep one of them");
     if (has_zero(key.text()))
-      return fault("secrets." + name, "the place of " + name + of + " contains a NUL byte", "remove it");
+      return fault("secrets." + name, "the location of " + name + of + " contains a NUL byte", "remove it");
     if (key.text().starts_with("file:") && !key.text().starts_with("file:/"))
       return fault("secrets." + name, "the file of " + name + of + " is not an absolute path", "begin it with /");
   }

@@ -108,7 +108,7 @@ Result<Project> read_project(std::string_view text, std::string_view filename) {
     std::vector<NodeId> nodes;
     for (std::string& name : table.texts("nodes")) nodes.emplace_back(std::move(name));
     if (provider && key && !project.egress_preference.emplace(EgressRoute{*provider, *key}, std::move(nodes)).second)
-      table.fail({}, "this provider and key already have a preference", "join the two lists of nodes");
+      table.fail({}, "this provider and key already have a preference", "merge the two lists of nodes");
   }
   if (reading.failed()) return reading.error();
   return project;

@@ -59,7 +59,7 @@ inline std::string_view type_text(const toml::node& node) {
     case toml::node_type::array: return "an array";
     case toml::node_type::string: return "text";
     case toml::node_type::integer: return "a whole number";
-    case toml::node_type::floating_point: return "a number with a point";
+    case toml::node_type::floating_point: return "a floating-point number";
     case toml::node_type::boolean: return "true or false";
     default: return "a date or time";
   }

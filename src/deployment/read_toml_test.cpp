@@ -21,10 +21,8 @@ TEST(ProjectFile, NeedsOnlyAClusterWithAName) {
   EXPECT_EQ(project_error(""),
             "berth.toml:1:1: the project file has no table [cluster] | begin it with [cluster] and name = \"...\"");
   EXPECT_EQ(project_error("[cluster]\n"), "berth.toml:1:1: [cluster] has no name | add name = \"...\"");
-  EXPECT_EQ(
-      project_error(head + "bind = \"0.0.0.0:1\"\n"),
-      "berth.toml:3:1: [cluster] no longer has the key bind | remove it: berth serve --listen says where the server "
-      "listens");
+  EXPECT_EQ(project_error(head + "bind = \"0.0.0.0:1\"\n"),
+            "berth.toml:3:1: [cluster] no longer has the key bind | remove it: berth serve --listen sets the address");
 }
 
 TEST(ProjectFile, DefaultsAreThoseOfTheSpec) {
@@ -107,8 +105,9 @@ TEST(ProjectFile, WhatStatesItsMemorySharesGpusUnlessItSaysOtherwise) {
   EXPECT_TRUE(exclusive("memory = \"20GiB\"\nexclusive = true\n"));
   EXPECT_TRUE(exclusive("")) << "whole GPUs";
   EXPECT_TRUE(exclusive("cpu = true\nmemory = \"20GiB\"\n")) << "as before: it has no GPU";
-  EXPECT_NE(project_error(minimal + "exclusive = false\n").find("shares GPUs without saying how much memory it needs"),
-            std::string::npos);
+  EXPECT_NE(
+      project_error(minimal + "exclusive = false\n").find("shares GPUs without specifying how much memory it needs"),
+      std::string::npos);
   EXPECT_NE(project_error(minimal + "sharing = \"memory\"\n").find("no longer has the key sharing | remove it"),
             std::string::npos)
       << project_error(minimal + "sharing = \"memory\"\n");
@@ -127,7 +126,7 @@ TEST(ProjectFile, AWrongTypeIsAnErrorAtItsPlace) {
   EXPECT_EQ(project_error(minimal + "replicas = \"two\"\n"),
             "berth.toml:6:12: replicas in [[deployment]] is text | it takes a whole number");
   EXPECT_EQ(project_error(minimal + "replicas = 2.5\n"),
-            "berth.toml:6:12: replicas in [[deployment]] is a number with a point | it takes a whole number");
+            "berth.toml:6:12: replicas in [[deployment]] is a floating-point number | it takes a whole number");
   EXPECT_EQ(project_error(minimal + "replicas = -1\n"),
             "berth.toml:6:1: replicas is -1 | give a number from 0 to 10000");
   EXPECT_EQ(project_error(minimal + "idempotent = 1\n"),
@@ -205,7 +204,7 @@ TEST(ProjectFile, AnAmountWithoutAUnitAndAnEmptyValueAreErrors) {
 
 TEST(ProjectFile, ASecretIsRefusedAndNotRepeated) {
   const std::string error = project_error(minimal + "key = \"sk-abcdef123456\"\n");
-  EXPECT_NE(error.find("berth.toml:6:1: this looks like a key itself"), std::string::npos) << error;
+  EXPECT_NE(error.find("berth.toml:6:1: this looks like the key itself"), std::string::npos) << error;
   EXPECT_EQ(error.find("abcdef"), std::string::npos);
   EXPECT_EQ(project_error(minimal + "api_key = \"sk-abcdef123456\"\n").find("abcdef"), std::string::npos);
   EXPECT_EQ(project_error(minimal + "key = \"sk-abcdef123456\n").find("abcdef"), std::string::npos) << "bad TOML, too";
@@ -234,7 +233,7 @@ TEST(ProjectFile, BadTomlIsAnErrorWithLineAndColumn) {
 // toml++ 3.3 does something undefined with them.
 TEST(ProjectFile, ACharacterThatIsNotAsciiIsRefusedOutsideQuotes) {
   for (const char* text : {"[cluster]\nname\xC3\xA9 = 1\n", "[cluster]\nmem\xEF\xBB\xA1\xBF\n", "\xC2\xA0[cluster]\n"})
-    EXPECT_NE(project_error(text).find("a character that is not ASCII stands outside quotes"), std::string::npos)
+    EXPECT_NE(project_error(text).find("a non-ASCII character is outside quotes"), std::string::npos)
         << project_error(text);
   for (const char* text : {"\xEF\xBB\xBF[cluster]\nname = \"c\"\n", "[cluster]\nname = \"c\" # \xC3\xA9\n"})
     EXPECT_EQ(project_error(text).find("not ASCII"), std::string::npos) << project_error(text);

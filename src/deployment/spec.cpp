@@ -197,7 +197,7 @@ std::string_view to_string(ReasonKind kind) noexcept {
 }
 
 Result<KeyRef> KeyRef::parse(std::string_view text) {
-  const std::string advice = "name the place of the key, as in \"env:OPENAI_KEY\" or \"file:/run/secrets/openai\"";
+  const std::string advice = "give the location of the key, as in \"env:OPENAI_KEY\" or \"file:/run/secrets/openai\"";
   const std::size_t colon = text.find(':');
   const std::string_view scheme = text.substr(0, colon == std::string_view::npos ? 0 : colon);
   const std::string_view place = scheme.empty() ? text : text.substr(colon + 1);
@@ -210,7 +210,7 @@ Result<KeyRef> KeyRef::parse(std::string_view text) {
   };
   if (looks_like_a_secret(text) || (looks_like_a_secret(place) && is_random(place)) ||
       (looks_like_a_secret(last) && is_random(last)))
-    return wrong("this looks like a key itself, which must not be in a file", advice);
+    return wrong("this looks like the key itself, which must not be in a file", advice);
   if (scheme == "env") {
     const bool identifier = !place.empty() && !std::isdigit(static_cast<unsigned char>(place.front())) &&
                             std::all_of(place.begin(), place.end(),
@@ -219,7 +219,7 @@ Result<KeyRef> KeyRef::parse(std::string_view text) {
   } else if (scheme == "file") {
     if (place.empty()) return wrong("\"file:\" is not followed by a path", advice);
   } else {
-    return wrong("a key is given by reference only, and this is not a reference", advice);
+    return wrong("a key must be a reference to its location, and this is not one", advice);
   }
   return KeyRef(std::string(text));
 }
@@ -259,7 +259,7 @@ Result<void> check_needs(const DeploymentSpec& spec) {
     return wrong("deployment " + name + " has neither a model nor a command",
                  "add model = \"...\", or command = [\"...\"] for a program of your own");
   if (spec.replicas > replicas_max)
-    return wrong("deployment " + name + " wants " + std::to_string(spec.replicas) + " replicas",
+    return wrong("deployment " + name + " requests " + std::to_string(spec.replicas) + " replicas",
                  "ask for at most " + std::to_string(replicas_max));
   const Transport transport = spec.transport();
   const bool on_gpus = std::holds_alternative<LocalGpu>(transport);
@@ -269,10 +269,10 @@ Result<void> check_needs(const DeploymentSpec& spec) {
   if (std::holds_alternative<LocalCpu>(transport) && spec.gpus.value_or(0) > 0)
     return wrong("deployment " + name + " requests both GPUs and CPU mode", "remove gpus or cpu = true");
   if (on_gpus && !spec.exclusive && spec.memory_bytes == 0)
-    return wrong("deployment " + name + " shares GPUs without saying how much memory it needs",
+    return wrong("deployment " + name + " shares GPUs without specifying how much memory it needs",
                  "add memory = \"8GiB\" or however much it needs per GPU");
   if (!spec.runtime && spec.model.empty() && !spec.cpu && !spec.gpus)
-    return wrong("deployment " + name + " does not say whether it needs GPUs", "add gpus = 1 or cpu = true");
+    return wrong("deployment " + name + " does not specify whether it needs GPUs", "add gpus = 1 or cpu = true");
   if (!spec.runtime && !inferred_from(spec.model) && !spec.cpu && !spec.gpus)
     return wrong("the runtime of deployment " + name + " cannot be inferred from the model \"" + spec.model + "\"",
                  "add runtime = \"...\" (vllm, open_ai, process, ...), or gpus or cpu for a program of your own");
@@ -297,7 +297,8 @@ Result<void> check_needs(const DeploymentSpec& spec) {
   if (spec.serving.fallback == spec.name)
     return wrong("deployment " + name + " falls back to itself", "name another deployment");
   if (spec.serving.max_concurrent == 0)
-    return wrong("deployment " + name + " serves no request at all", "set max_concurrent to at least 1");
+    return wrong("deployment " + name + " cannot serve requests: max_concurrent is 0",
+                 "set max_concurrent to at least 1");
   const std::optional<std::string>&host = spec.serving.host, &path = spec.serving.path;
   const auto is_word = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.'; };
   if (host && (host->empty() || host->size() > 253 || !std::all_of(host->begin(), host->end(), is_word)))

@@ -108,8 +108,8 @@ inline constexpr auto fields<DeploymentSpec> = std::tuple{
 template <>
 inline constexpr auto fields<Cluster> =
     std::tuple{Field{"name", &Cluster::name}.required().as(Text::name),
-               Retired{"bind", "remove it: berth serve --listen says where the server listens"},
-               Retired{"endpoint", "remove it: berth serve --listen says where the server listens"}};
+               Retired{"bind", "remove it: berth serve --listen sets the address"},
+               Retired{"endpoint", "remove it: berth serve --listen sets the address"}};
 
 template <>
 inline constexpr bool is_sparse<Project> = true;

@@ -115,7 +115,7 @@ TEST(WhatRuns, WrongTypesAndKeysAreErrorsAtTheirPlace) {
   EXPECT_EQ(project_error(served + "cpus = \"2\"\n"),
             "berth.toml:7:8: cpus in [[deployment]] is text | it takes a number, such as 2 or 0.5");
   EXPECT_EQ(project_error(served + "cpus = nan\n"),
-            "berth.toml:7:8: cpus in [[deployment]] is a number with a point | it takes a number, such as 2 or 0.5");
+            "berth.toml:7:8: cpus in [[deployment]] is a floating-point number | it takes a number, such as 2 or 0.5");
   EXPECT_EQ(project_error(served + "environment = { PORT = 8080 }\n"),
             "berth.toml:7:17: variable \"PORT\" is a whole number | variables are text in quotes");
   EXPECT_EQ(project_error(served + "host_memory = \"16\"\n"),
@@ -152,7 +152,7 @@ TEST(WhatRuns, AnUnknownPlaceholderIsNamedWithTheNearestOne) {
 TEST(WhatRuns, WithoutAModelItSaysWhetherItNeedsGpus) {
   const std::string start = head + "[[deployment]]\nname = \"d\"\n";
   EXPECT_EQ(project_error(start + "command = [\"a\"]\n"),
-            "berth.toml:3:1: deployment \"d\" does not say whether it needs GPUs | add gpus = 1 or cpu = true");
+            "berth.toml:3:1: deployment \"d\" does not specify whether it needs GPUs | add gpus = 1 or cpu = true");
   EXPECT_EQ(project_error(start + "command = [\"a\"]\nruntime = \"process\"\n"), "no error");
   EXPECT_EQ(project_error(start + "command = [\"a\"]\ngpus = 1\n"), "no error");
   EXPECT_EQ(project_error(start + "command = [\"a\"]\nmodel = \"qwen\"\n"), "no error");
@@ -239,10 +239,10 @@ TEST(WhatRuns, VariablesAreValidAndNotThoseOfBerth) {
 
 TEST(WhatRuns, ASecretItselfIsRefusedAtItsPlaceAndNotRepeated) {
   const std::string error = project_error(served + "secrets = { A = \"env:A\", B = \"sk-abcdef123456\" }\n");
-  EXPECT_EQ(error.find("berth.toml:7:26: this looks like a key itself"), 0u) << error;
+  EXPECT_EQ(error.find("berth.toml:7:26: this looks like the key itself"), 0u) << error;
   EXPECT_EQ(error.find("abcdef"), std::string::npos);
   const std::string plain = project_error(served + "secrets = { A = \"hunter2\" }\n");
-  EXPECT_EQ(plain.find("berth.toml:7:13: a key is given by reference only"), 0u) << plain;
+  EXPECT_EQ(plain.find("berth.toml:7:13: a key must be a reference to its location"), 0u) << plain;
   EXPECT_EQ(plain.find("hunter2"), std::string::npos);
   EXPECT_EQ(project_error(served + "secrets = { A = \"file:token\" }\n"),
             "berth.toml:7:13: the file of A of deployment \"d\" is not an absolute path | begin it with /");

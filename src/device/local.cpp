@@ -63,7 +63,7 @@ Result<void> check_handle(const Opening& here, const Opening& there, const char*
   if (there.generation != here.generation) {
     return Error{ErrorCode::stale_handle,
                  std::string("the ") + what + " belongs to generation " + std::to_string(there.generation) +
-                     ", the device is at " + std::to_string(here.generation),
+                     ", but the device is at " + std::to_string(here.generation),
                  "create it again on the reopened device", here.account->id.text()};
   }
   return {};

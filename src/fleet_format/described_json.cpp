@@ -101,7 +101,7 @@ void skip_invalid(const json::value& list, const std::string& where, const Field
   for (std::size_t i = 0; list.is_array() && i < list.get_array().size(); ++i) {
     const std::string at = where + "[" + std::to_string(i) + "]";
     try {
-      if (taken == rules.entries_max) throw JsonError{at + " is more than a server keeps of a node"};
+      if (taken == rules.entries_max) throw JsonError{at + " exceeds the number that a server keeps per node"};
       take(list.get_array()[i], at);
       ++taken;
     } catch (const JsonError& error) {

@@ -111,7 +111,7 @@ TEST(SpecJson, AMistakeIsNamedWithItsPlaceAndTheNearestName) {
 
 TEST(SpecJson, ASecretItselfIsRefusedAndNotRepeated) {
   const Error error = refusal(R"({"name":"a","model":"b","secrets":{"T":"sk-abcdefgh"}})");
-  EXPECT_NE(error.message.find("spec.secrets.T: this looks like a key itself"), std::string::npos) << error.message;
+  EXPECT_NE(error.message.find("spec.secrets.T: this looks like the key itself"), std::string::npos) << error.message;
   EXPECT_EQ(error.to_text().find("abcdefgh"), std::string::npos);
 }
 

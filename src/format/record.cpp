@@ -290,7 +290,7 @@ DecisionRecord record_of(const json::value& value) {
   const json::object& object = object_of(value, where);
   const std::uint64_t version = whole_of(member(object, "version", where), where + ".version");
   if (version > record_version) throw Newer{};
-  if (version == 0) throw JsonError{where + " is of version " + std::to_string(version)};
+  if (version == 0) throw JsonError{where + " has version " + std::to_string(version)};
   check_keys(object,
              {"version", "id", "wall_time_us", "time", "verb", "program", "waited", "limit", "policy", "ticket",
               "hints", "count", "devices", "links", "outcome", "check", "explanation", "changes"},
@@ -316,7 +316,7 @@ DecisionRecord record_of(const json::value& value) {
   if (record.count == 0) throw JsonError{where + ".count is zero"};
 
   const json::array& devices = need("devices", array_of);
-  if (devices.size() > devices_max) throw JsonError{where + ".devices are too many"};
+  if (devices.size() > devices_max) throw JsonError{where + ".devices has too many entries"};
   std::vector<DeviceId> ids;
   for (const json::value& device : devices) {
     record.devices.push_back(recorded_device_of(device, where + ".devices[" + std::to_string(ids.size()) + "]"));

@@ -153,7 +153,7 @@ TEST(Direct, AServerThatHasNotHeardTheNodeYetDoesNotMakeAnAddressForgotten) {
   EXPECT_EQ(fleet.ask("/a").status, 200);
   const http::Response unknown = fleet.ask("/b");
   EXPECT_EQ(unknown.status, 503);
-  EXPECT_NE(unknown.body.find("does not know where"), std::string::npos) << unknown.body;
+  EXPECT_NE(unknown.body.find("has no address for the replicas"), std::string::npos) << unknown.body;
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ std::optional<Response> Gateway::authenticate(Call& call) {
   if (!take_turn(caller)) {
     Response response = error_response(
         429, "too_many",
-        "this key may send " + std::to_string(*caller.per_second) + " requests per second at this gateway");
+        "this key is limited to " + std::to_string(*caller.per_second) + " requests per second at this gateway");
     response.headers.set("retry-after", "1");
     return response;
   }
@@ -104,7 +104,7 @@ std::optional<Response> Gateway::authenticate(Call& call) {
   if (caller.concurrent_max && now != in_flight_.end() && now->second >= *caller.concurrent_max) {
     Response response = error_response(
         429, "too_many",
-        "this key may have " + std::to_string(*caller.concurrent_max) + " requests at a time at this gateway");
+        "this key is limited to " + std::to_string(*caller.concurrent_max) + " requests at a time at this gateway");
     response.headers.set("retry-after", "1");
     return response;
   }
@@ -199,7 +199,7 @@ Async<std::optional<Response>> Gateway::read_model(Call& call) {
                              "name one of the deployments as the model, or in the header x-berth-deployment");
   if (!found)
     co_return error_response(404, "no_route", "no deployment serves the model \"" + peeked.text + "\"",
-                             "GET /v1/models lists them");
+                             "see GET /v1/models");
   call.deployment = *found;
   co_return std::nullopt;
 }

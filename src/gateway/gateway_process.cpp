@@ -156,7 +156,7 @@ class ServerFeed {
       // A server that was replaced may still answer.
       if (view.epoch < epoch_seen_)
         return Error{ErrorCode::unavailable,
-                     "the server has an earlier epoch than one that this gateway was connected to"};
+                     "the server's epoch is lower than that of a server that this gateway was connected to"};
       epoch_seen_ = view.epoch;
       const bool is_new = view.epoch != epoch || view.number != number;
       epoch = view.epoch;

@@ -71,9 +71,9 @@ Response unavailable(bool may_know, const Deployment& deployment) {
     is_direct |= endpoint.address.has_value();
   }
   if (is_direct)
-    return error_response(503, "unavailable", "this gateway does not know where the replicas of " + name + " are",
-                          "berth endpoints shows an operator their addresses; the server's file can set that of a node "
-                          "([addresses])");
+    return error_response(503, "unavailable", "this gateway has no address for the replicas of " + name,
+                          "berth endpoints shows an operator their addresses; [addresses] in the server's file can set "
+                          "that of a node");
   std::string named;
   if (may_know)
     for (const NodeId& node : nodes) named += (named.empty() ? ": " : ", ") + node.text();

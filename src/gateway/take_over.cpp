@@ -28,7 +28,7 @@ constexpr char is_ready = 'r', is_yours = 'y';
 std::string socket_file(const std::string& folder) { return folder + "/take-over.socket"; }
 
 Error failed(const char* what) {
-  return {ErrorCode::unavailable, std::string("cannot take over from the gateway that runs: ") + what};
+  return {ErrorCode::unavailable, std::string("cannot take over from the running gateway: ") + what};
 }
 
 void set_time_limit(int socket) {

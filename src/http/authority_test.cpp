@@ -101,7 +101,7 @@ TEST(AuthorityTest, NamesAndDatesOfTheServerCount) {
   RunningServer elsewhere(tell_certificate, {}, "127.0.0.1:0", fleet.server_files(1h, {"head.example"}));
   const auto other_name = ask_server({.url = elsewhere.url(), .fingerprint = fleet.authority.fingerprint()});
   ASSERT_FALSE(other_name);
-  EXPECT_EQ(other_name.error().message, "the certificate of 127.0.0.1 is for other names than '127.0.0.1'");
+  EXPECT_EQ(other_name.error().message, "the certificate of 127.0.0.1 does not include the name '127.0.0.1'");
   RunningServer old(tell_certificate, {}, "127.0.0.1:0", fleet.server_files(std::chrono::seconds(-60)));
   const auto expired = ask_server({.url = old.url(), .fingerprint = fleet.authority.fingerprint()});
   ASSERT_FALSE(expired);

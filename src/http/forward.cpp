@@ -252,7 +252,7 @@ Async<void> receive_answer(Forwarding& all, const Head& request) {
     all.client.wire().write_by(all.client_by());
     result.reached_client = true;
     const ErrorValue error = co_await all.client.write(out);
-    if (error) co_return all.client_is_gone("the client does not read: " + error.message());
+    if (error) co_return all.client_is_gone("the client does not read the answer: " + error.message());
     if (has_ended) co_return;
     all.server.wire().read_by(real_clock().now() + all.options.silence_time);
     const Link::Piece piece = co_await all.server.read_piece();

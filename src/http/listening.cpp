@@ -77,9 +77,10 @@ Error bind_error(const ListenAddress& address) {
   if (errno == EADDRINUSE)
     return {ErrorCode::unavailable, where + " is in use by another process",
             "end that process, or choose another port"};
-  if (errno == EACCES) return {ErrorCode::io, where + " may not be used by this user", "choose a port above 1023"};
+  if (errno == EACCES)
+    return {ErrorCode::io, "this user has no permission to use " + where, "choose a port above 1023"};
   if (errno == EADDRNOTAVAIL)
-    return {ErrorCode::io, "this machine does not have the address " + address.host, "choose one of its own"};
+    return {ErrorCode::io, "this machine does not have the address " + address.host, "choose one that it has"};
   return io_error("cannot listen on " + where);
 }
 

@@ -261,7 +261,7 @@ Error handshake_error(SSL* tls, const std::string& host, const ErrorValue& error
     }
     case X509_V_ERR_HOSTNAME_MISMATCH:
     case X509_V_ERR_IP_ADDRESS_MISMATCH:
-      return {ErrorCode::invalid_argument, certificate + " is for other names than '" + host + "'",
+      return {ErrorCode::invalid_argument, certificate + " does not include the name '" + host + "'",
               "use a name in the certificate, or start the server with --host-name " + host};
     case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
     case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:

@@ -66,7 +66,7 @@ TEST(Tls, AnotherNameIsRefused) {
       const auto answer = get_with({.url = "https://" + host + port, .ca_file = own.files.certificate_file});
       ASSERT_FALSE(answer);
       EXPECT_EQ(answer.error().code, ErrorCode::invalid_argument);
-      EXPECT_EQ(answer.error().message, "the certificate of " + host + " is for other names than '" + host + "'");
+      EXPECT_EQ(answer.error().message, "the certificate of " + host + " does not include the name '" + host + "'");
     }
   }
 }

@@ -63,7 +63,7 @@ inline void check_toml_keys(std::string_view text) {
     } else if (std::string_view("=,{}[]").find(c) != std::string_view::npos) {
       parts = 1;
     } else if (static_cast<unsigned char>(c) >= 0x80) {
-      refuse("a character that is not ASCII stands outside quotes", i);
+      refuse("a non-ASCII character is outside quotes", i);
     } else if (c == '.' && ++parts > toml_key_parts_max) {
       refuse("a key has too many parts", i);
     }

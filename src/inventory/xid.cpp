@@ -30,7 +30,7 @@ constexpr std::array meanings{
     XidMeaning{14, "an error was injected for a test", none, ignore, catalog},
     XidMeaning{25, "the GPU received commands that are not allowed", task, fix_program, catalog},
     XidMeaning{31, "a kernel used an address that is not mapped", task, fix_program, plugin},
-    XidMeaning{32, "commands reached the GPU damaged", unclear,
+    XidMeaning{32, "commands to the GPU were corrupted", unclear,
                "start the work again; if it recurs, check the GPU's seat and PCIe link", catalog},
     XidMeaning{37, "the GPU's firmware received an unknown call", unclear, wait_for_driver, catalog},
     XidMeaning{38, "a watchdog of the GPU's firmware expired", unclear, wait_for_driver, catalog},
@@ -40,13 +40,13 @@ constexpr std::array meanings{
     XidMeaning{43, "a program stopped because of its own fault", task, fix_program, plugin},
     XidMeaning{44, "a fault during a context switch of the GPU", unclear, wait_for_driver, catalog},
     XidMeaning{45, "a program was stopped and its work removed", task,
-               "look for why it stopped: a signal, or an error before this one", plugin},
+               "find out why it stopped: a signal, or an error before this one", plugin},
     XidMeaning{46, "the GPU stopped and did not answer in time", device, reset, catalog},
     XidMeaning{48, "an uncorrectable memory error", device, reset, memory},
     XidMeaning{54, "the board has no auxiliary power", device, "connect the power cable of the board", catalog},
     XidMeaning{60, "the video processor failed", unclear, restart_work, catalog},
     XidMeaning{62, "a controller inside the GPU halted", device, reset, catalog},
-    XidMeaning{63, "a faulty row of memory was marked to be replaced", none,
+    XidMeaning{63, "a faulty row of memory was marked for replacement", none,
                "reset the GPU at the next opportunity, which puts the spare row in use", memory},
     XidMeaning{64, "a faulty row of memory could not be replaced", device, reset, memory},
     XidMeaning{66, "the driver performed an illegal operation", unclear, wait_for_driver, catalog},
@@ -65,7 +65,7 @@ constexpr std::array meanings{
     XidMeaning{78, "a virtual GPU did not start", none, "update the driver of host and guest", catalog},
     XidMeaning{xid_fallen_off_the_bus, "the GPU fell off the bus", device,
                "reboot; if it recurs, check its seat, power and PCIe link", catalog},
-    XidMeaning{80, "data reached the GPU damaged", unclear, restart_work, catalog},
+    XidMeaning{80, "data sent to the GPU was corrupted", unclear, restart_work, catalog},
     XidMeaning{82, "a JPEG decoder failed", task, restart_work, catalog},
     XidMeaning{83, "a video decoder failed", task, restart_work, catalog},
     XidMeaning{84, "a video decoder failed", task, restart_work, catalog},
@@ -74,7 +74,7 @@ constexpr std::array meanings{
     XidMeaning{88, "a video decoder failed", task, restart_work, catalog},
     XidMeaning{89, "a video decoder failed", task, restart_work, catalog},
     XidMeaning{92, "many memory errors were corrected", none, "test the device at the next opportunity", catalog},
-    XidMeaning{93, "the limit of writes to the GPU's InfoROM is reached", none, "clear the limit with nvflash",
+    XidMeaning{93, "the limit on writes to the GPU's InfoROM was reached", none, "clear the limit with nvflash",
                catalog},
     XidMeaning{94, "an uncorrectable memory error hit one program, which was stopped", unclear,
                "start that work again; reset the GPU at the next opportunity", memory},
@@ -120,11 +120,11 @@ constexpr std::array meanings{
     XidMeaning{154, "the recovery action of the GPU has changed", none,
                "see the recovery action, which is reported separately", catalog},
     XidMeaning{155, "an NVLink was taken down", unclear, wait_for_driver, catalog},
-    XidMeaning{156, "a faulty part of the GPU was marked to be replaced", device, reset, catalog},
+    XidMeaning{156, "a faulty part of the GPU was marked for replacement", device, reset, catalog},
     XidMeaning{157, "a faulty part of the GPU could not be replaced", unclear, "have the GPU repaired if it recurs",
                catalog},
     XidMeaning{158, "the GPU did not answer in time and cannot continue", device, reset, catalog},
-    XidMeaning{160, "a faulty memory channel was marked to be replaced", none, "reset the GPU at the next opportunity",
+    XidMeaning{160, "a faulty memory channel was marked for replacement", none, "reset the GPU at the next opportunity",
                catalog},
     XidMeaning{161, "a faulty memory channel could not be replaced", unclear, "have the GPU repaired if it recurs",
                catalog},
@@ -198,7 +198,7 @@ Error error_of(const DeviceEvent& event, std::string where) {
       const XidMeaning* meaning = find_xid(event.code);
       if (event.code == xid_fallen_off_the_bus) error.code = ErrorCode::device_lost;
       error.message = "the driver reported Xid " + std::to_string(event.code) +
-                      (meaning ? ": " + std::string(meaning->words) : ", which is not in the table");
+                      (meaning ? ": " + std::string(meaning->words) : ", whose meaning is not known");
       error.advice = meaning ? meaning->advice : "look the number up in NVIDIA's Xid Catalog";
       if (meaning && meaning->advice == reset) error.advice = reset_advice(error.where);
       error.driver = DriverError{static_cast<int>(event.code), "Xid"};

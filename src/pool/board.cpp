@@ -366,7 +366,7 @@ Decision Board::decide(const Policy& policy, const Requirements& requirements, s
 Error Board::refusal(const Attempt& attempt, const Policy& policy, const Requirements& requirements,
                      Ticket ticket) const {
   if (attempt.kind == Attempt::full) {
-    return {ErrorCode::queue_full, "the device has the most work in flight that can be counted",
+    return {ErrorCode::queue_full, "the device has reached the limit of work in flight",
             "wait until some of it is done"};
   }
   Explanation explanation;
@@ -384,9 +384,9 @@ Error Board::refusal(Explanation explanation) const {
       if (candidate.rejection != Rejection::held) continue;
       const std::optional<std::size_t> slot = membership_.find(candidate.device);
       if (!slot || !membership_.is_unshared(*slot)) continue;
-      why = promises_.error_locked().value_or(Error{ErrorCode::unavailable, "it is being entered", "try again"});
+      why = promises_.error_locked().value_or(Error{ErrorCode::unavailable, "its entry is being written", "try again"});
       why->message = "nothing can be promised on " + candidate.device.text() +
-                     " until this program is in the ledger of the machine: " + why->message;
+                     " until this program is in the ledger of this machine: " + why->message;
       why->where = candidate.device.text();
       why->code = ErrorCode::unavailable;
       break;

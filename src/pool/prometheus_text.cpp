@@ -29,7 +29,7 @@ std::string seconds(Duration duration) {
 
 std::string prometheus_text(const Statistics& statistics) {
   std::string text =
-      "# HELP berth_tasks_total Pieces of work that have ended, by device and outcome.\n"
+      "# HELP berth_tasks_total Tasks that have ended, by device and outcome.\n"
       "# TYPE berth_tasks_total counter\n";
   for (const DeviceStatistics& device : statistics.devices) {
     const auto line = [&](const char* outcome, std::uint64_t count) {
@@ -41,7 +41,7 @@ std::string prometheus_text(const Statistics& statistics) {
     line("cancelled", device.cancelled);
   }
   text +=
-      "# HELP berth_tasks_in_flight Pieces of work that wait for a device or run on it.\n"
+      "# HELP berth_tasks_in_flight Tasks that are waiting for a device or running on it.\n"
       "# TYPE berth_tasks_in_flight gauge\n";
   for (const DeviceStatistics& device : statistics.devices)
     text += "berth_tasks_in_flight{device=" + label_value(device.device.text()) + "} " +

@@ -51,7 +51,7 @@ class RelayProcess {
     relay_.emplace(server_.loop(), std::move(of_relay));
     look();
     if (options_.on_ready) options_.on_ready();
-    log("the relay starts");
+    log("the relay is starting");
     server_.run();
     if (!replaced_name_.empty())
       for (const std::string& file : {socket_, lock_file(options_.folder, replaced_name_)}) ::unlink(file.c_str());
@@ -69,12 +69,12 @@ class RelayProcess {
   http::Response answer(const http::Request& request) {
     if (request.path == end_path && request.method == "POST") {
       const bool is_replaced = !replaced_name_.empty();
-      if (!ending_) end("its agent asked for it", is_replaced ? options_.replaced_drain_max : options_.drain_max);
+      if (!ending_) end("its agent requested it", is_replaced ? options_.replaced_drain_max : options_.drain_max);
       return http::json_response(202, answer_text());
     }
     if (request.path == leave_path && request.method == "POST") return leave();
     if (request.path != targets_path || request.method != "PUT")
-      return http::error_response(404, "not_found", "a relay takes PUT /targets, POST /leave and POST /end");
+      return http::error_response(404, "not_found", "a relay accepts PUT /targets, POST /leave and POST /end");
     if (ending_) return http::error_response(503, "unavailable", "the relay is ending", "start another one");
     Result<Control> control = read_control(request.body);
     if (!control) return http::error_response(400, "invalid_argument", control.error().message, control.error().advice);

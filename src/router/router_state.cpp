@@ -39,10 +39,10 @@ ShardTable RouterState::first_table(ShardSpace space) {
   const ShardSpace& found = (*kept)->space();
   if (found.hash() == space.hash() && (options.shards == 0 || found.count() == space.count())) return **std::move(kept);
   read_warning = Error{ErrorCode::invalid_argument,
-                       "the kept shard table has " + std::to_string(found.count()) + " shards by " +
-                           std::string(to_string(found.hash())) + ", the router was started with " +
+                       "the saved shard table has " + std::to_string(found.count()) + " shards by " +
+                           std::string(to_string(found.hash())) + ", but the router was started with " +
                            std::to_string(space.count()) + " by " + std::string(to_string(space.hash())) +
-                           ": keys may have other owners than before",
+                           ": keys may have different owners than before",
                        "start the router with the table's number of shards and hash, or with another name"};
   return ShardTable(space);
 }

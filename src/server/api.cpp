@@ -95,7 +95,8 @@ bool Api::answer_outside_api(const http::Request& request, const http::Responder
     send(responder, json::object{{"status", "ok"}});
   } else if (request.path == "/readyz") {
     if (!leader_.problem().empty())
-      responder.send(http::error_response(503, "unavailable", "the controller cannot decide", "berth status says why"));
+      responder.send(
+          http::error_response(503, "unavailable", "the controller cannot decide", "berth status shows why"));
     else
       send(responder, json::object{{"status", "ok"}});
   } else if (request.path == "/metrics") {
@@ -197,7 +198,7 @@ void Api::get_status(const Call& call) {
     if (!status.contains("warnings")) status["warnings"] = json::array();
     status["warnings"].as_array().push_back(
         json::object{{"subject", "gateway " + own_gateway_->first},
-                     {"text", "it does not report and may not be running; the log of berth serve says why"}});
+                     {"text", "it does not report and may not be running; see the log of berth serve"}});
   }
   for (json::value& warning : connection_warnings()) {
     if (!status.contains("warnings")) status["warnings"] = json::array();
@@ -244,7 +245,7 @@ void Api::preview_intent(const NodeId& node, const std::optional<DeviceId>& devi
   if (device && !there)
     return responder.send(http::error_response(404, "not_found",
                                                "node " + node.text() + " has no device \"" + device->text() + "\"",
-                                               "berth nodes " + node.text() + " lists them"));
+                                               "see berth nodes " + node.text()));
   (there ? found->second.devices[*there].intent : found->second.intent) = intent;
   const Plan plan = controller::preview(input, *input.desired).plan;
   send_node(node, responder, &plan);
@@ -306,7 +307,7 @@ void Api::get_replicas(const Call& call) {
 }
 
 Error Api::no_replica(const DeploymentId& name, const std::string& number) const {
-  Error error{ErrorCode::not_found, "there is no replica " + name.text() + "/" + number, "berth replicas lists them"};
+  Error error{ErrorCode::not_found, "there is no replica " + name.text() + "/" + number, "see berth replicas"};
   if (leader_.state().desired.deployments.contains(name)) return error;
   const std::string advice = leader_.no_deployment(name).advice;
   if (advice.ends_with('?')) error.advice = advice.substr(0, advice.size() - 1) + "/" + number + "?";

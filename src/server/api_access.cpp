@@ -171,7 +171,7 @@ void Api::post_logout(const Call& call) {
 Result<json::object> Api::certify(const std::string& request, const fleet::Credential& credential) const {
   if (!signing_.authority)
     return Error{ErrorCode::invalid_argument, "this server has no certificate authority",
-                 "it has one once it listens on an address that other machines can reach"};
+                 "it creates one when it listens on an address that other machines can reach"};
   const http::CertificateSubject subject{
       credential.node ? credential.node->text() : credential.name.value_or(credential.id),
       std::string(to_string(credential.role)), certificate_name(credential)};

@@ -162,7 +162,7 @@ class FleetMetrics {
       used("foreign", device.memory_bytes_foreign);
       used("unattributed", device.memory_bytes_unattributed);
     });
-    measured("berth_gpu_utilization_ratio", "Share of the time in which the GPU worked, from 0 to 1.",
+    measured("berth_gpu_utilization_ratio", "Share of the time in which the GPU was busy, from 0 to 1.",
              &ReportedDevice::utilization);
     measured("berth_gpu_memory_utilization_ratio",
              "Share of the bandwidth of its memory that the GPU used, from 0 to 1.",
@@ -327,7 +327,7 @@ class FleetMetrics {
              [&](const std::string& labels, const NodeId&, const Jobs& jobs) {
                if (jobs.waiting > 0) out_.line(labels, jobs.longest_wait_s);
              });
-    of_nodes("berth_queue_front_seconds", "How long the same job has been first in the queue of a node.",
+    of_nodes("berth_queue_front_seconds", "How long the first job in the queue of a node has been first.",
              [&](const std::string& labels, const NodeId& id, const Jobs&) {
                if (const auto time = counts_.front_time(id, leader_.now())) out_.line(labels, seconds(*time));
              });
@@ -346,7 +346,7 @@ class FleetMetrics {
     value("berth_server_connections", "Open connections.", server_.connections);
     value("berth_server_connections_limit", "Maximum number of connections to the server.", server_.connections_max);
     value("berth_server_warnings", "Warnings that berth status shows.", leader_.warnings().size());
-    value("berth_controller_stuck", "1 while the controller cannot decide; berth status says why.",
+    value("berth_controller_stuck", "1 while the controller cannot decide; berth status shows why.",
           leader_.problem().empty() ? 0U : 1U);
     const StoreCounts& store = leader_.store_counts();
     out_.metric("berth_store_commit_seconds", "summary", "Time that commits to the store have taken.");

@@ -29,7 +29,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 12> rejectio
     {"timeout", "they arrived too slowly"},
     {"too_long", "their bodies are too long to be searched, or their headers are too long"},
     {"too_many", "a caller sends more than its key allows"},
-    {"too_many_connections", "the gateway has as many connections as it may have, or as one address may have"},
+    {"too_many_connections", "the gateway has reached its limit of connections, in total or for one address"},
     {"unavailable", "it has no ready and connected replica"},
 }};
 

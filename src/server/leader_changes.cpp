@@ -60,8 +60,8 @@ Result<DeploymentSpec> earlier_settings(const fleet::DesiredDeployment& wanted, 
       return Error{ErrorCode::not_found, name + " has no revision " + std::to_string(*revision),
                    "berth rollout status " + name + " lists the revisions that it can go back to"};
     if (!same_but_replicas(*found, wanted.spec)) return *found;
-    return Error{ErrorCode::already_exists,
-                 name + " has the settings of revision " + std::to_string(*revision) + " already", ""};
+    return Error{ErrorCode::already_exists, name + " already has the settings of revision " + std::to_string(*revision),
+                 ""};
   }
   for (const DeploymentSpec& earlier : wanted.earlier) {
     if (!same_but_replicas(earlier, wanted.spec)) return earlier;
@@ -84,7 +84,7 @@ Result<Leader::Proposal> Leader::propose(const Project& project, std::optional<s
     return Error{
         ErrorCode::invalid_argument,
         "this server runs the project of cluster \"" + before.cluster + "\", not of \"" + project.cluster.name + "\"",
-        "correct the name in [cluster], or ask another server"};
+        "correct the name in [cluster], or use another server"};
   if (const auto valid = validate(project); !valid) return valid.error();
   Proposal out{{}, before, change_of(state_)};
   Applied& applied = out.applied;
@@ -158,12 +158,10 @@ Result<Leader::Applied> Leader::apply(const Project& project, std::optional<std:
 }
 
 Error Leader::no_deployment(const DeploymentId& name) const {
-  return not_known("deployment", name, state_.desired.deployments, "berth deployments lists them");
+  return not_known("deployment", name, state_.desired.deployments, "see berth deployments");
 }
 
-Error Leader::no_node(const NodeId& node) const {
-  return not_known("node", node, state_.nodes, "berth nodes lists them");
-}
+Error Leader::no_node(const NodeId& node) const { return not_known("node", node, state_.nodes, "see berth nodes"); }
 
 Result<void> Leader::remove(const DeploymentId& name, const std::string& actor) {
   if (!state_.desired.deployments.contains(name) && !state_.unreadable.contains(name)) return no_deployment(name);
@@ -284,7 +282,7 @@ Result<void> Leader::set_device_intent(const NodeId& node, const DeviceId& name,
   // A missing device can be put back in service, so that its successor in the same place is in service too.
   if (!there && !found->second.devices.contains(device))
     return Error{ErrorCode::not_found, "node " + node.text() + " has no device \"" + device.text() + "\"",
-                 "berth nodes " + node.text() + " lists them"};
+                 "see berth nodes " + node.text()};
   store::Change change = change_of(state_);
   fleet::NodeRecord record = found->second;
   if (wanted.intent == Intent::in_service)
@@ -386,14 +384,14 @@ Result<void> Leader::add_credential(const fleet::Credential& credential, const s
   change.credentials[credential.id] = credential;
   return commit(std::move(change),
                 {event(EventKind::credential, actor, "token/" + credential.id,
-                       "token " + credential.id + " was made, role " + std::string(to_string(credential.role)) +
+                       "token " + credential.id + " was created with role " + std::string(to_string(credential.role)) +
                            (credential.name ? ", for " + *credential.name : ""))});
 }
 
 Result<void> Leader::remove_credential(const std::string& id, const std::string& actor) {
   const auto found = state_.credentials.find(id);
   if (found == state_.credentials.end())
-    return Error{ErrorCode::not_found, "there is no token \"" + id + "\"", "berth token list shows them"};
+    return Error{ErrorCode::not_found, "there is no token \"" + id + "\"", "see berth token list"};
   const std::string of_name = found->second.name ? " of " + *found->second.name : "";
   store::Change change = change_of(state_);
   change.credentials[id] = std::nullopt;

@@ -93,7 +93,7 @@ TEST_F(LeaderTest, ADeploymentThatCannotBeWrittenBlocksOnlyItself) {
   for (int i = 0; i < 3; ++i) hear(std::string(2'000, 'r'));  // it is rolled out, fails and cannot be paused
   ASSERT_FALSE(leader.warnings().empty());
   EXPECT_EQ(leader.warnings().begin()->first, "deployment/huge");
-  EXPECT_NE(leader.warnings().begin()->second.find("larger than a store keeps"), std::string::npos);
+  EXPECT_NE(leader.warnings().begin()->second.find("too large for the store"), std::string::npos);
   EXPECT_EQ(leader.problem(), "") << "others are decided on";
   ASSERT_TRUE(leader.set_intent(node_, Intent::cordoned, "user:ann"));
   ASSERT_TRUE(leader.set_intent(node_, Intent::in_service, "user:ann"));
@@ -238,7 +238,7 @@ TEST_F(LeaderTest, ANameThatIsNotKnownGetsTheNearestOne) {
   ASSERT_TRUE(leader_.apply(project_of({cpu_spec("chat")}), std::nullopt, "user:ann"));
   EXPECT_EQ(leader_.no_deployment(DeploymentId("caht")).to_text(),
             "there is no deployment \"caht\"; did you mean chat?");
-  EXPECT_EQ(leader_.no_deployment(DeploymentId("embeddings")).advice, "berth deployments lists them");
+  EXPECT_EQ(leader_.no_deployment(DeploymentId("embeddings")).advice, "see berth deployments");
   EXPECT_EQ(leader_.no_node(NodeId("gpu1")).advice, "did you mean gpu-1?");
 }
 

@@ -90,7 +90,7 @@ Result<void> Leader::set_gateway_address(const std::string& credential, const st
   const TimePoint now = clock_->now();
   std::erase_if(gateways_moved_, [&](const auto& entry) { return now - entry.second >= gateway_stays; });
   if (gateways_moved_.contains(credential))
-    return Error{ErrorCode::unavailable, "this gateway has changed its address less than ten seconds ago", "try again"};
+    return Error{ErrorCode::unavailable, "this gateway changed its address less than ten seconds ago", "try again"};
   store::Change change = change_of(state_);
   Credential changed = found->second;
   changed.address = address;

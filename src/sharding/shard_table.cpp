@@ -138,8 +138,8 @@ std::string ShardTable::to_text() const {
 Result<ShardTable> ShardTable::parse(std::string_view text) {
   Lines lines(text);
   if (const std::string_view line = lines.next(); line != first_line)
-    return line.starts_with("berth-shards ") ? damaged(1, "names a version this build does not know")
-                                             : damaged(1, "does not say \"" + std::string(first_line) + "\"");
+    return line.starts_with("berth-shards ") ? damaged(1, "names a version that this build does not support")
+                                             : damaged(1, "is not \"" + std::string(first_line) + "\"");
   const std::size_t check = text.rfind("\ncheck ");
   if (check == std::string_view::npos ||
       text.substr(check + 1) != "check " + checksum(text.substr(0, check + 1)) + "\n")

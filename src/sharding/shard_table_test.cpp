@@ -124,7 +124,7 @@ TEST(Sharding, TextThatIsWholeButWrongIsRefusedWithItsLine) {
     return got ? std::string("parsed") : got.error().message;
   };
   EXPECT_EQ(ShardTable::parse("berth-shards 2\n").error().message,
-            "The shard table is damaged: line 1 names a version this build does not know.");
+            "The shard table is damaged: line 1 names a version that this build does not support.");
   EXPECT_EQ(message(head + "owner 1000 a\nmap 0*3\n"),
             "The shard table is damaged: line 6 does not cover every shard.");
   EXPECT_EQ(message(head + "owner 1000 a\nmap 0*5\n"),

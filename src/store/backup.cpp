@@ -150,7 +150,7 @@ Result<void> fill(Engine& to, const std::vector<Entry>& entries, IfNotEmpty if_n
   for (const Entry& entry : present.entries) is_free = is_free || entry.key == keys::restoring;
   if (!is_free && if_not_empty == IfNotEmpty::refuse) {
     return Error{ErrorCode::already_exists, to.name() + " is not empty",
-                 "name an empty or new store, or replace what is in this one with --replace"};
+                 "name an empty or new store, or replace the contents of this one with --replace"};
   }
   std::vector<Write> writes;
   writes.push_back({std::string(keys::restoring), "{}"});

@@ -13,7 +13,7 @@ Result<std::vector<Part>> in_parts(std::vector<Write> writes) {
   for (Write& write : writes) {
     const std::size_t value_bytes = write.value ? write.value->size() : 0;
     if (write.key.size() > key_bytes_max || value_bytes > value_bytes_max) {
-      return Error{ErrorCode::invalid_argument, write.key.substr(0, 100) + " is larger than a store keeps",
+      return Error{ErrorCode::invalid_argument, write.key.substr(0, 100) + " is too large for the store",
                    "make it smaller: a value has at most " + std::to_string(value_bytes_max >> 10) + " KiB"};
     }
     const std::size_t size = 2 * write.key.size() + value_bytes;

@@ -90,7 +90,7 @@ Result<SchemaMark> schema_mark_of(const Entry& entry) {
 Error newer_schema(const std::string& what, const SchemaMark& mark) {
   return {ErrorCode::not_supported,
           what + " was written by berth " + mark.berth + " with the layout " + std::to_string(mark.number) +
-              "; this is berth " + this_version() + ", which knows layouts up to " + std::to_string(schema_number),
+              "; this is berth " + this_version() + ", which supports layouts up to " + std::to_string(schema_number),
           "use berth " + mark.berth + " or later, or restore a backup that an older version has made"};
 }
 

@@ -238,12 +238,12 @@ class SqliteEngine final : public Engine {
     const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path_.substr(0, slash);
     if (::access(folder.c_str(), F_OK) != 0) {
       return Error{ErrorCode::invalid_argument,
-                   "the store " + path_ + " cannot be kept there: there is no folder " + folder,
+                   "the store " + path_ + " cannot be created: there is no folder " + folder,
                    "correct the path, or create the folder: mkdir -m 700 " + folder};
     }
     if (Result<std::string> own = world::private_folder(folder, world::IfMissing::accept); !own) {
       Error error = std::move(own).error();
-      error.message = "the store " + path_ + " cannot be kept there: " + error.message;
+      error.message = "the store " + path_ + " cannot be used: " + error.message;
       error.advice = "give the path of a file in a folder that only this user can write to";
       return error;
     }
@@ -261,7 +261,7 @@ class SqliteEngine final : public Engine {
       return Error{ErrorCode::io, "the store " + path_ + " is not a file", "give the path of a file"};
     if (status.st_uid != ::geteuid())
       return Error{ErrorCode::io, "the store " + path_ + " belongs to another user",
-                   "give another path, or make the file yours if you know what is in it"};
+                   "give another path, or take ownership of the file if you know what is in it"};
     BERTH_TRY(check_header(file.get()));
     if ((status.st_mode & 0022) != 0)
       return Error{ErrorCode::io, "other users may have changed the store " + path_ + ": they can write to it",
@@ -288,8 +288,7 @@ class SqliteEngine final : public Engine {
   // process does the same at this moment, both files are valid.
   Result<void> create_database(const std::string& folder) const {
     if (::access(changes_path().c_str(), F_OK) == 0) {
-      return Error{ErrorCode::io,
-                   "the store " + path_ + " is gone, and " + changes_path() + " shows that there was one",
+      return Error{ErrorCode::io, "the store " + path_ + " is gone, and " + changes_path() + " shows that it existed",
                    "restore the last backup into another path, or remove that file to begin with an empty store"};
     }
     std::string name = path_ + ".new.XXXXXX";

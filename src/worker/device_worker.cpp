@@ -70,7 +70,7 @@ Result<void> DeviceWorker::call(TaskContext& context, const Call& call, const Cl
     }
     if (!call.may_run_twice || runs.begun > 1) {
       why.code = ErrorCode::worker_lost;
-      why.advice = "look for the fault in the task; work that may run twice (may_run_twice) is run again";
+      why.advice = "look for the fault in the task; Berth repeats only work that may run twice (may_run_twice)";
       return why;
     }
     earlier_death = place.process().death().value_or(0);

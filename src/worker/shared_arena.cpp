@@ -28,7 +28,7 @@ Result<SharedMemory> SharedArena::allocate(std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   const auto found = std::find_if(free_.begin(), free_.end(), [&](const auto& block) { return block.second >= whole; });
   if (found == free_.end())
-    return Error{ErrorCode::out_of_memory, "no shared memory of " + bytes_text(bytes) + " is left",
+    return Error{ErrorCode::out_of_memory, "too little shared memory is left for " + bytes_text(bytes),
                  "raise WorkerOptions::shared_bytes, or release some"};
   const auto [begin, size] = *found;
   free_.erase(found);

@@ -32,7 +32,7 @@ void detail::define_task(TaskDefinition definition) {
   if (name.size() <= task_name_bytes_max && worker::add_task(std::move(definition))) return;
   const TaskDefinition* const other = worker::task_named(name);
   std::fprintf(stderr, "berth: %s: %s %s%s\n", source.c_str(),
-               other ? "another task is named" : "this name of a task is too long:", name.c_str(),
+               other ? "another task is named" : "this task name is too long:", name.c_str(),
                other ? (", at " + other->source).c_str() : "");
   std::abort();
 }

@@ -162,13 +162,12 @@ Result<void> run_task(const WorkerSetup& setup, Mailbox& mailbox, const Request&
   const RequestHeader& asked = request.header;
   const auto found = setup.tasks.find(asked.task);
   if (found == setup.tasks.end())
-    return Error{ErrorCode::not_found,
-                 "the worker knows no task named " + mailbox.request.task_name.text().value_or(""),
+    return Error{ErrorCode::not_found, "the worker has no task named " + mailbox.request.task_name.text().value_or(""),
                  "define it with BERTH_TASK in the program or library that the worker executes"};
   const WorkerSetup::Task& task = found->second;
   if (asked.argument_bytes != task.definition.argument_bytes || asked.value_bytes != task.definition.value_bytes)
     return Error{ErrorCode::invalid_argument,
-                 "task " + task.definition.name + " has arguments or a value of another size in the worker",
+                 "task " + task.definition.name + " has arguments or a value of a different size in the worker",
                  "build the program and the library of tasks from the same sources"};
   if (task.refused) {
     answer.declined = 1;

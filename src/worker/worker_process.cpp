@@ -22,7 +22,7 @@ namespace {
 
 Error start_error(int code) {
   return {ErrorCode::unavailable, std::string("cannot start a worker: ") + std::strerror(code),
-          "check the limits on processes and files, and at WorkerOptions::program"};
+          "check the limits on processes and files, and WorkerOptions::program"};
 }
 
 // For a worker of that device: CUDA starts faster if it sees only one.

@@ -69,7 +69,7 @@ std::string local_text(std::uint64_t wall_time_us) {
   std::tm parts{};
   char text[32];
   if (!localtime_r(&seconds, &parts) || std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts) == 0)
-    return "at no known time";
+    return "at an unknown time";
   return text;
 }
 

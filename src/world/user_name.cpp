@@ -66,7 +66,7 @@ Result<UserAccount> find_user(const std::string& name) {
     return UserAccount{entry.pw_uid, entry.pw_gid, entry.pw_name, entry.pw_dir, groups_of(entry.pw_name, entry.pw_gid)};
   if (failed != 0 && failed != ENOENT && failed != ESRCH)
     return Error{ErrorCode::io, "the user '" + printable(name) + "' cannot be looked up: " + std::strerror(failed)};
-  return Error{ErrorCode::not_found, "there is no user '" + printable(name) + "'", "getent passwd lists them"};
+  return Error{ErrorCode::not_found, "there is no user '" + printable(name) + "'", "see getent passwd"};
 }
 
 bool become(const UserAccount& account) noexcept {

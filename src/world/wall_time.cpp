@@ -20,7 +20,7 @@ std::string time_text(std::uint64_t wall_time_us, std::tm* (*parts_of)(const std
   char text[32];
   // A file may contain a time outside the range of the calendar.
   if (parts_of(&seconds, &parts) == nullptr || std::strftime(text, sizeof text, format, &parts) == 0)
-    return "at no known time";
+    return "at an unknown time";
   return text;
 }
 

@@ -167,7 +167,7 @@ TEST(CudaCalls, ADeviceThatVanishesBetweenListingAndOpeningIsNotFound) {
     also("error cuDevicePrimaryCtxRetain gpu=0 code=" + std::to_string(code));
     const auto gone = backend->open(listed->front().id);
     ASSERT_TRUE(fails_with(gone, ErrorCode::not_found));
-    EXPECT_NE(gone.error().message.find("no longer knows it"), std::string::npos) << gone.error().message;
+    EXPECT_NE(gone.error().message.find("no longer finds it"), std::string::npos) << gone.error().message;
     EXPECT_FALSE(gone.error().advice.empty());
   }
   EXPECT_TRUE(works(backend->open(listed->back().id))) << "the other one is there";

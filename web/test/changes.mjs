@@ -29,7 +29,7 @@ with_page('shows who is logged in, what the page may do and how old its data is;
   await account.waitFor();
   assert.match(await account.innerText(), /ann\s+read-only/);
   await account.click();
-  await sees(page, 'this page was loaded again and can only read');
+  await sees(page, 'this page was reloaded and can only read');
   await page.keyboard.press('Escape');
   assert.equal(await page.locator('details[open]').count(), 0);
   await account.click();
@@ -286,6 +286,6 @@ with_page('a page that was loaded again changes nothing until its reader has log
   await page.keyboard.press('Enter');
   await page.getByRole('button', { name: 'Scale …' }).waitFor();
   await page.reload();
-  await page.locator('aside').getByText('This page was loaded again and can only read.').waitFor();
+  await page.locator('aside').getByText('This page was reloaded and can only read.').waitFor();
   assert.equal(await page.locator('aside .actions').count(), 0);
 });

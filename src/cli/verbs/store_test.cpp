@@ -52,7 +52,7 @@ TEST_F(StoreVerb, BacksUpRestoresAndCopies) {
   EXPECT_NE(refused.status, done);
   EXPECT_EQ(refused.err,
             "berth: " + kind("b.db") +
-                " is not empty; name an empty or new store, or replace what is in this one with --replace\n");
+                " is not empty; name an empty or new store, or replace the contents of this one with --replace\n");
   EXPECT_EQ(run({"restore", path("file"), "--store", kind("b.db"), "--replace"}).status, done);
 }
 

@@ -39,7 +39,7 @@ std::atomic<Code>& loss_of(const std::string& fault_domain) {
 
 Error lost_error(Code code, const DeviceId& id) {
   Error error = error_of(code, "", id.text());
-  error.message = "this process lost the device by an earlier fault";
+  error.message = "this process lost the device because of an earlier fault";
   return error;
 }
 
@@ -58,7 +58,7 @@ Error cannot_open(const Driver& driver, DeviceNumber number, Code code, const De
                    " -c DEFAULT";
   } else if (error.code == ErrorCode::no_device) {
     error.code = ErrorCode::not_found;
-    error.message = "the device was listed, but the driver no longer knows it";
+    error.message = "the device was listed, but the driver no longer finds it";
     error.advice = "list the devices again; check the kernel log to see whether it fell off the bus";
   }
   return error;

@@ -121,7 +121,7 @@ Result<void> check_owner(const CudaContext& here, const CudaContext& owner, cons
   if (owner.info.id == here.info.id) {
     return Error{ErrorCode::stale_handle,
                  std::string("the ") + what + " belongs to generation " + std::to_string(owner.generation) +
-                     ", the device is at " + std::to_string(here.generation),
+                     ", but the device is at " + std::to_string(here.generation),
                  "create it again on the reopened device", here.info.id.text()};
   }
   return here.refuse(std::string("the ") + what + " belongs to " + owner.info.id.text(),

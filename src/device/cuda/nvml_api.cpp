@@ -24,7 +24,7 @@ constexpr std::array meanings{
     Meaning{invalid_argument, "NVML_ERROR_INVALID_ARGUMENT", ErrorCode::not_found, {}, {}},
     Meaning{not_supported, "NVML_ERROR_NOT_SUPPORTED", ErrorCode::not_supported, {}, {}},
     Meaning{no_permission, "NVML_ERROR_NO_PERMISSION", ErrorCode::unavailable,
-            "this user may not use the NVIDIA driver",
+            "this user has no permission to use the NVIDIA driver",
             "give the user access to /dev/nvidiactl and /dev/nvidia0, 1, ..."},
     Meaning{not_found, "NVML_ERROR_NOT_FOUND", ErrorCode::not_found, {}, {}},
     Meaning{driver_not_loaded, "NVML_ERROR_DRIVER_NOT_LOADED", ErrorCode::not_initialized,
@@ -39,7 +39,7 @@ constexpr std::array meanings{
             "the operating system denies this process access to the NVIDIA driver",
             "start the container with its GPUs, or allow /dev/nvidia* in its device rules"},
     Meaning{version_mismatch, "NVML_ERROR_LIB_RM_VERSION_MISMATCH", ErrorCode::not_initialized,
-            "the NVIDIA libraries and the loaded kernel driver differ in version, as after an update", reload},
+            "the NVIDIA libraries and the loaded kernel driver have different versions, as after an update", reload},
 };
 
 Error missing(std::string message, std::string advice) {

@@ -47,7 +47,7 @@ Result<Source> find_source(const std::string& uuid, const LibraryUse& use) {
   if (const Code code = library.nvmlDeviceGetHandleByUUID(uuid.c_str(), &handle); code != success) {
     Error error = error_of(code, "looking for the device", uuid);
     if (error.code == ErrorCode::not_found) {
-      error.message = "the NVIDIA driver does not know device '" + uuid + "'";
+      error.message = "the NVIDIA driver has no device '" + uuid + "'";
       error.advice = "see `nvidia-smi -L` for its devices";
     }
     return error;

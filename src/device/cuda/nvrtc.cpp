@@ -98,7 +98,7 @@ Result<std::string> compile(const std::string& source, const std::string& name, 
   const std::optional<int> architecture = newest_for(compiler.architectures, device);
   if (!architecture) {
     return Error{ErrorCode::not_supported,
-                 "the CUDA run-time compiler no longer knows devices of capability " + to_string(device),
+                 "the CUDA run-time compiler no longer supports devices of capability " + to_string(device),
                  "install an older NVRTC, or give the source's ptx"};
   }
   OwnedProgram program(compiler);

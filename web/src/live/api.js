@@ -40,7 +40,7 @@ const advice_by_status = {
  * @param {unknown} error
  */
 export function words_of(error) {
-  if (!(error instanceof ApiError)) return `this page failed (${error}); load it again.`;
+  if (!(error instanceof ApiError)) return `this page failed (${error}); reload it.`;
   // For a plan that is out of date, the server names the command that makes another; the page has a button for it.
   const advice = error.advice?.startsWith('plan again') ? '' : error.advice || advice_by_status[error.status];
   const text = advice ? `${error.message}; ${advice}` : error.message;
