@@ -36,7 +36,7 @@ constexpr Duration longest_sleep = std::chrono::milliseconds(250);
 constexpr Duration replicas_known_within = std::chrono::seconds(10);
 // How long to wait for a relay that may or may not be running.
 constexpr Duration relay_answers_within = std::chrono::seconds(2);
-// Time for all gateways to learn that a replica they reach directly is about to end; the server tells them at once.
+// Delay before a replica that gateways reach directly is stopped, so that the server can inform all gateways first.
 constexpr Duration gateways_hear_within = std::chrono::seconds(2);
 constexpr Duration supervisor_grace = std::chrono::seconds(10), kill_again = std::chrono::seconds(1);
 
@@ -71,7 +71,8 @@ class Agent {
     if (options_.log) options_.log({level, std::move(message), std::move(fields)});
   }
 
-  // Turns the state found here and the server's orders into a step, and carries it out. Returns when to look again.
+  // Computes a step from the jobs found on this node and the server's orders, and carries it out. Returns when to run
+  // again.
   TimePoint look(ServerLink& link, Prober& prober, RelayWatch& relay) {
     const TimePoint now = real_clock().now();
     FoundJobs here = find_jobs(now);
@@ -104,7 +105,7 @@ class Agent {
     return next.look_again.value_or(now + longest_sleep);
   }
 
-  // On a full disk replicas still get ports, and after a restart of the agent these may be used again too soon.
+  // If the disk is full, replicas still get ports, but a restarted agent may assign them again too soon.
   void keep_ports(TimePoint now) {
     const Result<void> kept = ports_.keep(now);
     if (!kept && keeps_ports_)
@@ -135,7 +136,7 @@ class Agent {
         else
           ended_.insert(job.id);
       }
-      // Jobs are dated by the wall clock. A job keeps its first date if that clock is stepped.
+      // The times of jobs are wall clock times. If that clock is stepped, a job keeps the time that was found first.
       FirstSeen& seen = seen_.try_emplace(job.id, FirstSeen{found->state, found->since}).first->second;
       if (seen.state != found->state) seen = {found->state, found->since};
       found->since = seen.since;
@@ -198,14 +199,14 @@ class Agent {
       if (drain.state_number == 0) drain.state_number = number;
   }
 
-  // Stops replicas whose requests have ended, whose time is over, or whose relay is gone.
+  // Stops draining replicas whose requests have ended, whose time is over, or whose relay is gone.
   void stop_drained(const RelayWatch& relay, const FoundJobs& here, TimePoint now) {
     const RelayWatch::Seen seen = relay.seen();
     std::vector<std::string> over;
     for (const auto& [job, drain] : draining_) {
       const bool is_alone = seen.state == RelayWatch::State::down ||
                             (seen.state == RelayWatch::State::unknown && now >= drain.since + relay_answers_within);
-      // Only the program knows about direct requests; it finishes them after SIGTERM.
+      // Direct requests bypass the relay, so only the replica's program can finish them, after SIGTERM.
       const bool is_drained = !drain.is_direct && (is_alone || seen.is_drained(drain.target, drain.state_number));
       if (now >= drain.until || is_drained) over.push_back(job);
     }
@@ -228,7 +229,7 @@ class Agent {
     machine::kill_job(job);
   }
 
-  // `node_address`: as the server knows it.
+  // `node_address` is the node's address as the server sees it.
   void start(const Start& next, const std::vector<FoundJob>& found, const std::string& node_address) {
     const fleet::ReplicaKey key = next.order.assigned.key();
     const auto fail = [&](const std::string& reason) {
@@ -294,11 +295,11 @@ class Agent {
   const std::string jobs_;
   Rules rules_;
   Memory memory_;
-  std::map<std::string, TimePoint> stopping_;  // jobs that were told to end, and when
+  std::map<std::string, TimePoint> stopping_;  // when each job was asked to end
   struct Drain {
-    std::string target;  // at the relay
+    std::string target;  // its name at the relay
     TimePoint since{}, until{};
-    bool is_direct = false;          // the relay does not know it
+    bool is_direct = false;          // its requests bypass the relay
     std::uint64_t state_number = 0;  // number of the relay state that drains it; 0: none yet
   };
   std::map<std::string, Drain> draining_;  // jobs that finish their requests before they are stopped

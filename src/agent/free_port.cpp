@@ -16,8 +16,8 @@ namespace berth::agent {
 
 namespace {
 
-constexpr std::uint16_t first_port = 10'000;  // services have those below
-constexpr int ports_min = 1'000;              // so that a port can rest for a while after its use
+constexpr std::uint16_t first_port = 10'000;  // services usually have lower ports
+constexpr int ports_min = 1'000;              // so that a used port can stay unused for a while
 constexpr int tries_max = 100;
 constexpr Duration port_rests = std::chrono::minutes(10);
 

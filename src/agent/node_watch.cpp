@@ -35,7 +35,7 @@ template <class NameOf>
 json::array holders_of(const inventory::DeviceRow& row, const NameOf& name_of) {
   json::array out;
   for (const inventory::DeviceLease& lease : row.held_by) {
-    if (lease.within) continue;  // part of another one
+    if (lease.within) continue;  // part of another lease
     const auto [kind, name] = name_of(lease);
     json::object holder{{"kind", kind}, {"name", name}, {"user", lease.user}};
     if (const std::uint64_t bytes = lease.memory_bytes ? lease.memory_bytes : row.info.memory_bytes_total.value_or(0))
@@ -91,7 +91,7 @@ Result<std::unique_ptr<NodeWatch>> NodeWatch::open(const NodeId& name, const Age
   Result<machine::Machine> machine = machine::find_machine(std::nullopt, backends);
   if (!machine) return std::move(machine).error();
   std::unique_ptr<NodeWatch> watch(new NodeWatch(name, file, *std::move(machine)));
-  // The first look, so that the first report is complete.
+  // Reads everything once, so that the first report is complete.
   machine::TelemetryPoller poller(watch->machine_.backends, watch->machine_.devices);
   watch->seen_ = watch->look(poller);
   watch->find_jobs();
@@ -168,9 +168,9 @@ void NodeWatch::run() {
   }
 }
 
-// The rows are older than the list of replicas. They may still contain the lease of a replica that has just ended,
-// which would look like another program's and keep the fleet from using the device; the same holds for a lease taken
-// just now.
+// The rows are older than the list of replicas, so they may still contain the lease of a replica that has just ended.
+// It must not be taken for another program's lease, which would keep the fleet from using the device. The same applies
+// to a lease taken just now.
 std::map<inventory::LeaseKey, std::string> NodeWatch::with_recent(const ReplicaLeases& replicas) const {
   const TimePoint now = real_clock().now();
   for (const auto& [lease, name] : replicas.by_lease) known_[lease] = {name, now};
@@ -229,7 +229,7 @@ NodeObservation NodeWatch::observe(const ReplicaLeases& current) const {
     NodeDevice device = machine::node_device_without(row, own);
     device.intent = row.fleet_intent;
     const bool is_allowed = !allowed_ || allowed_->contains(row.info.id);
-    // A stand-in counts as an accelerator if the owner lists it.
+    // A fallback device counts as an accelerator if the owner lists it.
     if (allowed_ && is_allowed) device.info.is_fallback = false;
     json::object shown = format::device_to_json(row, now);
     shown.erase("held_by");

@@ -18,13 +18,13 @@ namespace {
 
 constexpr std::size_t readers_max = 16;                    // each needs a thread and a connection
 constexpr std::size_t piece_bytes = 256 * 1024;            // a quarter of what the server keeps for one reader
-constexpr std::chrono::milliseconds post_timeout{10'000};  // the server answers within 3 s, even if there is no room
+constexpr std::chrono::milliseconds post_timeout{10'000};  // the server answers within 3 s in any case
 constexpr std::chrono::milliseconds end_timeout{2'000};    // the agent may be about to end
 constexpr Duration look_again = std::chrono::milliseconds(200);
 // How long it may take to notice that a reader is gone while there is nothing to send.
 constexpr Duration ask_again = std::chrono::seconds(2);
 
-// One request, on its own thread.
+// Serves one request on its own thread.
 class OutputSending {
  public:
   OutputSending(http::Client client, OutputRequest request, const OutputSender::Source& source, std::stop_token stop)
@@ -35,7 +35,7 @@ class OutputSending {
   void run() {
     std::string last;  // the last job that was sent
     while (true) {
-      // Read before the jobs: afterwards no further job is started.
+      // Computed before the jobs are listed: once it is true, no further job is started.
       const bool is_last = !request_.follows || !source_.is_ordered(request_.key);
       const std::vector<machine::Job> jobs = jobs_after(last);
       const std::size_t skipped = request_.previous ? 1 : 0;
@@ -74,8 +74,8 @@ class OutputSending {
     return replica && replica->is_live();
   }
 
-  // Sends all output up to the end of the job if the request follows it, or else what exists now. False: there is no
-  // point in going on.
+  // Sends all output up to the end of the job if the request follows it, or else what exists now. Returns false if the
+  // reader is gone or sending has been stopped.
   bool send(const machine::Job& job, bool is_first) {
     Result<machine::OutputReader> output = machine::OutputReader::open(job.output());
     // A job is listed a moment before it has a file for its output.
@@ -94,7 +94,7 @@ class OutputSending {
     }
   }
 
-  // Returns when the reader has room for more. False: the reader is gone, or sending has been stopped.
+  // Returns when the reader has room for more, or false if it is gone or sending has been stopped.
   bool send(std::string piece) {
     sent_ = real_clock().now();
     while (!stop_.stop_requested()) {
@@ -131,7 +131,7 @@ class OutputSending {
                            {.headers = {{"content-type", "text/plain"}}, .timeout = timeout, .stop = stop});
   }
 
-  // Also sent when the agent ends. It does not matter here whether it arrives.
+  // Also called when the agent ends. It does not matter whether the message arrives.
   void post_last(const std::string& what, std::string body) {
     static_cast<void>(post("?" + what + "=1", std::move(body), end_timeout, {}));
   }

@@ -41,7 +41,7 @@ std::optional<std::string> leads_out(const DeploymentSpec& spec, const Rules& ru
   for (const std::string& program : programs_of(spec)) {
     std::error_code failed;
     const fs::path real = fs::canonical(program, failed);
-    if (failed) continue;  // it does not exist: its start will report that
+    if (failed) continue;  // it does not exist; starting it reports that
     const bool is_inside = std::any_of(rules.commands->begin(), rules.commands->end(), [&](const std::string& command) {
       if (!command.ends_with('/')) return command == program;
       const fs::path folder = fs::canonical(command, failed);

@@ -79,7 +79,7 @@ std::optional<std::string> ask_socket(const std::string& path, Duration timeout)
   return ask_connection(reinterpret_cast<const sockaddr*>(&address), sizeof address, "socket " + path, timeout);
 }
 
-// The replica's user; absent: it is the agent's own.
+// The account of the replica's user, or nothing if it runs as the agent's own user.
 Result<std::optional<world::UserAccount>> account_of(const std::string& user) {
   if (user.empty()) return std::optional<world::UserAccount>();
   world::UserAccount account = BERTH_TRY(world::find_user(user));
@@ -148,7 +148,7 @@ ProbeAnswer ask(const Probe& probe, const Probing& probing, machine::PortOwners&
   const std::optional<std::uint16_t> port = probe.port ? probe.port : probing.port;
   const std::string host = probe.port ? "127.0.0.1" : probing.host;
   const std::string url = "http://" + (host.find(':') == host.npos ? host : "[" + host + "]") + ":";
-  // Another process that has taken the port could answer, and would get no requests.
+  // If another process has taken the port, its answer must not count, because the relay sends it no requests.
   const bool is_checked = !probe.port && probing.port && !probing.job.empty();
   if (is_checked)
     if (const Result<void> checked = owners.check(*port, probing.job, probing.name); !checked)
@@ -164,7 +164,7 @@ ProbeAnswer ask(const Probe& probe, const Probing& probing, machine::PortOwners&
 // Shared with its threads, because a slow probe may outlive its watch.
 struct Prober::Watch {
   Probing probing;
-  std::mutex mutex;  // guards what follows
+  std::mutex mutex;  // guards the members below
   std::condition_variable condition;
   bool ends = false;
   Probed answers;

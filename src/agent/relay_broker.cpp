@@ -105,7 +105,7 @@ Result<Descriptor> start_broker() {
   if (child > 0) return own;
   ::prctl(PR_SET_NAME, "berth-broker");
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // It keeps only standard error of the inherited descriptors.
+  // The broker keeps only standard error of the inherited descriptors.
   ::dup2(other.get(), STDIN_FILENO);
   ::close_range(STDERR_FILENO + 1, ~0U, 0);
   serve(STDIN_FILENO);

@@ -69,8 +69,8 @@ void leave_parent() {
   raise_descriptor_limit();
 }
 
-// When started by root: a broker does what needs root, and the folder of relays is entered before the privileges are
-// dropped.
+// For a process started by root: a broker checks targets with root's rights, and the folder of relays is opened before
+// this process drops them.
 Result<relay::RelayOptions> give_up_rights(std::string& folder) {
   const world::UserAccount account = BERTH_TRY(world::find_user(relay_user));
   Descriptor entered(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -96,7 +96,8 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   return pointers;
 }
 
-// A relay of an agent that was started in a job or a lease belongs to neither, because it outlives both.
+// The relay does not inherit the variables of a job or a lease in which the agent was started, because it outlives
+// both.
 std::vector<std::string> relay_environment(const AgentFile& file) {
   const std::set<std::string> withheld = withheld_variables(file);
   std::vector<std::string> all;
@@ -135,7 +136,7 @@ Result<void> run_relay_program(const RelayProgram& program) {
   if (child < 0) return not_started(std::strerror(errno));
   if (child > 0) {
     ready.close();
-    // One byte, or the reason why there is none.
+    // "+" if the relay is ready, otherwise why it is not.
     std::string text;
     std::array<char, 4096> part{};
     for (ssize_t got = 0; (got = ::read(outcome.get(), part.data(), part.size())) != 0 && text != "+";) {

@@ -17,8 +17,9 @@ using format::LogLevel;
 
 const std::string current(relay::current_relay);
 constexpr std::chrono::milliseconds call_time{1'000};
-// A relay that is stopped or stuck keeps its lock, so that no other can start. This is about the number of seconds
-// (see call_time), counted and not measured, because this process may have been stopped in between.
+// A relay that is stopped or stuck keeps its lock, so that no other can start. It is killed after this many unanswered
+// calls of about a second each (call_time): time is not measured, because this process may have been stopped in
+// between.
 constexpr std::uint32_t unanswered_max = 10;
 constexpr Duration tell_every = std::chrono::seconds(1), drain_look_every = std::chrono::milliseconds(50),
                    replaced_look_every = std::chrono::milliseconds(200), down_after = std::chrono::seconds(2),
@@ -70,7 +71,7 @@ void RelayWatch::set_state(State state) {
     const std::lock_guard lock(mutex_);
     if (seen_.state == state) return;
     seen_.state = state;
-    if (state != State::up) {  // it is not known what a new one has been told
+    if (state != State::up) {  // a new relay has not confirmed any targets yet
       seen_.number = 0;
       seen_.in_flight.clear();
       seen_.problem.clear();

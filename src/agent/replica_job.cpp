@@ -41,8 +41,8 @@ std::optional<std::uint64_t> number(const std::map<std::string, std::string>& la
   return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
 }
 
-// "/" for a user without a home, or with one that cannot be entered: in a user namespace, root has the home of the
-// real root.
+// "/" for a user without a home, or whose home cannot be entered: in a user namespace, root has the home of the real
+// root.
 std::string home_of(const std::string& user) {
   const Result<world::UserAccount> account = world::find_user(user);
   std::error_code failed;
@@ -105,7 +105,7 @@ std::string folder_of(const DeploymentSpec& spec) {
 
 }  // namespace
 
-// Not the address itself: behind NAT no interface of the node has it.
+// Returns a wildcard address, because behind NAT no interface of the node has the node's address.
 std::string direct_address(const DeploymentSpec& spec, const std::string& node) {
   if (spec.serving.reach != Reach::direct) return {};
   if (node.starts_with("127.") || node == "::1") return node;
@@ -166,9 +166,9 @@ std::optional<FoundJob> found_job(const machine::Job& job, TimePoint now) {
     case machine::JobState::refused: found.state = FoundState::refused; break;
     default: found.state = FoundState::ended; break;
   }
-  // Files that the user of the job can write do not decide this: it has ended when its supervisor has ended.
+  // Files that the job's user can write do not decide this: a job has ended when its supervisor has ended.
   if (job.is_supervised && !found.is_live()) found.state = FoundState::running;
-  // Its supervisor may have been killed: the command keeps running.
+  // The supervisor may have been killed while the command keeps running.
   found.is_leftover = found.state == FoundState::running && !job.is_supervised &&
                       !(progress.command && machine::is_process_of(job, *progress.command));
   if (found.state == FoundState::ended && found.reason.empty())
@@ -204,8 +204,8 @@ Probing probing_of(const fleet::ReplicaOrder& order, const machine::Job& job, co
   const ReplicaAddress address = address_of(job);
   probing.port = address.port;
   probing.socket = address.socket;
-  // The same check as the relay's. A directly reached address may belong to a container that the job did not start
-  // itself.
+  // The relay makes the same check. A directly reached address is not checked, because it may belong to a container
+  // that the job did not start itself.
   if (address.direct.empty()) {
     probing.job = job.folder;
     probing.name = to_string(order.assigned.key());

@@ -13,7 +13,7 @@ extern char** environ;
 namespace berth::agent {
 namespace {
 
-// Access to the server, and the variables of another lease or job.
+// Variables that give access to the server or belong to another lease or job.
 constexpr std::array<std::string_view, 7> never_passed{"BERTH_TOKEN_FILE",   "BERTH_SERVER", "BERTH_CA_FILE",
                                                        "BERTH_LEASE",        "BERTH_JOB",    "BERTH_JOB_FOLDER",
                                                        "BERTH_AGENT_OPTIONS"};

@@ -155,7 +155,7 @@ void ServerLink::reconnect(http::Client& client) const {
   if (Result<http::Client> made = http::Client::create(options_.server)) client = *std::move(made);
 }
 
-// Returns what went wrong; empty: the server has accepted it.
+// Returns what went wrong, or an empty text if the server has accepted the report.
 std::string ServerLink::report_once(http::Client& client, const std::stop_token& stop) {
   fleet::NodeReport report;
   report.number = ++reports_made_;
@@ -199,7 +199,7 @@ std::string ServerLink::report_once(http::Client& client, const std::stop_token&
   return "";
 }
 
-// Whether this server has the highest epoch seen so far. The epoch is saved first. With a full disk the server is
+// Whether this server has the highest epoch seen so far. The epoch is saved first. If the disk is full, the server is
 // obeyed anyway, because no newer one is known.
 bool ServerLink::is_newest(std::uint64_t epoch) {
   const std::lock_guard lock(mutex_);

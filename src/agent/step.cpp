@@ -18,7 +18,7 @@ using fleet::ReplicaOrder;
 using fleet::ReplicaReport;
 using fleet::ReplicaState;
 
-// {port} or {socket}: whether the command of the replica or of a probe uses it.
+// Whether the command of the replica or of a probe uses the placeholder `word`: {port} or {socket}.
 bool uses(const DeploymentSpec& spec, std::string_view word) {
   const auto probe_uses = [&](const std::optional<Probe>& probe) {
     return probe && deployment::uses_placeholder(probe->command, word);
@@ -90,8 +90,8 @@ class Stepper {
       out_.stop.push_back({job.id, std::move(reason), drains});
   }
 
-  // A `single` job ends when its time is over, whatever has arrived since then: from that moment the server may
-  // rely on its end.
+  // A `single` job is stopped when its time is over, even if the server has accepted a report since: from that moment
+  // the server may assume that the job has ended.
   void keep_single(const FoundJob& job) {
     if (!job.single || !job.is_live()) return;
     const TimePoint end = job.single->renewed + job.single->stop_after;
@@ -157,7 +157,7 @@ class Stepper {
   void carry_out(const ReplicaKey& key, const ReplicaOrder& order) {
     const auto found = jobs_.find(key);
     const FoundJob* job = found == jobs_.end() ? nullptr : found->second.front();
-    bool has_previous = false;  // the last one that ended before it stays, so that its output can be read
+    bool has_previous = false;  // the last job that ended before it is kept, so that its output can be read
     for (std::size_t i = 1; job && i < found->second.size(); ++i) {
       const FoundJob& other = *found->second[i];
       stop(other, "another job of this incarnation is already running");
@@ -170,8 +170,8 @@ class Stepper {
       return;
     }
     Attempts& attempts = out_.memory[key];
-    // If the server cannot read a deployment, or has forgotten its revision, it sends only the name:
-    // the replica keeps running.
+    // A server that cannot read a deployment, or has forgotten its revision, sends only the name; the replica keeps
+    // running.
     const bool has_spec = !order.spec.command.empty() || !order.spec.model.empty();
     if (job && job->is_live() && !has_spec) return follow(key, order, *job, attempts);
     // Running jobs are checked too: the order may have changed, or the rules after a restart of the agent.
@@ -182,7 +182,7 @@ class Stepper {
     if (job && job->is_live() && !attempts.refused) return follow(key, order, *job, attempts);
     if (job && job->state == FoundState::refused && !attempts.refused) attempts.refused = job->reason;
     if (attempts.refused) {
-      // Until its job has ended it may hold devices.
+      // Until its job has ended, the replica may hold devices.
       const bool is_over = !job || !job->is_live();
       report(key, is_over ? ReplicaState::refused : ReplicaState::stopping, *attempts.refused, job);
       return;
@@ -190,7 +190,7 @@ class Stepper {
     start_or_wait(key, order, job, attempts);
   }
 
-  // A job that is alive and wanted.
+  // Handles a live job of a replica that is still ordered.
   void follow(const ReplicaKey& key, const ReplicaOrder& order, const FoundJob& job, Attempts& attempts) {
     const DeploymentSpec& spec = order.spec;
     if (job.is_stopping || stopped_.contains(job.id)) {  // because of its probe, or because no server was in contact
@@ -335,8 +335,8 @@ std::vector<std::string> programs_of(const DeploymentSpec& spec) {
 
 std::optional<std::string> forbidden(const fleet::ReplicaOrder& order, const Rules& rules) {
   const DeploymentSpec& spec = order.spec;
-  // Fields of a newer server: a replica must not run with half of its settings. Those about requests and rollouts do
-  // not concern the agent.
+  // A newer server may send fields that this agent does not know: a replica must not run with only some of its
+  // settings. Fields about requests and rollouts do not concern the agent.
   std::vector<const UnknownFields*> unknown{&spec.unknown};
   for (const auto& probe : {&spec.readiness, &spec.liveness}) {
     if (*probe) unknown.push_back(&(*probe)->unknown);
@@ -358,7 +358,7 @@ std::optional<std::string> forbidden(const fleet::ReplicaOrder& order, const Rul
     const bool is_allowed =
         std::any_of(rules.commands->begin(), rules.commands->end(), [&](const std::string& command) {
           if (!command.ends_with('/')) return command == program;
-          // A placeholder may become "..".
+          // A placeholder may be replaced by "..".
           return program.starts_with(command) && (program + '/').find("/../") == std::string::npos &&
                  program.find('{') == std::string::npos;
         });

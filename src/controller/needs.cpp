@@ -5,10 +5,10 @@
 namespace berth::controller {
 namespace {
 
-// Includes those of replicas that are no longer wanted.
+// Also counts incarnations of replicas that are no longer wanted.
 void count_incarnations(const Survey& survey, const DeploymentId& id, Needs& needs) {
   for (auto it = survey.by_replica.lower_bound({id, 0}); it != survey.by_replica.end() && it->first.first == id; ++it) {
-    // A lost incarnation that is replaced, or already has a successor, counts once.
+    // A lost incarnation and its successor, even if it is not placed yet, count as one.
     const Incarnation* const current = survey.current(it->first);
     const bool counts_lost = !needs.to_place.contains(it->first.second);
     for (const Incarnation* incarnation : it->second) {

@@ -27,7 +27,7 @@ std::string times_in_a_row(std::uint32_t failures) {
   return failures == 1 ? "once" : std::to_string(failures) + " times in a row";
 }
 
-// It has ended, or was restarted after it ended more than once: between two restarts it is not healthier.
+// It has ended, or has failed more than once and is not ready again: a restart alone does not make it healthy.
 bool is_failing(const Incarnation& incarnation) {
   return incarnation.is_in(ReplicaState::backing_off) || (incarnation.failures() > 1 && !incarnation.is_ready());
 }
@@ -45,14 +45,14 @@ std::string describe(const Incarnation& incarnation) {
   return text;
 }
 
-// The facts that determine the state of a deployment and its reason. Null: there is none.
+// The facts that determine the state of a deployment and its reason. A null pointer means that there is none.
 struct Findings {
   std::uint32_t replicas = 0, ready = 0, updated = 0;
   const std::string* paused = nullptr;    // why its rollout is paused
   const Incarnation* failing = nullptr;   // the first one that ended, or keeps ending
   const Pending* pending = nullptr;       // the first replicas that fit nowhere
   const Incarnation* starting = nullptr;  // the first one that is not ready, whether failing or not
-  bool has_lost_ready = false;            // one of them was ready
+  bool has_lost_ready = false;            // a replica that is not ready was ready before
 };
 
 // The first condition that holds decides.
@@ -64,7 +64,7 @@ DeploymentState state_of(const Findings& found) {
   if (none_ready && found.failing) return DeploymentState::failed;
   if (none_ready && found.pending) return DeploymentState::pending;
   if (!all_ready && (found.failing || found.pending)) return DeploymentState::degraded;
-  // In a rollout, its successor is on the way.
+  // Not during a rollout, in which the successor of a replica that was ready is already starting.
   if (!all_ready && all_updated && found.has_lost_ready) return DeploymentState::degraded;
   return DeploymentState::updating;
 }
@@ -111,7 +111,7 @@ class Observer {
       out_.events.push_back({0, input_.now_ms, kind, "controller", std::move(subject), std::move(text)});
   }
 
-  // Whether news from the node may become events: not if this is its first report to this server.
+  // False until the node has reported to this server once: its first report must not cause events.
   bool is_new(const NodeId& node) const { return !input_.memory.awaited.contains(node); }
 
   void find_awaited() {
@@ -131,7 +131,7 @@ class Observer {
     return found != out_.pending.end() && found->deployment == id ? &*found : nullptr;
   }
 
-  // Why a rollout is paused, by this step or an earlier one; null: it is not.
+  // Why a rollout is paused, by this step or an earlier one; null if it is not.
   const std::string* pause_of(const DeploymentId& id, const DesiredDeployment& wanted) const {
     for (const Step::Pause& pause : out_.pause) {
       if (pause.deployment == id) return &pause.reason;
@@ -157,7 +157,7 @@ class Observer {
     out_.deployments.push_back({id, state_of(found), found.replicas, found.ready, found.updated, reason_of(found)});
   }
 
-  // Null: its deployment is not wanted, or its revision has been forgotten.
+  // Null if its deployment is not wanted or its revision has been forgotten.
   const DeploymentSpec* spec_of(const Incarnation& incarnation) const {
     const auto wanted = survey_.desired.deployments.find(incarnation.assigned.place.deployment);
     if (wanted == survey_.desired.deployments.end()) return nullptr;

@@ -1,4 +1,4 @@
-// Questions about a fleet that change nothing: where a project would end up, and why replicas have no place.
+// Previews, which change nothing: where the replicas of a project would be placed, and why replicas are pending.
 #include <algorithm>
 
 #include "controller/step.hpp"
@@ -7,9 +7,9 @@
 namespace berth::controller {
 namespace {
 
-// A rollout replaces its replicas one after another, and each turn is several steps. In a fleet of 200 nodes and
-// 2,000 replicas the minimum takes half a second; in a small one, a rollout of a hundred replicas is followed to its
-// end.
+// A rollout replaces its replicas one after another, and each replacement takes several steps. In a fleet of 200 nodes
+// and 2,000 replicas the minimum takes half a second; in a small one, a rollout of a hundred replicas is simulated
+// completely.
 constexpr std::size_t steps_min = 20, steps_max = 1'000, work_max = 40'000;
 
 // A copy of the fleet in which `desired` is wanted and every reachable node carries out its orders at once.

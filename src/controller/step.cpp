@@ -1,9 +1,9 @@
-// The naive way asks for a plan and carries out the difference. Its defects: ending replicas still hold their
-// devices; a plan has no order in time, so an update stops everything at once; a server without contact to any node
-// would stop serving replicas; and a place that one replica frees for its successor goes to another. So a step first
-// settles what has ended, then decides which replicas must be replaced and how many of them at a time, and only then
-// asks the planner for places, in up to three turns: for replicas that were stopped to make room for themselves, for
-// all missing or moving replicas, and, if no place was found, whether stopping the old one would make room.
+// The naive way asks for a plan and carries out the difference. Its defects: ending replicas still hold their devices;
+// a plan has no order in time, so an update stops everything at once; a server without contact to any node would stop
+// serving replicas; and a place that one replica frees for its successor goes to another. So a step first settles what
+// has ended, then decides which replicas must be replaced and how many of them at a time, and only then asks the
+// planner for places, in up to three turns: for replicas that were stopped to make room for their successors, for all
+// missing or moving replicas, and, if no place was found, whether stopping the old one would make room.
 #include "controller/step.hpp"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ std::string text_of(const Assignment& place) {
   return text;
 }
 
-// As far as a restored store leaps ahead.
+// A restore raises the next generation by as much.
 constexpr std::uint64_t generations_ahead_max = 1'000'000;
 
 class Stepper {
@@ -33,9 +33,9 @@ class Stepper {
   explicit Stepper(const Input& input) : input_(input), survey_(input, *input.desired) {
     out_.memory = input.memory;
     out_.next_generation = input.next_generation;
-    // Never lower than any number that a node has seen, even if an old copy of a store was put back without a
-    // restore. A number that is too far ahead was not given out by this fleet, and one node must not use up all
-    // numbers.
+    // The next generation is higher than any that a node has seen, even if an old copy of a store was put back without
+    // a restore. Generations too far ahead do not come from this fleet; they are ignored, so that one node cannot use
+    // up all numbers.
     for (const auto& [id, node] : input.nodes) {
       if (!node.report) continue;
       for (const fleet::ReplicaReport& report : node.report->replicas) {
@@ -83,7 +83,7 @@ class Stepper {
     avoided.reason = incarnation.report ? incarnation.report->reason : "";
   }
 
-  // An agent's refusal has its own reason, such as "user nobody is not permitted".
+  // Adds the reason of an agent that has refused the deployment, such as "user nobody is not permitted".
   void name_refusal(Pending& pending) const {
     for (const auto& [pair, avoided] : out_.memory.avoided) {
       if (pair.first != pending.deployment || avoided.until <= input_.now || avoided.reason.empty()) continue;
@@ -92,7 +92,7 @@ class Stepper {
     }
   }
 
-  // For as long as it is observed, possibly in many steps; none of them counts as a refusal.
+  // Avoids the node while the suspicion lasts, possibly for many steps. None of them counts as a refusal.
   void avoid_for_suspicion(const Incarnation& incarnation) {
     Memory::Avoided& avoided =
         out_.memory.avoided[{incarnation.assigned.place.deployment, incarnation.assigned.place.node}];
@@ -101,7 +101,7 @@ class Stepper {
 
   // Forgets ended incarnations and stops unwanted ones.
   void settle_all() {
-    // A new replica came up, so the node accepts the deployment again. Refusals in this step count after it,
+    // A replica became ready, so its node accepts the deployment again. Refusals of this step are counted afterwards,
     // regardless of the order of the replicas.
     for (const Incarnation& incarnation : survey_.incarnations) {
       const fleet::ReplicaKey key = incarnation.assigned.key();
@@ -150,8 +150,8 @@ class Stepper {
     }
   }
 
-  // Failures say something about a device only if the device itself is under suspicion. A device that no plan uses
-  // anyway says nothing about its node's other devices.
+  // Failures of a replica count against its device only if the device is not healthy. An unusable device, which no plan
+  // uses, says nothing about its node's other devices.
   bool is_under_suspicion(const Incarnation& incarnation) const {
     const NodeView* node = survey_.node(incarnation.assigned.place.node);
     if (!node || incarnation.failures() < failures_max || !incarnation.is_in(ReplicaState::backing_off)) return false;
@@ -261,7 +261,7 @@ class Stepper {
     }
     const auto live =
         std::count_if(all.begin(), all.end(), [](const Incarnation* incarnation) { return incarnation->is_live(); });
-    if (live > 1 && current->may_stay()) return;  // the successor, and is not ready yet
+    if (live > 1 && current->may_stay()) return;  // `current` is the successor and is not ready yet
     if (current->place != Place::fine) {
       needs.to_replace.emplace(name.second, Cause::leaving);
     } else if (!current->is_up_to_date && !needs.is_paused) {
@@ -269,7 +269,8 @@ class Stepper {
     }
   }
 
-  // A copy for a plan. Replacements need not wait for others, because the old replicas serve in the meantime.
+  // A copy of the spec for a plan. Replacements need not wait for others, because the old replicas serve in the
+  // meantime.
   DeploymentSpec spec_for(const Needs& needs, bool replaces) const {
     DeploymentSpec spec = needs.spec;
     if (replaces) spec.on_shortage = OnShortage::best_effort;
@@ -356,8 +357,8 @@ class Stepper {
     });
   }
 
-  // A plan that replaces some replicas of an all-or-nothing deployment places its new ones one by one. If one of
-  // those found no place, none of them is requested, so that others get the room; returns the reasons.
+  // A plan that replaces some replicas of an all-or-nothing deployment places its new ones one by one. If one of those
+  // found no place, none of them is requested, so that other deployments get the room; returns the reasons.
   std::vector<Pending> hold_back_parts(const Plan& plan, std::set<ReplicaName>& asked) const {
     std::vector<Pending> out;
     for (const Pending& pending : plan.pending) {
@@ -396,7 +397,7 @@ class Stepper {
       plan = survey_.place(specs, asked, {}, out_.memory);
     }
     for (Pending& pending : take(plan, asked)) {
-      // The third turn reports on those that serve.
+      // The third turn reports replicas that are to be replaced.
       const Needs& needs = needs_.at(pending.deployment);
       const bool is_whole = pending.replicas.empty();
       std::erase_if(pending.replicas, [&](std::uint32_t replica) { return needs.to_replace.contains(replica); });
@@ -405,7 +406,7 @@ class Stepper {
     }
   }
 
-  // Third turn: if a successor found no room, stops the old one first, provided that makes room.
+  // Third turn: if a successor found no room, stops the old one first, provided that this makes room.
   void make_room() {
     std::vector<DeploymentSpec> specs;
     std::set<ReplicaName> asked;

@@ -9,12 +9,12 @@
 namespace berth::deployment {
 namespace {
 
-// As many as a reader would compare.
+// A reader would not compare more changes.
 constexpr std::size_t changes_max = 4;
-// Per kind: each try is a separate plan.
+// Limit for each kind of change, because each try is a separate plan.
 constexpr int tries_max = 16;
 
-// Asks the planner about one change after the other.
+// Tries one change after another with the planner.
 class Trials {
  public:
   Trials(const DeploymentSpec& spec, const Fleet& fleet, const EgressPreference& preference, const PlanLimits& limits)
@@ -49,7 +49,7 @@ class Trials {
     add(fits(changed, fleet_), std::move(text));
   }
 
-  // If all of them together do not help, none helps alone.
+  // If the change does not help on all nodes together, it does not help on one.
   bool helps_everywhere(const std::function<void(NodeView&)>& change) const {
     Fleet fleet = fleet_;
     for (NodeView& node : fleet.nodes) change(node);
@@ -180,7 +180,7 @@ class Trials {
     }
   }
 
-  // Adds an idle machine like an existing one. That does not help if only refusals are in the way.
+  // Tries another idle machine like an existing one. That does not help if only refusals are in the way.
   void add_a_node() {
     PlanLimits without_refusals = limits_;
     without_refusals.avoided.clear();

@@ -18,8 +18,8 @@ namespace {
 
 using std::chrono::seconds;
 
-// From the end of a single replica on a node that is cut off to the start of the next one: SIGKILL, and clocks of
-// unequal speed.
+// Margin between the end of a `single` replica on a node that is cut off and the start of the next one, for SIGKILL and
+// for clocks of unequal speed.
 constexpr Duration single_margin = seconds(2);
 // An agent reports every 2 s: with less, one late report would stop a `single` replica that can reach its server.
 constexpr Duration stop_after_min = seconds(5);
@@ -157,7 +157,7 @@ std::optional<Fault> fault_in_what_runs(const DeploymentSpec& spec, const std::s
   return std::nullopt;
 }
 
-// A program that is not told where to listen might listen where gateways do not look, or on every address.
+// A program without {address} and {port} might listen where gateways do not connect, or on every address.
 std::optional<Fault> fault_in_reach(const DeploymentSpec& spec, const std::string& of) {
   if (spec.serving.reach != Reach::direct) return std::nullopt;
   if (uses_placeholder(spec, "port") && uses_placeholder(spec, "address")) return std::nullopt;

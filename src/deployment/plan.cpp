@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
 
-// The rank of a node, lowest first. It starts with whether a GPU that others use would have to
-// serve, and ends with the node's position by id.
+// The rank of a node, lowest first. It starts with whether a GPU that others use would be needed, and ends with the
+// node's position by id.
 using Key = std::array<std::uint64_t, 5>;
 
 // Why the deployment as a whole cannot be placed in this fleet.
@@ -109,8 +109,8 @@ std::optional<Key> node_key(const PlanJob& job, const PlannedFleet& planned, std
               : Key{0, count, node.replicas_without_gpu, most - available.value_or(0), position};
 }
 
-// Chooses the GPUs of one replica together, by the node's links, and charges them.
-// Nothing if they do not fit together: partitions of one GPU share its bytes.
+// Chooses the GPUs of one replica together, by the node's links, and charges them. Returns nothing if they do not fit
+// together: partitions of one GPU share its bytes.
 std::optional<Location> charge_gpus(const PlanJob& job, PlannedFleet& planned, std::size_t position, Ticket ticket) {
   const PlannedNode& node = planned.nodes[position];
   std::vector<DeviceView> views;

@@ -18,7 +18,7 @@ std::string devices_text(const Assignment& assignment, std::span<const DeviceId>
   return text.empty() ? "-" : text;
 }
 
-// The devices of the whole plan, so that each has one name in it.
+// The devices of the whole plan, so that each has the same name everywhere in it.
 std::vector<DeviceId> devices_of(const Plan& plan, std::span<const DeviceId> others) {
   std::vector<DeviceId> ids(others.begin(), others.end());
   const auto add = [&](const Assignment& assignment) {

@@ -17,7 +17,7 @@ bool share_memory(const DeviceView& a, const DeviceView& b) { return a.info->mem
 DeviceView view_of(const NodeDevice& device, const NodeView& node, bool node_is_usable) {
   DeviceView view;
   view.info = &device.info;
-  // A plan trusts the fleet's data.
+  // A plan treats the fleet's data as fresh.
   view.sample = device.answers ? SampleState::fresh : SampleState::unknown;
   view.holders = device.holders;
   view.in_flight = device.holders;
@@ -29,7 +29,7 @@ DeviceView view_of(const NodeDevice& device, const NodeView& node, bool node_is_
   if (device.info.memory_bytes_total) {
     const std::uint64_t used = device.memory_bytes_used.value_or(0);
     view.memory_bytes_free = *device.info.memory_bytes_total - std::min(*device.info.memory_bytes_total, used);
-    // In use beyond the driver's own reserve.
+    // Memory in use beyond the driver's own reserve belongs to others.
     view.used_by_others |= used > inventory::driver_reserve_bytes(*device.info.memory_bytes_total);
   }
   view.intent = std::max(node.intent, device.intent);

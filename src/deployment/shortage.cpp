@@ -1,6 +1,5 @@
-// The reason of a replica that was not placed. Every limit is tried on every node, one after the
-// other, each applied to what the previous ones leave; the reason is the first limit that no node
-// passes.
+// Finds the reason why a replica was not placed. Every limit is tried on every node, one after the other, each applied
+// to what the previous ones leave; the reason is the first limit that no node passes.
 #include <algorithm>
 #include <array>
 
@@ -78,7 +77,7 @@ std::string example(const PlanJob& job, const PlannedNode& node, std::size_t sta
   return {};
 }
 
-// GPUs (or, without GPUs, one) that a node still offers after each limit.
+// The number of GPUs that a node still offers after each limit; for a replica without GPUs, 1 or 0.
 using Offers = std::array<std::uint32_t, stages>;
 Offers offers_of(const PlanJob& job, const PlannedFleet& planned, std::size_t position) {
   const PlannedNode& node = planned.nodes[position];
@@ -100,7 +99,7 @@ std::string labels_text(const std::map<std::string, std::string>& labels) {
   return text;
 }
 
-// Those of `wanted` that none of `all` has: for these, other users are not the obstacle.
+// The labels of `wanted` that no item of `all` has.
 template <class All, class LabelsOf>
 std::map<std::string, std::string> labels_of_none(const std::map<std::string, std::string>& wanted, const All& all,
                                                   const LabelsOf& labels_of) {
@@ -113,7 +112,7 @@ std::map<std::string, std::string> labels_of_none(const std::map<std::string, st
   return none;
 }
 
-// "no node has the label zone=a"; empty: every label exists somewhere.
+// "no node has the label zone=a"; empty if every label exists somewhere.
 std::string missing_label(const PlanJob& job, const PlannedFleet& planned) {
   const auto none =
       labels_of_none(job.spec->node_selector, planned.nodes, [](const PlannedNode& node) { return node.node->labels; });
@@ -142,7 +141,7 @@ std::string taints_text(const PlanJob& job, const PlannedFleet& planned) {
   return text;
 }
 
-// What a limit lets through, after "8 GPUs" or "3 nodes".
+// Describes what passes a limit, to continue "8 GPUs" or "3 nodes".
 std::string name_of(const PlanJob& job, std::size_t stage) {
   const DeploymentSpec& spec = *job.spec;
   const std::string bytes = spec.memory_bytes > 0 && !job.remote() ? bytes_text(spec.memory_bytes) : "";
@@ -281,7 +280,7 @@ Reason shortage(const PlanJob& job, const PlannedFleet& planned) {
   }
   if (job.on_gpus() && stage < willing) {
     reason.gpus_requested = want;
-    // If no node has one that passes, the node that came closest.
+    // If no GPU passes this limit, the nearest node is the best one at the previous limit.
     const std::size_t last = best[stage] > 0 || stage == there ? stage : stage - 1;
     if (best[last] > 0) {
       const PlannedNode& nearest = planned.nodes[best_node[last]];

@@ -94,7 +94,7 @@ std::optional<RuntimeKind> inferred_from(std::string_view model) {
   return std::nullopt;
 }
 
-// Beginnings of well-known providers' keys and tokens.
+// Whether the text begins like a key or token of a well-known provider.
 bool looks_like_a_secret(std::string_view text) {
   const std::string low = lower(text);
   for (const std::string_view start : {"sk-", "sk_", "pk-", "aiza", "ghp_", "github_pat_", "hf_", "xox", "bearer"}) {
@@ -277,7 +277,7 @@ Result<void> check_needs(const DeploymentSpec& spec) {
     return wrong("the runtime of deployment " + name + " cannot be inferred from the model \"" + spec.model + "\"",
                  "add runtime = \"...\" (vllm, open_ai, process, ...), or gpus or cpu for a program of your own");
   if (spec.runtime && spec.runtime->kind == RuntimeKind::unknown) {
-    // A word that is far from all of them may belong to a newer version.
+    // A name unlike all known ones may belong to a newer version.
     std::vector<std::string_view> known;
     for (const auto& [kind, word] : runtime_words) known.push_back(word);
     const std::string given = spec.runtime->name.substr(0, spec.runtime->name.find(':'));

@@ -66,7 +66,7 @@ std::optional<double> TimeHistogram::quantile_s(double share) const {
     }
     before += here;
   }
-  return seconds(bucket_end_us(time_buckets - 1));  // nothing is known beyond
+  return seconds(bucket_end_us(time_buckets - 1));  // longer times are not distinguished
 }
 
 std::uint64_t sum_of(const std::map<std::string, std::uint64_t>& counts) {

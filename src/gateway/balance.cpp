@@ -14,7 +14,7 @@ std::uint32_t Balance::Replica::in_flight(TimePoint now) const {
 }
 
 bool Balance::Replica::has_room(TimePoint now) const {
-  // The relay decides: an old report is not trusted, and the relay is tried again.
+  // An old report is not trusted: the replica is tried again, and its relay decides whether it has room.
   const std::uint32_t known = own + (now - reported < full_age_max ? others : 0);
   return is_listed && !is_draining(endpoint) && known < endpoint.concurrent_max;
 }
@@ -78,7 +78,7 @@ std::size_t Balance::ejected(TimePoint now) const {
 }
 
 bool Balance::has_breaker(TimePoint now) const {
-  // If most of them fail, something else is wrong, and skipping them would overload the rest.
+  // If most replicas fail, the cause lies elsewhere, and skipping them would overload the rest.
   const auto listed =
       std::count_if(replicas_.begin(), replicas_.end(), [](const auto& item) { return item.second.is_listed; });
   return 2 * ejected(now) <= static_cast<std::size_t>(listed);
@@ -135,7 +135,7 @@ std::optional<Endpoint> Balance::choose_first(std::span<const DeviceId> replicas
   const bool breaks = replicas.size() > 1 && has_breaker(now);
   for (const Replica* const replica : candidates(tried, now, breaks)) {
     const Replica*& best = newest[replica_of(replica->endpoint)];
-    // The longer of two numbers is the larger.
+    // Names end in a generation: the longer of two numbers is the larger.
     const auto rank = [](const Replica* of) { return std::pair(of->endpoint.name.size(), of->endpoint.name); };
     if (!best || rank(best) < rank(replica)) best = replica;
   }
@@ -164,7 +164,7 @@ const Balance::Replica* Balance::pick(const std::set<std::string>& tried, Ticket
     infos[i].backend = "replica";
     DeviceView& view = views[i];
     view.info = &infos[i];
-    // Equals take turns.
+    // Equal replicas take turns.
     view.id_order = static_cast<std::uint32_t>((i + ticket) % candidates.size());
     view.sample = SampleState::fresh;
     view.queue_depth = 0;
@@ -214,7 +214,7 @@ void Balance::settle(const std::string& name, Ending ending, TimePoint now, Dura
   --replica.own;
   replica.backlog_ns =
       replica.own == 0 ? 0 : replica.backlog_ns - std::min(replica.backlog_ns, replica.times.learnt.expected_ns(1));
-  // Requests that were under way when it was left out say nothing new about it.
+  // A request that began before the ejection ended shows nothing new about the replica.
   const bool is_new = now - took >= replica.ejected_until;
   if (is_new) replica.is_probed = false;
   if (ending == Ending::answered) {

@@ -1,4 +1,4 @@
-// Finds who calls, and which deployment is meant.
+// Identifies the caller and the deployment of a request.
 #include <algorithm>
 #include <boost/json.hpp>
 #include <utility>
@@ -50,8 +50,8 @@ bool Gateway::take_turn(const Caller& caller) {
   return true;
 }
 
-// Whether the request does not come from another site's page, nor uses a host name that someone else points at this
-// machine: browsers on this machine would let such pages send requests without a key.
+// False if the request comes from another site's page or uses a foreign host name that resolves to this machine: a
+// browser on this machine would let such pages send requests without a key.
 bool Gateway::is_from_here(const Call& call) const {
   const std::string host = http::host_name(call.head.headers.get("host").value_or("")).value_or("");
   const bool is_known =
@@ -141,8 +141,8 @@ void Gateway::forget_body(Call& call) {
   std::string().swap(call.body_begin);  // an assignment would keep the memory
 }
 
-// Reads the body into memory: all of it; more than `bytes_max` if it is longer; or a part of it if the bodies of all
-// requests take too much memory.
+// Reads the body into memory until it is complete, exceeds `bytes_max`, or the bodies of all requests take too much
+// memory.
 Async<std::optional<Response>> Gateway::read_body(Call& call, std::size_t bytes_max) {
   while (!call.client.is_read() && call.body_begin.size() <= bytes_max && room_for_body(call) > 0) {
     call.client.wire().read_by(real_clock().now() + options_.client_time);
@@ -215,7 +215,7 @@ Async<std::optional<Response>> Gateway::read_key(Call& call) {
       co_return error_response(400, "invalid_argument", "the request has several headers \"" + source.name + "\"");
     if (const auto value = call.head.headers.get(source.name)) call.key = std::string(*value);
   } else if (source.kind == KeySource::Kind::cookie) {
-    // The first of several with this name; browsers put the longest path first (RFC 6265).
+    // Uses the first of several cookies with this name; browsers put the longest path first (RFC 6265).
     call.key = cookie(call.head.headers, source.name);
   } else if (!call.client.body().is_empty()) {
     auto refused = co_await read_whole_body(call, "its key", "send a shorter body");

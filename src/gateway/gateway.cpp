@@ -37,7 +37,8 @@ Gateway::Gateway(http::Loop& loop, GatewayOptions options)
 Gateway::~Gateway() = default;
 
 void Gateway::set(FleetView view) {
-  // A restarted server has no reports from the nodes yet, and a replica keeps its port as long as it runs.
+  // A restarted server has no reports from the nodes yet. Known addresses remain valid, because a replica keeps its
+  // port as long as it runs.
   for (auto& [name, deployment] : view.deployments) {
     const auto before = view_.deployments.find(name);
     if (before == view_.deployments.end()) continue;
@@ -103,7 +104,7 @@ void Gateway::wake_all(Served& served) {
     if (line.woken == 0) wake_next(line, true);
 }
 
-// Replicas that other gateways use become free without notice.
+// Waiting requests try again regularly, because requests that end at other gateways make room without notice.
 Async<void> Gateway::wake_regularly() {
   while (!is_ending_) {
     co_await tick_.wait(real_clock().now() + wake_every);
@@ -119,7 +120,7 @@ Async<bool> Gateway::send(Call& call, Response response) {
   Link::Body body{.is_chunked = false, .length = response.body.size()};
   std::string text = http::response_text(response.status, response.headers, body, is_kept);
   if (call.head.method != "HEAD") text += response.body;
-  // A client that keeps sending requests and never reads must not block this.
+  // A client that keeps sending requests and never reads must not block this coroutine.
   call.client.wire().write_by(real_clock().now() + options_.client_time);
   const http::ErrorValue error = co_await call.client.write(text);
   call.client.wire().write_by(TimePoint::max());

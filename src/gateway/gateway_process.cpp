@@ -31,7 +31,7 @@ constexpr std::chrono::milliseconds renew_again{60'000};
 // How often to log how old the gateway's view is while the server cannot be reached.
 constexpr std::chrono::milliseconds repeat_after{600'000};
 constexpr std::chrono::milliseconds pause_min{100}, pause_max{2'000}, drain_time{60'000};
-// For streams after another gateway has taken over.
+// Time for streams to end after another gateway has taken over.
 constexpr std::chrono::milliseconds last_streams_time{3'600'000};
 // How long a client of a kept connection has to send its next request: the usual keep-alive time, or only a moment if
 // no other gateway takes over.
@@ -50,7 +50,7 @@ http::Limits limits_of(const ClientLimits& asked) {
   return http::limits_within(files - own_files, asked.connections, limits);
 }
 
-// Who listens at the address of the gateway.
+// Who accepts connections at the gateway's address: another gateway, this one, or no longer this one.
 enum class Place : std::uint8_t { of_another, taken, left };
 
 // Receives the server's views on a separate thread: if the server is slow or gone, the gateway continues with its
@@ -110,7 +110,7 @@ class ServerFeed {
     return {};
   }
 
-  // False: there is nothing to renew yet. After an error, renewal is tried again later.
+  // Returns false if there is nothing to renew yet. After an error, renewal is tried again later.
   Result<bool> renew(http::Client& client, const http::ClientOptions& server) {
     if (!options_.renew || real_clock().now() < renews_at_) return false;
     const Result<bool> renewed = options_.renew(client, server);
@@ -123,7 +123,7 @@ class ServerFeed {
     if (!result) options_.log({LogLevel::warning, what, {{"reason", result.error().to_text()}}});
   }
 
-  // Until an error.
+  // Receives views until an error occurs or the certificate has been renewed.
   Result<void> follow(const std::stop_token& stop, std::chrono::milliseconds& pause) {
     const http::ClientOptions server = BERTH_TRY(options_.server());
     // Another credential may belong to another server, which has its own epochs.
@@ -133,7 +133,7 @@ class ServerFeed {
     bool is_address_told = false;
     while (true) {
       const Place place = place_;
-      // If two gateways have the same name, the address of the one that accepts connections counts.
+      // Another gateway may have the same name, so only the one that accepts connections reports its address.
       Result<void> address_told = {};
       if (place == Place::taken && !is_address_told) {
         address_told = tell_address(client, stop);
@@ -149,7 +149,7 @@ class ServerFeed {
           {}, {.timeout = std::chrono::seconds(poll_wait_s + 5), .stop = stop})));
       fleet::GatewayView view = BERTH_TRY(format::read_document(body, "the endpoints", format::gateway_view_of));
       tell("");
-      // A refusal by the server must not keep revoked keys in use.
+      // These refusals are only logged: without new views, revoked keys would stay in use.
       note_refused("the server refused the address of the gateway", address_told);
       note_refused("the gateway cannot renew its certificate", renewed);
       pause = pause_min;
@@ -242,7 +242,7 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
     return proven.empty() ? std::nullopt : std::optional(NodeId(proven.substr(0, proven.find(' '))));
   };
   gateway_options.client_time = options.limits.client_time;
-  std::set<NodeId> of_other_protocol;  // which were logged
+  std::set<NodeId> of_other_protocol;  // whose protocol was logged
   gateway_options.on_other_protocol = [&](const NodeId& node, std::string_view protocol) {
     if (of_other_protocol.insert(node).second)
       options.log({LogLevel::warning, relay::protocol_problem("the relay of node " + node.text(), protocol)});
@@ -275,19 +275,19 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
     place = Place::left;
     is_waiting = false;
     gateway->leave();
-    // Ended before the lock is released, so that the gateway that gets it can listen at once.
+    // The offer ends before the lock is released, so that the gateway that takes the lock can listen at once.
     if (offer) offer->end();
     static_cast<void>(server.listen_only({}));
     server.shutdown(time, idle_time);
     if (options.ending) options.ending();
     end_when_idle();
   };
-  // Calls the function on the server's thread. Absent: the thread has ended or is busy, and the function will not be
-  // called.
+  // Calls the function on the server's thread. Returns nothing if the thread has ended or is busy; the function is then
+  // never called.
   const auto on_server = [&](auto function) {
     using Value = decltype(function());
     struct Asked {
-      std::atomic<bool> is_settled = false;  // it has been called, or never will be
+      std::atomic<bool> is_settled = false;  // the function has been called, or never will be
       std::promise<Value> result;
     };
     const auto asked = std::make_shared<Asked>();
@@ -335,7 +335,7 @@ Result<void> run_gateway(const GatewayProcessOptions& options,
     server.shutdown(std::chrono::milliseconds(0));
     gateway->end();
   };
-  std::vector<std::string> conflicts;  // as they were told
+  std::vector<std::string> conflicts;  // those already logged
   const auto take = [&](fleet::GatewayView view) {
     server.post([&, view = std::move(view)] {
       keys.set(view.relays);

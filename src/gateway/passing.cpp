@@ -1,4 +1,4 @@
-// Decides which replica gets a request, what happens if it fails, and how long a request waits for one.
+// Decides which replica gets a request, what happens if the replica fails, and how long the request waits for one.
 #include <charconv>
 #include <utility>
 
@@ -58,7 +58,7 @@ std::string other_cookies(std::string_view header) {
   return others;
 }
 
-// No replica can be reached. What to do is for an operator.
+// The answer if no replica can be reached. Its advice is for operators.
 Response unavailable(bool may_know, const Deployment& deployment) {
   const std::string name = deployment.name.text();
   if (deployment.endpoints.empty())
@@ -88,10 +88,10 @@ std::string listed(const std::vector<DeviceId>& devices) {
   return text;
 }
 
-// A restarted replica listens on another port.
+// Includes the address, because a restarted replica listens on another port.
 std::string pool_of(const Endpoint& endpoint) { return endpoint.name + ' ' + *endpoint.address; }
 
-// The answer of a proxy inside a replica whose server is down.
+// A proxy inside the replica answers with these if the server behind it is down.
 bool is_failure(int status) { return status >= 502 && status <= 504; }
 
 std::optional<std::uint32_t> in_flight_of(std::string_view load) {
@@ -108,7 +108,7 @@ Headers Gateway::headers_for_replica(const Call& call) const {
   for (const auto& [name, value] : passed)
     if (name == "cookie") cookies.push_back(other_cookies(value));
   passed.remove_if([](const std::string& name, const std::string&) {
-    // WSGI and CGI do not tell X_Forwarded_For from X-Forwarded-For.
+    // WSGI and CGI do not distinguish X_Forwarded_For from X-Forwarded-For.
     return name == "authorization" || name == "x-api-key" || name == "cookie" || name.starts_with(own_headers) ||
            name.find('_') != name.npos;
   });
@@ -189,7 +189,8 @@ Async<std::optional<Response>> Gateway::wait_for_room(Call& call, bool may_conne
   const std::string who = name.empty() ? "all replicas of " + call.deployment.text() + " are"
                                        : "the replica of this key" + (call.may_know ? ", " + name + "," : "") + " is";
   if (!queues && !may_connect) co_return full(who, "");
-  // A request that was next, or at a replica, stays next, even if another has taken its place in the meantime.
+  // A request that was already next, or at a replica, goes to the front, even if another has become next in the
+  // meantime.
   const bool was_next = call.waited > Duration::zero() || !call.failed.empty();
   if (!was_next && served.waiting() >= spec.serving.queue_max) co_return full(who, ", and the queue is full");
   Waiter waiter{.signal = http::Signal(loop_), .is_over = http::Signal(loop_)};
@@ -211,7 +212,8 @@ Async<std::optional<Response>> Gateway::wait_for_room(Call& call, bool may_conne
     line.queue.remove(call.caller, waiter);
   call.wakes_next = waiter.may_be_more;
   call.is_over = waiter.is_gone;
-  // If the caller, the place of its key or the deployment has changed, the requests behind it need not wait for it.
+  // If the caller of this request was revoked, its key moved to another line, or the deployment is gone, wakes the next
+  // request in the line.
   const auto known = view_.deployments.find(call.deployment);
   const bool has_left =
       known == view_.deployments.end() || served.line_of(call, known->second) != name || is_revoked(call);
@@ -272,7 +274,7 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
     std::string problem;
     own = co_await connect(endpoint, problem);
     replica = own.get();
-    if (!own) {  // as a relay reports it: nothing has started
+    if (!own) {  // as a relay would report it: the request has not started
       refused = "unreachable";
       failed = problem;
     }
@@ -344,7 +346,8 @@ Async<std::optional<Response>> Gateway::try_once(Call& call, const Endpoint& end
                         failed ? *failed : "it answered with " + std::to_string(forwarded.status));
   note_try(call, endpoint, ending, failed ? *failed : refused.value_or(""), began);
   served.wake_for(endpoint);
-  // The number of such retries is limited by that relay's connections, none of which is reused.
+  // If the relay is leaving, the replica may be tried again: each retry uses up one of that relay's connections, which
+  // limits their number.
   if (refused != relay::refused_leaving) call.tried.insert(endpoint.name);
   if (refused && failed) call.unreachable[endpoint.name] = *failed;
   if (refused) co_return std::nullopt;
@@ -382,7 +385,7 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
     std::set<std::string> left_out = call.tried;
     const bool has_replicas = !known->second.endpoints.empty();
     bool is_connected = false;  // at least one of their nodes is connected
-    bool has_other = false;     // another one may have room later
+    bool has_other = false;     // another replica may have room later
     bool has_own = line.empty();
     for (const Endpoint& endpoint : known->second.endpoints) {
       if (!can_reach(endpoint)) {
@@ -417,12 +420,12 @@ Async<std::optional<Response>> Gateway::serve(Call& call) {
       call.deployment = *known->second.serving.fallback;
       call.tried.clear();
       call.unreachable.clear();
-      call.key.reset();  // which belongs to the other deployment
+      call.key.reset();  // the key belongs to the previous deployment
       auto refused = co_await read_key(call);
       if (refused) co_return refused;
       continue;
     }
-    call.tried = call.failed;  // replicas that refused it may have room later
+    call.tried = call.failed;  // replicas that refused the request may have room later
     call.unreachable.clear();
     std::optional<Response> unconnected;
     if (!is_connected) unconnected = unavailable(call.may_know, known->second);

@@ -18,10 +18,10 @@ using fleet::GatewayReport;
 namespace {
 
 constexpr std::chrono::milliseconds report_every{1'000}, poll_interval{20};
-// Interval without news, because reports older than 5 s no longer count.
+// Interval of unchanged reports: those older than 5 s no longer count.
 constexpr std::chrono::milliseconds repeat_every{3'000};
 constexpr std::chrono::milliseconds report_answer_time{5'000}, last_answer_time{2'000};
-// The server learns of an outage that was at least this long.
+// Outages of the server that lasted at least this long are reported to it.
 constexpr std::chrono::seconds silent_min{10};
 
 constexpr int niceness = 10;
@@ -60,7 +60,7 @@ void ReportSender::send_regularly(http::Client& client, const std::stop_token& s
     const auto promised = std::make_shared<std::promise<GatewayReport>>();
     std::future<GatewayReport> made = promised->get_future();
     ask_(promised);
-    // Once stopping has begun, a report exists or never will.
+    // Once stopping has begun, no further report is made.
     while (made.wait_for(poll_interval) != std::future_status::ready)
       if (stop.stop_requested() && made.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
     GatewayReport report = made.get();

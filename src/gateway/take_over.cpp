@@ -43,7 +43,7 @@ bool receive_byte(int socket, char expected) {
   return ::recv(socket, &byte, 1, 0) == 1 && byte == expected;
 }
 
-// The addresses, one per line, with one descriptor each.
+// Sends the addresses, one per line, with one descriptor each.
 bool send_sockets(int to, const std::map<std::string, int>& sockets) {
   std::string text;
   std::vector<int> descriptors;

@@ -66,8 +66,8 @@ Result<Authority> Authority::open(const std::string& folder) {
   state->file = state->folder + "/authority.pem";
   const std::string key_file = state->folder + "/authority.key";
   const auto is_there = [](const std::string& file) { return ::access(file.c_str(), F_OK) == 0; };
-  // Its certificate is written last, and that of the server after it: without both, no client has seen this authority.
-  // If only one is missing, replacing the key would disconnect every node permanently.
+  // The certificate of the authority is written after its key, and that of the server last: if both are missing, no
+  // client has seen this authority. If only one is missing, replacing the key would disconnect every node permanently.
   if (!is_there(state->file) && !is_there(server_file(state->folder))) {
     const Key key(EVP_EC_gen("P-256"));
     if (!key) return failed();

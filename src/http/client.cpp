@@ -52,7 +52,7 @@ struct Client::State {
   }
   static Error stopped() { return {ErrorCode::cancelled, "the call was stopped"}; }
 
-  // Runs the loop until the work is done, the deadline, or a stop. For the last two there is an error.
+  // Runs the loop until the work is done, or until the deadline or a stop, which are errors.
   Result<Response> run(Async<Result<Response>> work) {
     std::optional<Result<Response>> outcome;
     std::optional<Error> failure;
@@ -63,17 +63,17 @@ struct Client::State {
       while (!running.is_done() && !failure) {
         const Duration left = deadline - real_clock().now();
         if (stop.stop_requested()) failure = stopped();
-        // Data that arrived on a stream while this process was suspended is in time.
+        // Data that arrived on a stream while this process was suspended counts as in time.
         else if (left <= Duration::zero() && !(streaming && loop.context.poll() > 0))
           failure = timed_out();
-        // Bounded, because the library adds it to its own clock's time.
+        // Bounded, because Asio adds it to the time of its own clock, which could overflow.
         else if (left > Duration::zero())
           loop.context.run_one_for(std::min<Duration>(left, std::chrono::hours(1)));
       }
       if (failure) {
         is_over = true;
-        // Connections that it opens in the meantime are closed, too. Work that is left then waits for the resolver,
-        // and is abandoned.
+        // Also closes connections that the work opens in the meantime. What is left then waits for the resolver, and is
+        // abandoned.
         do loop.close_all();
         while (loop.context.poll() > 0);
       }
@@ -155,7 +155,7 @@ struct Client::State {
   // Reads the body of an answer, piece by piece, after its head, until the function returns false.
   Async<Result<Response>> receive(Head head, const OnBytes& on_bytes) {
     while (true) {
-      // Does not include the time that the receiver of the last piece took.
+      // The timeout does not include the time that `on_bytes` took for the last piece.
       if (streaming) arm();
       const Link::Piece piece = co_await link->read_piece();
       if (piece.outcome != Link::Outcome::done) co_return bad_answer(piece.outcome);

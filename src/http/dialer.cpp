@@ -15,7 +15,7 @@
 namespace berth::http {
 namespace {
 
-// Lower case, without colons; absent: not 64 hexadecimal digits.
+// The fingerprint in lower case, without colons, or nothing if it is not 64 hexadecimal digits.
 std::optional<std::string> plain_fingerprint(const std::string& text) {
   std::string plain;
   for (const char c : text) {

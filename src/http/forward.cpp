@@ -9,7 +9,7 @@
 namespace berth::http {
 namespace {
 
-// Interim answers, such as 103, before the answer.
+// Limit for interim answers, such as 103, before the final one.
 constexpr int interim_max = 16;
 
 constexpr std::array<std::string_view, 10> of_one_connection = {
@@ -25,7 +25,7 @@ constexpr std::size_t copied_bytes_max = 16 * 1024;
 // How much a socket accepts at once, even if its reader is busy.
 constexpr std::size_t taken_at_once_bytes = 32 * 1024;
 
-// The words of all Connection headers. A set, because both the words and the headers may be thousands.
+// The words of all Connection headers. A set, because both the words and the headers may number thousands.
 std::set<std::string> connection_options(const Headers& headers) {
   std::set<std::string> words;
   for (const auto& [name, value] : headers) {
@@ -67,20 +67,20 @@ std::string in_words(Link::Outcome outcome, const ErrorValue& error) {
 
 }  // namespace
 
-// What both directions share.
+// The state that both directions share.
 struct Forwarding {
   Link& client;
   Link& server;
   const ForwardOptions& options;
   Link::Body request_body;
   Signal go_on;  // set when the server wants the body, or has answered without it
-  Signal ended;  // the answer has
+  Signal ended;  // set when the answer has ended
   Forwarded result = {};
   bool is_wanted = false;
   bool is_body_begin_sent = false;
   bool is_request_sent = false;
   bool is_answered = false;
-  bool is_accepted = false;  // the answer, by on_answer
+  bool is_accepted = false;  // on_answer has accepted the answer
   bool is_over = false;      // the answer has ended or failed
   std::optional<Running> watching = {};
 
@@ -114,13 +114,13 @@ bool is_cancelled(const Link& link, Link::Outcome outcome) {
   return outcome == Link::Outcome::failed && link.is_cancelled();
 }
 
-// While nothing is read from the client, its end would go unnoticed.
+// Watches the client's connection, whose end would go unnoticed while nothing is read from it.
 Async<void> watch_hang_up(Forwarding& all) {
   const bool is_gone = co_await wait_for_hang_up(all.client, all.ended);
   if (is_gone) all.client_is_gone("the client is gone");
 }
 
-// Sends all of the request. False: the rest of it is not wanted, or did not come.
+// Sends the whole request. Returns false if the server does not want the rest, or the client did not send it.
 Async<bool> send_request(Forwarding& all) {
   const bool is_chunked = all.request_body.is_chunked;
   const std::string_view begin = all.options.body_begin;
@@ -166,7 +166,7 @@ Async<bool> send_request(Forwarding& all) {
 
 // Sends the request, and watches the client from then on.
 Async<void> send_and_watch(Forwarding& all) {
-  const bool is_sent = co_await send_request(all);  // it frees its memory: the answer may take hours
+  const bool is_sent = co_await send_request(all);  // its memory is freed here: the answer may take hours
   if (!is_sent) co_return;
   all.is_request_sent = true;
   all.client.wire().read_by(TimePoint::max());

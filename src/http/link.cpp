@@ -15,7 +15,7 @@ constexpr std::string_view end_of_head = "\r\n\r\n";
 }  // namespace
 
 bool has_plain_lines(std::string_view head, std::size_t from) {
-  // The character after the last one examined is known only now.
+  // Examines the last character again, because the one after it is known only now.
   for (std::size_t i = from > 0 ? from - 1 : 0; i < head.size(); ++i) {
     const auto c = static_cast<unsigned char>(head[i]);
     if (c >= 0x20 || c == '\t') continue;
@@ -61,7 +61,7 @@ Link::Outcome Link::outcome_of(ErrorValue error) {
   return error == asio::error::timed_out ? Outcome::timed_out : Outcome::failed;
 }
 
-// Reads more bytes and appends them to those that wait.
+// Reads more bytes and appends them to those in the buffer.
 Async<Link::Outcome> Link::fill() {
   if (!buffer_) buffer_ = wire_->loop().take_buffer();
   if (begin_ > 0) {

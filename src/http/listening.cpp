@@ -55,7 +55,8 @@ Bound ip_address(const std::string& host, std::uint16_t port) {
   return bound;
 }
 
-// Removes a socket file that a server left behind when it was killed. unavailable: a process listens on it.
+// Removes a socket file that a server left behind when it was killed. Fails with `unavailable` if a process listens on
+// it.
 Result<void> remove_leftover(const std::string& path, Bound& address) {
   struct stat entry{};
   if (lstat(path.c_str(), &entry) != 0) return {};
@@ -63,7 +64,7 @@ Result<void> remove_leftover(const std::string& path, Bound& address) {
     return Error{ErrorCode::io, "'" + path + "' exists and is not a socket", "remove it, or choose another path"};
   const world::Descriptor probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!probe) return io_error("cannot open a socket");
-  // EAGAIN: its queue is full.
+  // EAGAIN: the queue of the listening process is full.
   if (connect(probe.get(), address.get(), address.size) == 0 || errno == EAGAIN)
     return Error{ErrorCode::unavailable, "another process listens on the socket '" + path + "'",
                  "end it, or choose another path"};

@@ -42,7 +42,7 @@ void Loop::sweep_later() {
 
 void Loop::sweep() {
   const TimePoint now = real_clock().now();
-  for (Wire* const wire : wires_) wire->sweep(now);  // what it cancels continues from the loop
+  for (Wire* const wire : wires_) wire->sweep(now);  // the loop resumes what this cancels
   sweep_later();
 }
 
@@ -73,7 +73,7 @@ struct Signal::Wait {
     signal.waiting_ = handle;
     signal.is_timed_ = until != TimePoint::max();
     if (!signal.is_timed_) return;
-    // Bounded, because the library adds it to its own clock's time.
+    // Bounded, because Asio adds it to the time of its own clock, which could overflow.
     signal.timer_.expires_after(std::min<Duration>(until - real_clock().now(), std::chrono::hours(1)));
     signal.timer_.async_wait([of = &signal](ErrorValue) { std::exchange(of->waiting_, nullptr).resume(); });
   }

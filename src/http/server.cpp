@@ -20,7 +20,7 @@ namespace berth::http {
 namespace {
 
 using Acceptor = asio::basic_socket_acceptor<asio::generic::stream_protocol>;
-// After a failed accept, usually for lack of file descriptors.
+// Pause after a failed accept, usually for lack of file descriptors.
 constexpr std::chrono::milliseconds accept_again{100};
 constexpr Duration accept_problem_every = std::chrono::minutes(1);
 // How long until a client without power or network is dropped, also in a long poll or a stream.
@@ -39,7 +39,7 @@ struct Listener {
     acceptor.assign(asio::generic::stream_protocol(opened.family, 0), opened.descriptor);
     if (!asked.path.empty()) lstat(asked.path.c_str(), &file);
   }
-  // After the socket was moved, another server may have created one with this name.
+  // Whether the file at the path is still this socket: after a rename, another server may have created one there.
   bool has_file() const {
     struct stat now{};
     return !asked.path.empty() && lstat(asked.path.c_str(), &now) == 0 && now.st_ino == file.st_ino &&
@@ -58,7 +58,7 @@ struct Server::State {
   asio::executor_work_guard<asio::io_context::executor_type> work;
   asio::steady_timer drain_timer;
   TimePoint drain_until{};
-  std::optional<TimePoint> accept_problem_at;  // it was reported
+  std::optional<TimePoint> accept_problem_at;  // when a problem was last reported
   std::vector<std::shared_ptr<Listener>> listeners;
   std::vector<std::unique_ptr<asio::signal_set>> signal_sets;
   std::set<std::shared_ptr<Connection>> connections;
@@ -268,7 +268,7 @@ Result<std::vector<std::string>> Server::listen_only(const std::vector<ListenOn>
     addresses.push_back(next.listener->address);
     if (!next.is_new) continue;
     state_->listeners.push_back(next.listener);
-    // Later: the caller may close it at once, and a connection that was accepted by then would be lost.
+    // Accepts later: the caller may close the listener at once, and a connection accepted by then would be lost.
     asio::post(state_->context(), [state = state_.get(), listener = next.listener] {
       if (listener->acceptor.is_open()) state->accept(listener);
     });

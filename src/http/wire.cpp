@@ -287,9 +287,9 @@ void Wire::notice_loss(std::chrono::seconds within) {
   silent_looks_max_ = static_cast<int>(within / look_every);
 }
 
-// The kernel itself gives up unacknowledged bytes after a quarter of an hour. TCP_USER_TIMEOUT would make it earlier,
-// but also end connections of programs that pause: while a peer accepts no more bytes, all that were sent are
-// acknowledged, and so are the probes that ask for room, up to two minutes apart.
+// The kernel itself gives up unacknowledged bytes after a quarter of an hour. TCP_USER_TIMEOUT would shorten this, but
+// also end connections to programs that pause: while a peer accepts no more bytes, all that were sent are acknowledged,
+// and so are the probes that ask for room, up to two minutes apart.
 void Wire::look_at_peer(TimePoint now) {
   const Duration since = now - std::exchange(looked_at_, now);
   int queued = 0;

@@ -28,7 +28,7 @@ std::string lock_file(const std::string& folder, std::string_view name) {
   return folder + '/' + std::string(name) + ".lock";
 }
 
-// No longer than `current_relay`: it must fit into the address of a socket.
+// The name must not be longer than `current_relay`, so that the path of its socket fits into an address.
 std::string name_of_replaced(std::int64_t process) { return std::to_string(process); }
 
 std::vector<std::string> replaced_relays(const std::string& folder) {

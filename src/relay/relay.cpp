@@ -43,7 +43,7 @@ http::Headers reason_header(std::string_view header, std::string_view why) {
 
 // One connection to a gateway.
 struct Relay::Connection {
-  std::unique_ptr<Link> link;  // null: not connected yet, or over
+  std::unique_ptr<Link> link;  // null: not connected yet, or closed
   bool is_idle = true;
   bool is_opening = true;
   std::optional<http::Running> running;
@@ -57,7 +57,7 @@ struct Relay::Gateway {
   std::list<Connection> connections;
   std::size_t wanted = 0;             // connections that it has requested and that are not open yet
   std::chrono::milliseconds wait{0};  // after the last failure
-  TimePoint again{};                  // not before
+  TimePoint again{};                  // no new attempt before this time
   std::string problem;                // why it cannot use this relay
   http::Signal wake;                  // a connection is busy or over, or the gateway is no longer wanted
   std::optional<http::Running> running;
@@ -98,7 +98,7 @@ Async<void> Relay::keep_open(Gateway& gateway) {
     const bool is_open = gateway.is_wanted && !is_draining_;
     if (!is_open) {
       for (Connection& connection : gateway.connections)
-        if (connection.is_idle && connection.link) connection.link->wire().cancel();  // serve() tells the gateway
+        if (connection.is_idle && connection.link) connection.link->wire().cancel();  // serve() informs the gateway
       if (gateway.connections.empty()) co_return;
     }
     const auto idle = static_cast<std::size_t>(std::count_if(gateway.connections.begin(), gateway.connections.end(),
@@ -114,7 +114,7 @@ Async<void> Relay::keep_open(Gateway& gateway) {
       until = gateway.again;
       missing = 0;
     }
-    // After a failure, only one is tried; the others follow when it works.
+    // After a failure, only one connection is tried; the others follow if it succeeds.
     if (gateway.wait.count() > 0) missing = std::min<std::size_t>(missing, 1);
     for (; missing > 0; --missing) {
       Connection& connection = gateway.connections.emplace_back();
@@ -139,7 +139,7 @@ Async<bool> Relay::begin(Gateway& gateway, Connection& connection) {
   link.wire().read_by(real_clock().now() + options_.connect_time);
   const Outcome outcome = co_await link.read_response(answer, Link::head_bytes_max, false);
   if (outcome != Outcome::done) co_return false;
-  // One that does not know this protocol must get no connection that it would misunderstand.
+  // A gateway with another protocol must not get a connection, because it would misread the answers.
   const std::string_view theirs = answer.headers.get("upgrade").value_or("");
   gateway.problem.clear();
   if (answer.status == 426 || (answer.status == 101 && theirs != relay_protocol))
@@ -158,8 +158,8 @@ std::string Relay::problem() const {
   return {};
 }
 
-// An answer that was sent may still wait in the gateway for a client that reads slowly: so a connection that is
-// idle here is busy there.
+// Opens as many connections as the gateway requests. A connection that is idle here may be busy at the gateway, while a
+// client slowly reads the answer.
 void Relay::open_more(Gateway& gateway, const Head& request) {
   const std::string_view more = request.headers.get(header_more).value_or("");
   if (more.empty()) return;
@@ -186,7 +186,7 @@ Async<void> Relay::serve(Gateway& gateway, Connection& connection) {
     connection.is_idle = false;
     gateway.wake.notify();
     if (begun != Outcome::done) {
-      // An unsolicited answer: if a request is on its way, this tells the gateway that it has not started.
+      // Sends an unsolicited answer: if the gateway has just sent a request, the answer shows that it has not started.
       if (!gateway.is_wanted || is_draining_) co_await end(link);
       break;
     }
@@ -204,7 +204,7 @@ Async<void> Relay::serve(Gateway& gateway, Connection& connection) {
   gateway.wake.notify();
 }
 
-// Ignores whatever still arrives.
+// Refuses a request that may be on its way, and ignores whatever still arrives.
 Async<void> Relay::end(Link& link) {
   const http::Headers headers = reason_header(header_refused, refused_leaving);
   const http::ErrorValue error =
@@ -220,7 +220,7 @@ Async<void> Relay::end(Link& link) {
 Async<bool> Relay::refuse(Link& link, const Head& head, int status, http::Headers headers) {
   const std::string_view name = head.headers.get(header_target).value_or("");
   const bool waits = head.headers.get("expect").has_value();
-  // The part of the body already sent is not needed. A gateway that waits for permission to send it sends nothing.
+  // Discards the part of the body that was already sent. A gateway that waits for permission has sent none.
   bool is_kept = true;
   while (is_kept && !waits && !link.is_read()) {
     const Link::Piece piece = co_await link.read_piece();
@@ -318,7 +318,7 @@ void Relay::keep(const Target& target, std::unique_ptr<Link> link) {
   idle_.put(pool_of(target), std::move(link));
 }
 
-// Every second, closes those that have been idle for too long.
+// Every second, closes connections that have been idle for too long.
 Async<void> Relay::close_idle() {
   while (!is_draining_) {
     co_await idle_closed_.wait(real_clock().now() + std::chrono::seconds(1));

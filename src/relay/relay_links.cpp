@@ -12,10 +12,10 @@ using http::Link;
 
 namespace {
 
-// Idle connections left over from a burst, beyond this many, are closed after this time.
+// Idle connections beyond this number, left over from a burst, are closed after this time.
 constexpr std::size_t idle_many = 16;
 constexpr Duration idle_time = std::chrono::seconds(60);
-// Fewer idle ones than this are too few; for a long line, at most `missing_max` are opened at a time.
+// If fewer connections are idle, more are opened, at most `missing_max` at a time, however many requests wait.
 constexpr std::size_t idle_few = 4, missing_max = 64;
 constexpr std::size_t protocol_bytes_max = 64;  // limit for another side's protocol name in messages
 
@@ -57,7 +57,7 @@ void RelayLinks::keep_only(const std::set<std::string>& credentials) {
   for (auto& [node, of] : nodes_) {
     for (const auto& [link, kept] : of.all) {
       if (credentials.contains(kept->credential)) continue;
-      // A connection with a request fails, and is then given back.
+      // If the connection carries a request, the request fails and gives it back.
       link->wire().close();
       const auto is_it = [link = link](const Idle& idle) { return idle.link == link; };
       if (std::erase_if(of.idle, is_it) > 0) kept->over.notify();
@@ -86,7 +86,7 @@ void RelayLinks::offer(OfNode& node, Link& link) {
   if (is_ending_ || is_spare) return node.all.at(&link)->over.notify();
   if (node.waiters.empty()) {
     const TimePoint now = real_clock().now();
-    // Closed at this end, where it is known that no request is on its way.
+    // Connections are closed at this end, where it is known that no request is on its way.
     if (node.idle.size() >= idle_many && now - node.idle.front().since > idle_time) {
       node.all.at(node.idle.front().link)->over.notify();
       node.idle.erase(node.idle.begin());
@@ -121,8 +121,8 @@ void RelayLinks::give_back(const NodeId& node, Link& link, bool is_usable) {
   OfNode& of = nodes_.at(node);
   if (is_usable) return offer(of, link);
   of.all.at(&link)->over.notify();
-  // Then requests need not discover this for each of the others. Connections with a request are checked by
-  // themselves.
+  // If the host is down, closes all idle connections, so that requests need not find this out one by one. Connections
+  // with a request find out by themselves.
   if (link.error() == http::host_down())
     for (const Idle& idle : std::exchange(of.idle, {})) of.all.at(idle.link)->over.notify();
 }

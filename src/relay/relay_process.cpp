@@ -107,8 +107,8 @@ class RelayProcess {
     return http::json_response(200, answer_text());
   }
 
-  // A target whose job was removed does not count, whether or not an agent reports it. If this process may not
-  // look, all are assumed to exist.
+  // A target whose job was removed does not count, whether or not an agent reports it. If this process may not look,
+  // all jobs are assumed to exist.
   bool has_targets() const {
     return std::any_of(targets_.begin(), targets_.end(), [](const Target& target) {
       struct stat folder{};

@@ -17,7 +17,7 @@ namespace {
 constexpr Duration session_time = std::chrono::hours(12);
 constexpr std::size_t sessions_max = 1000, sessions_of_credential_max = 20;
 
-// The identity of a connection that knows the token of the server's own user; not a valid credential id.
+// The identity of a connection with the token of the server's own user; not a valid credential id.
 constexpr std::string_view local_name = "local";
 
 constexpr std::string_view name_prefix = "berth:credential:";
@@ -150,7 +150,7 @@ Access::Opened Access::open_session(Who who, TimePoint now) {
   return opened;
 }
 
-// Null: of all.
+// Closes the oldest session of the credential, or of all credentials if it is null.
 void Access::close_oldest(const std::string* credential) {
   auto oldest = sessions_.end();
   for (auto session = sessions_.begin(); session != sessions_.end(); ++session) {

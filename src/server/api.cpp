@@ -100,7 +100,7 @@ bool Api::answer_outside_api(const http::Request& request, const http::Responder
     else
       send(responder, json::object{{"status", "ok"}});
   } else if (request.path == "/metrics") {
-    // It names nodes and deployments: everyone on this machine may see it, but others need a token.
+    // Metrics name nodes and deployments, so only callers on this machine get them without a token.
     if (request.peer.is_loopback || admit(request, Role::read, responder))
       responder.send({200,
                       {{"content-type", "text/plain; version=0.0.4; charset=utf-8"}},
@@ -240,7 +240,7 @@ void Api::preview_intent(const NodeId& node, const std::optional<DeviceId>& devi
                          const http::Responder& responder) {
   controller::Input input = leader_.input();
   const auto found = input.nodes.find(node);
-  if (found == input.nodes.end()) return send_node(node, responder);  // which says so
+  if (found == input.nodes.end()) return send_node(node, responder);  // answers with 404
   const std::optional<DeviceId> there = device ? leader_.find_device(node, *device) : std::nullopt;
   if (device && !there)
     return responder.send(http::error_response(404, "not_found",
@@ -369,7 +369,7 @@ void Api::get_events(const Call& call) {
     if (subject == call.request.query.end() || fleet::is_about(event.subject, subject->second))
       list.push_back(format::to_json(event));
   }
-  // An unknown subject may have events from when it was known.
+  // A subject that no longer exists may still have events.
   if (subject != call.request.query.end() && list.empty() && !call.request.query.contains("after")) {
     if (const Result<void> known = check_subject(subject->second); !known) return send(call.responder, known.error());
   }

@@ -129,8 +129,8 @@ void Api::post_rollout(const Call& call) {
 
 namespace {
 
-// The IP address, or the machine itself for a Unix socket. A link-local address would mean a different machine on
-// another link.
+// The address of the peer, 127.0.0.1 if it is on this machine. A link-local address is left out, because it would mean
+// a different machine on another link.
 std::string came_from(const http::Peer& peer) {
   if (peer.is_loopback) return "127.0.0.1";
   return peer.address.starts_with("fe80:") ? std::string() : peer.address;

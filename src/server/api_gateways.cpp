@@ -1,4 +1,4 @@
-// The part of the API about what can be called, for people and for gateways.
+// The part of the API about served deployments, for people and for gateways.
 #include <boost/json.hpp>
 
 #include "berth/shard_table.hpp"
@@ -77,7 +77,7 @@ void Api::get_shards(const Call& call) {
     json::array owners;
     for (const ShardOwner& owner : table->owners()) {
       json::object shown{{"replica", owner.id.text()}, {"shards", table->shards_of(owner.id)}};
-      // If there are several incarnations, the one that serves.
+      // Shows the incarnation that serves if there are several.
       for (const fleet::Endpoint& endpoint : deployment.endpoints) {
         if (!endpoint.name.starts_with(owner.id.text() + "#")) continue;
         if (endpoint.state == fleet::EndpointState::ready || !shown.contains("state"))
@@ -153,7 +153,7 @@ void Api::get_gateway_endpoints(const Call& call) {
   hooks_.after(std::chrono::seconds(wait_s), [this, number] { answer_gateway(number, true); });
 }
 
-// `is_late`: answer even without news.
+// `is_late`: answers even if nothing has changed.
 void Api::answer_gateway(std::uint64_t number, bool is_late) {
   const auto found = gateway_polls_.find(number);
   if (found == gateway_polls_.end()) return;

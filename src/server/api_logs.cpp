@@ -14,13 +14,13 @@ namespace json = boost::json;
 namespace {
 
 constexpr std::uint64_t tail_max = 1'000'000;
-// A piece that waits longer is answered without room for the next one, so that the agent asks again and does not
-// appear silent.
+// A piece that has waited this long is answered with "room": false, so that the agent asks again and does not appear
+// silent.
 constexpr Duration room_wait_max = std::chrono::seconds(2);
 // An agent checks at least every few seconds whether its output is still being read.
 constexpr Duration agent_silence_max = std::chrono::seconds(60);
 
-// The job is that of the node's last report.
+// The advice names the job of the node's last report.
 http::Response node_is_lost(const Leader& leader, const NodeId& node, const fleet::ReplicaKey& key) {
   std::string job = "JOB";
   if (const LastReport* const last = leader.last_report(node)) {
@@ -32,7 +32,7 @@ http::Response node_is_lost(const Leader& leader, const NodeId& node, const flee
                                   "/output in the state folder of the agent's user");
 }
 
-// An incarnation whose node has reported its end is forgotten, and its node removes its output then.
+// When a node has reported the end of an incarnation, the server forgets it, and the node removes its output.
 std::string advice_about_earlier(const Leader& leader, const fleet::ReplicaKey& before) {
   const fleet::Assigned* found = nullptr;
   for (const auto& [node, list] : leader.state().assignments) {
@@ -150,7 +150,7 @@ void Api::end_readers(TimePoint now, const std::function<bool(const std::string&
       reader.responder.send(node_is_lost(leader_, reader.node, reader.key));
       readers_.erase(entry);
     } else if (reader.stream && reader.follows && now - reader.agent_seen_at > agent_silence_max) {
-      // Except for a reader that does not follow: truncated output must not look complete.
+      // Only for readers that follow: for others, truncated output would look complete.
       reader.stream->close();
       readers_.erase(entry);
     } else if (now - reader.agent_seen_at > room_wait_max) {

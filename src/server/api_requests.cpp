@@ -1,4 +1,4 @@
-// The part of the API about gateways' reports on requests, single requests, and what would happen to one.
+// The part of the API for gateways' reports, single requests, and predictions of how a request would be routed.
 #include <algorithm>
 #include <boost/json.hpp>
 #include <utility>

@@ -22,8 +22,7 @@ bool takes_work(const fleet::ReportedDevice& device, const fleet::NodeRecord& re
 
 namespace {
 
-// What to do about a device that is lost; empty: nothing is known. The driver takes a PCI address as well as the UUID,
-// which displays shorten.
+// Advice about a lost device, empty for other devices. It names the PCI address, not the UUID, which displays shorten.
 std::string advice_for(const fleet::ReportedDevice& device) {
   if (device.health != Health::lost) return {};
   if (device.info.backend != "cuda") return "see the kernel log of its node: sudo dmesg | tail";
@@ -32,7 +31,8 @@ std::string advice_for(const fleet::ReportedDevice& device) {
          " on its node, or reboot the node; it is used again once it is healthy";
 }
 
-// Why a device is not in service: what its operator has set, or a user of its machine. Empty: it is in service.
+// The intent of an operator, or else of a user of its machine, that keeps a device out of service; empty if it is in
+// service.
 json::object intent_view(const fleet::ReportedDevice& device, const fleet::NodeRecord& record) {
   const fleet::DeviceIntent* const from_operator = operators_intent(device, record);
   const Intent intent = from_operator ? from_operator->intent : device.intent;

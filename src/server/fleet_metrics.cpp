@@ -25,7 +25,7 @@ std::string joined(const std::string& labels, std::string_view name, std::string
   return labels + "," + metric_label(name, value);
 }
 
-// A node that reports, and one of its GPUs.
+// One GPU of a node that reports.
 struct Gpu {
   std::string node, labels;
   const ReportedDevice* device = nullptr;
@@ -106,7 +106,7 @@ class FleetMetrics {
              });
   }
 
-  // Values that are known without telemetry.
+  // Writes the values that are known without telemetry.
   void write_gpus() {
     out_.metric("berth_gpus", "gauge", "GPUs of the nodes that report, by use.");
     struct Uses {

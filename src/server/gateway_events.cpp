@@ -94,7 +94,7 @@ std::vector<Event> GatewayEvents::take(const std::string& name, const GatewayRep
     for (const RequestCounts& row : report.replicas)
       if (known.incarnations.contains(row.name)) take_row(name, gateway, row, now);
   }
-  // Entries that have been quiet for long enough count as new.
+  // Forgets entries that have been quiet for long enough: their next failure is reported again.
   std::erase_if(gateway.replicas, [&](const auto& item) {
     const Replica& replica = item.second;
     return !replica.left_out && (!replica.failed_at || now - *replica.failed_at > failures_apart);

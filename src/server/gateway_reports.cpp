@@ -143,7 +143,7 @@ std::set<std::string> GatewayReports::names(List list, TimePoint now) const {
 
 std::vector<RequestRecord> GatewayReports::find(std::string_view id) const {
   std::vector<RequestRecord> found;
-  // A stranger may give its requests the id of another's.
+  // A caller without a valid key may give its request the id of another one, so such records come last.
   for (const auto* records : {&records_, &strangers_}) {
     for (auto record = records->rbegin(); record != records->rend() && found.size() < found_max; ++record) {
       if (record->id != id) continue;

@@ -14,12 +14,12 @@ using fleet::Role;
 
 namespace {
 
-// Whether the replica is told where to listen.
+// Whether its replicas are given a port or a socket to listen on.
 bool can_be_called(const DeploymentSpec& spec) {
   return deployment::uses_placeholder(spec, "port") || deployment::uses_placeholder(spec, "socket");
 }
 
-// Empty if it does not serve yet.
+// Returns nothing if the incarnation does not serve yet.
 std::optional<EndpointState> state_of(const Leader& leader, const fleet::Assigned& assigned) {
   const NodeId& node = assigned.place.node;
   if (leader.health(node) == controller::NodeHealth::lost) return EndpointState::gone;
@@ -42,8 +42,8 @@ std::optional<EndpointState> state_of(const Leader& leader, const fleet::Assigne
   return std::nullopt;
 }
 
-// Empty if gateways reach it through the relay of its node. Depends on the revision that it runs, because the
-// deployment may have changed since.
+// Returns nothing if gateways reach the incarnation through its node's relay. Uses the revision that it runs, because
+// the deployment may have changed since.
 std::optional<std::string> direct_address_of(const Leader& leader, const fleet::DesiredDeployment& wanted,
                                              const fleet::Assigned& assigned) {
   const DeploymentSpec* const spec = controller::spec_of(wanted, assigned.revision);
@@ -110,7 +110,7 @@ fleet::GatewayView gateway_view(const Leader& leader, const fleet::Credential& g
   fleet::GatewayView view;
   view.epoch = leader.epoch();
   view.deployments = served_deployments(leader, false);
-  // A gateway of an earlier version does not know the other word.
+  // Gateways of earlier versions do not know the state `unready`.
   for (fleet::ServedDeployment& deployment : view.deployments)
     for (fleet::Endpoint& endpoint : deployment.endpoints)
       if (endpoint.state == EndpointState::unready) endpoint.state = EndpointState::draining;

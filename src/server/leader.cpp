@@ -35,7 +35,7 @@ NodeView lasting_view(NodeView node) {
   return node;
 }
 
-// The stored form of a node. Empty: it is too large.
+// The stored form of a node, empty if it is too large.
 std::string inventory_text(NodeView node) {
   std::string text = format::document(format::node_view_to_json(node));
   if (text.size() <= inventory_bytes_max) return text;
@@ -184,7 +184,7 @@ Result<void> Leader::commit(store::Change change, std::vector<fleet::Event> even
   ++store_counts_.commits;
   store_counts_.commit_time += clock_->now() - began;
   store_counts_.errors += !committed;
-  // Also after an error: whether the last part was committed is not known.
+  // Loads the state after an error too, because the last part may have been committed.
   BERTH_TRY(load());
   if (!committed) return committed.error();
   if (!*committed)
@@ -193,7 +193,7 @@ Result<void> Leader::commit(store::Change change, std::vector<fleet::Event> even
   return {};
 }
 
-// The next leader gives its own orders, so its changes never count as part of this epoch.
+// Fails if another server leads now: it gives its own orders, so its changes never count as part of this epoch.
 Result<store::State> Leader::read() const {
   store::State state = BERTH_TRY(store_->load());
   if (state.epoch != epoch_)
@@ -240,7 +240,8 @@ Result<void> Leader::load() {
   return {};
 }
 
-// Something that is removed and comes back before the next step may be different under the same name.
+// A node or a deployment that is removed and added again before the next step may be a different one with the same
+// name.
 void Leader::forget_removed() {
   std::erase_if(memory_.avoided, [&](const auto& entry) {
     return !state_.desired.deployments.contains(entry.first.first) || !state_.nodes.contains(entry.first.second);
@@ -251,18 +252,17 @@ void Leader::forget_removed() {
 
 Result<void> Leader::take_report(LastReport next) {
   const NodeId node = next.report.node.id;
-  // A node must not treat orders that the store has replaced as the newest: it would start a `single` replica that
-  // also runs elsewhere.
+  // A node must not treat outdated orders as the newest: it could start a `single` replica that also runs elsewhere.
   if (!is_current_) BERTH_TRY(load());
   if (!state_.nodes.contains(node)) return no_node(node);
-  // If the node assumed that it was heard now, it would continue with replicas that another server may be replacing.
+  // If this report were accepted, the node would keep running replicas that another server may be replacing.
   if (clock_->now() >= leads_until_)
     return Error{ErrorCode::unavailable, server_ + " is no longer the leader", "try again"};
   next.at = clock_->now();
   bool is_same = false;
   if (const LastReport* const last = last_report(node)) {
     const bool is_same_agent = last->report.agent == next.report.agent;
-    // A restarted agent reports at once, and late reports of its earlier start are dropped.
+    // A restarted agent reports at once, and late reports from before its restart are dropped.
     const std::uint64_t start_ms = next.report.agent_start_monotonic_ms;  // older agents do not report it
     const bool is_later_start =
         last->report.boot == next.report.boot && (start_ms == 0 || start_ms >= last->report.agent_start_monotonic_ms);
@@ -291,7 +291,7 @@ std::optional<std::uint64_t> Leader::later_epoch(const NodeId& node) const {
   return last && last->report.epoch_seen > epoch_ ? std::optional(last->report.epoch_seen) : std::nullopt;
 }
 
-// Once per node.
+// Writes one event per node.
 void Leader::tell_ignoring(const NodeId& node) {
   const auto later = later_epoch(node);
   if (!later || ignoring_.contains(node)) return;
@@ -301,8 +301,8 @@ void Leader::tell_ignoring(const NodeId& node) {
     ignoring_.insert(node);
 }
 
-// Transfers earlier decisions about a device whose node gave it another id. Without this, its replicas would be
-// moved and the operator's intent would be lost, so a report is not accepted until it is committed.
+// Transfers earlier decisions about a device whose node gave it another id. Without this, its replicas would be moved
+// and the operator's intent would be lost, so a report is not accepted until the transfer is committed.
 Result<void> Leader::use_current_ids(const NodeView& node) {
   inventory::FormerIds ids;
   for (const NodeDevice& device : node.devices) ids.add(device.info);
@@ -345,7 +345,7 @@ void Leader::keep_inventory(const NodeView& node) {
   record.inventory = std::move(text);
   store::Change change = change_of(state_);
   change.nodes[node.id] = std::move(record);
-  // If the store fails now, it is tried again later; the report counts anyway.
+  // If the store fails now, a later report tries again; this report counts anyway.
   if (commit(std::move(change), {})) kept.view = std::move(view);
 }
 
@@ -397,8 +397,8 @@ Result<void> Leader::commit_step(controller::Step& step) {
   if (!step.has_actions() && step.events.empty()) return {};
   const Result<void> whole = commit(change_of_step(step, nullptr), step.events);
   if (whole || whole.error().code != ErrorCode::invalid_argument) return whole;
-  // Some part exceeds the limits of the store. Each deployment is then written separately, so that it does not block
-  // others, and the rest after them.
+  // Some part exceeds the limits of the store. Writes each deployment separately, so that it does not block others, and
+  // then the rest.
   std::set<DeploymentId> names;
   for (const fleet::ReplicaKey& key : step.forget) names.insert(key.deployment);
   for (const fleet::ReplicaKey& key : step.stop) names.insert(key.deployment);
@@ -451,7 +451,7 @@ Result<std::optional<TimePoint>> Leader::take_steps() {
       ++change_count_;
       if (changed_) changed_();
     }
-    if (!blocked_.empty()) {  // the decision would be the same
+    if (!blocked_.empty()) {  // the next step would decide the same
       is_settled_ = true;
       const TimePoint later = clock_->now() + std::chrono::seconds(5);
       look_again_ = look_again_ ? std::min(*look_again_, later) : later;

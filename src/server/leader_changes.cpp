@@ -26,7 +26,8 @@ fleet::DesiredDeployment next_revision(fleet::DesiredDeployment wanted, const De
 // The next state of one deployment; the earlier spec is kept for an undo.
 fleet::DesiredDeployment next_wanted(const fleet::DesiredDeployment* before, const DeploymentSpec& spec,
                                      std::uint64_t version) {
-  // A number that no deployment with this name has had, because replicas of a removed one may still be running.
+  // Begins with a revision that no deployment of this name has had, because replicas of a removed one may still be
+  // running.
   if (!before) return with_shards({spec, version + 1, {}, std::nullopt});
   fleet::DesiredDeployment next = *before;
   next.spec = spec;
@@ -75,7 +76,7 @@ std::string intent_words(Intent intent) {
 
 }  // namespace
 
-// What `project` would change, decided on `state_`.
+// What `project` would change in `state_`.
 Result<Leader::Proposal> Leader::propose(const Project& project, std::optional<std::uint64_t> version) const {
   const fleet::Desired& before = state_.desired;
   if (version && *version != before.version) return stale(*version, before.version);
@@ -141,7 +142,7 @@ controller::Preview Leader::preview(const Proposal& proposal) const {
 
 Result<Leader::Applied> Leader::make(Proposal proposal, const std::string& actor) {
   Applied& applied = proposal.applied;
-  // It is certain that nothing changes only if this server leads and has read everything that is committed.
+  // This empty commit verifies that this server still leads and has read every committed change.
   if (!applied.changed) {
     BERTH_TRY(commit(std::move(proposal.change), {}));
     return std::move(applied);
@@ -229,7 +230,7 @@ Result<Leader::Proposal> Leader::propose_rollout(const DeploymentId& name, const
       break;
     }
     case RolloutAction::restart:
-      // A paused rollout would continue, and a failed revision would be tried again.
+      // Otherwise the restart would continue the paused rollout and retry a failed revision.
       if (wanted.paused)
         return Error{ErrorCode::already_exists, "the rollout of " + name.text() + " is paused",
                      "berth rollout resume " + name.text() + " first"};
@@ -239,7 +240,7 @@ Result<Leader::Proposal> Leader::propose_rollout(const DeploymentId& name, const
       break;
   }
   Proposal out = propose_change(std::move(wanted), EventKind::rollout, std::move(text));
-  // With the present number of replicas, earlier settings may be larger than what was accepted then.
+  // With the current number of replicas, earlier settings may exceed limits that they met before.
   if (request.action == RolloutAction::undo) BERTH_TRY(check_acceptable(out.desired));
   return out;
 }
@@ -257,7 +258,7 @@ Result<void> Leader::set_intent(const NodeId& node, Intent intent, const std::st
   fleet::NodeRecord record = found->second;
   record.intent = intent;
   record.intent_by = actor;
-  // A drain after a cordon keeps its reason.
+  // A drain without a reason keeps the reason of the cordon before it.
   if (intent == Intent::in_service || !reason.empty()) record.intent_reason = reason;
   change.nodes[node] = std::move(record);
   return commit(std::move(change),

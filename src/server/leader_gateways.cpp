@@ -1,4 +1,4 @@
-// The part of the leader about gateways, and the keys by which they and the relays of nodes recognise each other.
+// The part of the leader about gateways, and the keys with which they and the relays of nodes authenticate each other.
 #include <algorithm>
 
 #include "server/access.hpp"
@@ -86,7 +86,7 @@ Result<void> Leader::set_gateway_address(const std::string& credential, const st
   if (found == state_.credentials.end() || found->second.role != Role::gateway)
     return Error{ErrorCode::not_found, "there is no gateway with this credential", "join again"};
   if (found->second.address == address) return {};
-  // Each change is written to the store, and all relays reconnect.
+  // Limits how often the address changes: each change is written to the store, and all relays reconnect.
   const TimePoint now = clock_->now();
   std::erase_if(gateways_moved_, [&](const auto& entry) { return now - entry.second >= gateway_stays; });
   if (gateways_moved_.contains(credential))

@@ -12,9 +12,9 @@ void Leader::refuse_report(const NodeId& node, const std::string& why) {
   tell_problem(node);
 }
 
-// Once for each change, whichever server has told it.
+// Writes one event for each change of the problem, unless an earlier leader has already written it.
 void Leader::tell_problem(const NodeId& node) {
-  if (later_epoch(node)) return;  // has an event of its own
+  if (later_epoch(node)) return;  // tell_ignoring() writes that event
   const std::string actor = "node:" + node.text(), subject = "node/" + node.text();
   const auto [told, is_first] = told_problems_.try_emplace(node);
   if (is_first) {

@@ -70,7 +70,7 @@ class Writer {
       for (const auto& [reason, count] : row.rejected) out_.line(labels + "," + metric_label("reason", reason), count);
     });
   }
-  // By outcome: the class of the answer's status, or the reason why there was none.
+  // Counts by outcome: the class of the answer's status, or the reason why there was none.
   void outcomes(const char* name, const char* help, const Rows& rows) {
     metric(name, "counter", help, rows, [&](const std::string& labels, const RequestCounts& row) {
       const auto ended = [&](const std::string& outcome, std::uint64_t count) {
@@ -98,7 +98,7 @@ class Writer {
       out_.part("_count", labels, std::to_string(counted.count()));
     });
   }
-  // About the gateway itself, while it reports and accepts connections or finishes its requests.
+  // Writes one line about each gateway that reports, until it has finished its last requests.
   template <class Value>
   void of_gateways(const char* name, const char* help, Value value) {
     out_.metric(name, "gauge", help);
@@ -110,7 +110,7 @@ class Writer {
   MetricsWriter out_;
 };
 
-// Over the last requests at all gateways, because there are many callers and replicas, and a histogram for each would
+// Quantiles over the last requests at all gateways: there are many callers and replicas, and a histogram for each would
 // be long.
 struct Times {
   const char *name, *help;

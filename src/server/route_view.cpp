@@ -50,7 +50,7 @@ std::string when_full(const ServedDeployment& deployment) {
   return "it would wait";
 }
 
-// Uses the requests in flight at all gateways; a replica counts as ejected if all of them skip it.
+// Uses the requests in flight at all gateways; a replica counts as ejected if all gateways skip it.
 void assume_reported(gateway::Balance& balance, const ServedDeployment& deployment, const GatewayReports& reports,
                      TimePoint now) {
   const std::size_t gateways = reports.current(now).size();
@@ -62,7 +62,7 @@ void assume_reported(gateway::Balance& balance, const ServedDeployment& deployme
   }
 }
 
-// Has one entry for each gateway without a connection to a node of these replicas, with only those nodes.
+// Returns one entry for each gateway that lacks a connection to a node of these replicas, with only those nodes.
 std::vector<Unconnected> unconnected_of(const ServedDeployment& deployment, const Leader& leader,
                                         const GatewayReports& reports) {
   std::vector<Unconnected> all = unconnected_nodes(leader, reports);

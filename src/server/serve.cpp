@@ -40,7 +40,7 @@ bool is_loopback(const std::string& address) {
   return parsed && http::is_loopback_name(parsed->host);
 }
 
-// The controller's turns: soon after something changed, when time alone may change something, and every second.
+// Runs the controller's steps: soon after a change, at the time for which a step asks, and every second.
 class Loop {
  public:
   Loop(http::Server& server, Leader& leader, format::Log log)
@@ -71,14 +71,14 @@ class Loop {
     tell_problem();
     if (!again || !*again) return;
     const Duration left = **again - real_clock().now();
-    // The tick comes anyway.
+    // Otherwise the next tick is soon enough.
     if (left < tick_every)
       server_.after(std::max(step_soon, std::chrono::duration_cast<std::chrono::milliseconds>(left)),
                     [this] { wake(); });
   }
 
   void tell_problem() {
-    // Problems of nodes are events, which are logged.
+    // Problems of nodes are already logged as events.
     std::map<std::string, std::string> warnings = leader_.warnings();
     for (const auto& [subject, text] : warnings) {
       if (!warnings_.contains(subject) && !subject.starts_with("node/"))
@@ -123,7 +123,7 @@ class Listening {
   Listening(http::Server& server, Signing& signing, std::string folder)
       : server_(server), signing_(signing), folder_(std::move(folder)) {}
 
-  // Applies all of it, or nothing if a part fails. Returns the URLs.
+  // Applies all endpoints, or none if one fails. Returns the URLs.
   Result<std::vector<std::string>> take_up(Endpoints endpoints) {
     signing_.lifetime = endpoints.certificate_lifetime;
     const std::size_t given = endpoints.names.size();
@@ -154,7 +154,7 @@ class Listening {
     return urls;
   }
 
-  // The TLS files of listeners that other machines can reach. Absent: there are none.
+  // The TLS files of listeners that other machines can reach, if there are any.
   const std::optional<http::TlsFiles>& tls() const { return tls_; }
 
   // Renews the certificate of the server long before it expires; open connections are not affected.
@@ -226,7 +226,7 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
                       [&](http::Request request, http::Responder responder) { api->handle(request, responder); });
   ServerReady serving;
   serving.token_file = token_file;
-  // First of all, because the owner of this socket is the only server with this folder and its authority.
+  // Listens on this socket first, because its owner is the only server with this folder and its authority.
   serving.socket = BERTH_TRY(server.listen("unix:" + folder + "/socket"));
   Signing signing;
   Listening listening(server, signing, folder + "/authority");
@@ -303,7 +303,7 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
     BERTH_TRY(leader.add_gateway(credential, "", "server:" + options.name));
     return world::write_private_text(file, own + "\n");
   };
-  // The caller of this function may outlive the server.
+  // The caller of note_gateway() may outlive the server.
   struct Notes {
     std::mutex mutex;
     bool has_ended = false;

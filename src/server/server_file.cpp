@@ -19,7 +19,7 @@ Result<ServerFile> read_server_file(std::string_view text, std::string_view file
       {"listen", "tls_certificate", "tls_key", "host_names", "store", "connections", "connections_per_address",
        "gateway", "access_log", "gateway_connections", "gateway_connections_per_address", "gateway_header_timeout",
        "gateway_client_timeout", "certificate_lifetime", "addresses"});
-  // A service has a different working folder from its operator.
+  // Paths must be absolute, because a service has a different working folder from its operator.
   const auto path = [&](const char* key) {
     std::optional<std::string> read = table.text(key);
     if (read && !read->starts_with('/'))

@@ -18,7 +18,7 @@ std::string names_of(const std::vector<NodeId>& nodes) {
   return text + (shown < nodes.size() ? " and " + std::to_string(nodes.size() - shown) + " more" : "");
 }
 
-// With or without a port.
+// `address` may have a port.
 bool is_on_loopback(const std::string& address) {
   const auto name = http::host_name(address);
   return http::is_loopback_name(name ? *name : address);

@@ -43,7 +43,7 @@ void put_evidence(json::object& why, const deployment::Evidence& evidence) {
   if (!changes.empty()) why["changes"] = std::move(changes);
 }
 
-// The report about an incarnation, as far as its node has given one.
+// The report about an incarnation, or null if its node has not sent one.
 const fleet::ReplicaReport* report_of(const Leader& leader, const fleet::Assigned& assigned) {
   const LastReport* const last = leader.last_report(assigned.place.node);
   if (!last) return nullptr;
@@ -57,7 +57,7 @@ fleet::ReplicaState state_of(const fleet::ReplicaReport* report, const fleet::As
   return assigned.stopping ? fleet::ReplicaState::stopping : fleet::ReplicaState::waiting;
 }
 
-// Why it is in its state; empty: nothing is wrong.
+// Why an incarnation is in its state, or an empty text if nothing is wrong.
 std::string reason_of(const Leader& leader, const fleet::ReplicaReport* report, const fleet::Assigned& assigned) {
   const std::string reason = report ? report->reason : "";
   if (leader.health(assigned.place.node) == controller::NodeHealth::lost)
@@ -66,7 +66,7 @@ std::string reason_of(const Leader& leader, const fleet::ReplicaReport* report, 
   return assigned.stopping ? "is stopping" : "waiting for the node to accept it";
 }
 
-// ", in 20 s": when it is restarted. Empty: this is not known, or is not planned.
+// When a replica is restarted, such as ", in 20 s"; empty if no restart is planned or its time is not known.
 std::string restart_time(const Leader& leader, const fleet::ReplicaReport* report, const fleet::Assigned& assigned) {
   const LastReport* const last = leader.last_report(assigned.place.node);
   if (!last || !report || !report->next_start_ms) return {};
@@ -253,7 +253,7 @@ json::object deployment_view(const Leader& leader, const controller::DeploymentS
   json::array earlier;
   std::uint64_t revision = wanted->revision;
   for (const DeploymentSpec& spec : wanted->earlier) {
-    DeploymentSpec with_count = spec;  // which an undo keeps
+    DeploymentSpec with_count = spec;  // an undo keeps the number of replicas
     with_count.replicas = wanted->spec.replicas;
     earlier.push_back(json::object{{"revision", --revision},
                                    {"fields", json::value_from(deployment::changed_fields(with_count, wanted->spec))}});
@@ -288,7 +288,7 @@ json::array replicas_view(const Leader& leader, const std::optional<DeploymentId
 }
 
 json::array pending_view(const Leader& leader, const std::optional<DeploymentId>& only) {
-  // In a large fleet with many pending replicas, the next request continues.
+  // In a large fleet with many pending replicas, the next request computes the evidence that is still missing.
   const TimePoint until = leader.now() + std::chrono::milliseconds(50);
   json::array out;
   for (const Pending& pending : leader.pending()) {

@@ -347,15 +347,15 @@ class Simulation {
   const FleetOptions options_;
   Timeline timeline_;
   SeededRandom random_;
-  // Only a server that has led for a while replaces a lost node's replicas: in half of the fleets servers do not
-  // fail.
+  // Only a server that has led for a while replaces a lost node's replicas, so servers do not fail in half of the
+  // fleets.
   const bool servers_fail_ = chance(50);
   FleetChecker checker_{servers_fail_};
   std::shared_ptr<store::Engine> engine_ = store::make_memory_engine(timeline_.clock);
   std::unique_ptr<store::Store> observer_ = store::Store::open(engine_).value();
   std::deque<SimulatedServer> servers_;
   std::deque<Node> nodes_;
-  std::optional<Change> change_;  // that more parts may follow
+  std::optional<Change> change_;  // more parts of it may follow
   FleetOperators operators_{options_, random_, checker_, [this]() -> SimulatedServer& { return some_server(); },
                             [this] { return state(); }};
   TimePoint faults_begin_{}, faults_end_{};

@@ -150,7 +150,7 @@ void FleetChecker::check_start(TimePoint now, TimePoint call_began, const fleet:
          name + " was started by a decision based on an outdated state: its node is not in service");
   taken_away_.erase(replica);
   due_.erase(replica);
-  // A place may be chosen while its rollout waits for the store, so a cause may come a moment later.
+  // A place may be chosen while its rollout waits for the store, so its cause may be recorded a moment later.
   expect(now, ++starts_of_[replica] <= causes_[replica] + 1,
          name + " is the " + std::to_string(starts_of_[replica]) + "th incarnation, for " +
              std::to_string(causes_[replica]) + " causes");
@@ -194,7 +194,7 @@ void FleetChecker::check_start(TimePoint now, TimePoint call_began, const fleet:
   };
   expect(now, spec->spread != Spread::one_per_node || std::none_of(by_replica_.begin(), by_replica_.end(), on_its_node),
          place + "shares its node with another one, although one per node is required");
-  // A server's memory of this is lost when the server ends, or with a commit that seems to have failed.
+  // A server forgets refusals when it ends, or after a commit that seems to have failed.
   const auto avoided = avoided_.find({assigned.place.deployment, assigned.place.node});
   if (avoided == avoided_.end()) return;
   const bool is_too_soon = now < avoided->second.until;
@@ -205,7 +205,7 @@ void FleetChecker::check_start(TimePoint now, TimePoint call_began, const fleet:
              " times");
 }
 
-// A node that refuses a deployment is left alone for 1 s, 2 s, 4 s, ... 60 s.
+// A node that refuses a deployment is avoided for 1 s, 2 s, 4 s, ... 60 s.
 void FleetChecker::note_refusals(TimePoint call_began, const store::State& before) {
   const std::set<std::uint64_t> now = generations_of(state_);
   for (const auto& [node, list] : before.assignments) {
@@ -303,7 +303,7 @@ void FleetChecker::check_together(TimePoint now, const ByReplica& before, const 
   }
 }
 
-// Everything that is not forgotten may run.
+// Counts every incarnation that is not forgotten, because it may still run.
 void FleetChecker::check_devices(TimePoint now) {
   std::map<std::pair<NodeId, DeviceId>, std::vector<const fleet::Assigned*>> holders;
   for (const auto& [name, all] : by_replica_) {

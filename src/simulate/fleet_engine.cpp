@@ -17,7 +17,7 @@ Error failed() { return {ErrorCode::timeout, "the store does not answer", "try a
 bool FleetEngine::pass() {
   if (chance(faults_.crash_percent)) is_crashed_ = true;
   if (!is_crashed_ && chance(faults_.stall_percent)) {
-    // Sometimes longer than a leadership.
+    // Sometimes longer than a leadership lasts without renewal.
     const Duration length = 1ms * random_.below(chance(30) ? 40'000 : 3'000);
     timeline_.run_until(std::max(timeline_.now, std::min(timeline_.now + length, faults_.stalls_end)));
   }

@@ -12,9 +12,9 @@ using fleet::ReplicaState;
 
 // A replica that fits has a place within this time. A server checks about every 600 ms.
 constexpr Duration placed_within = 5s;
-// A node that reports every 2 s is heard within this time, except for lost messages.
+// A report of a node, sent every 2 s, arrives within this time, except for lost messages.
 constexpr Duration reports_apart = 4s;
-// A replica may have lost its place to a node that was silent for this long and is back a moment later.
+// A node's replicas may have been replaced if it was silent for this long, even if it reports again a moment later.
 constexpr Duration silent_after = 5s;
 // Servers may learn about a refusal this much later than the checker.
 constexpr Duration refusal_known_after = 3s;
@@ -115,7 +115,7 @@ std::vector<std::uint32_t> FleetChecker::placeable(TimePoint now, const fleet::D
       exempt("every node with room has recently refused the deployment", 3,
              !place && room.find(wanted.spec, [](const NodeId&) { return true; }).has_value());
     if (!place && is_together) return {};
-    if (!place) break;  // nor do the others
+    if (!place) break;  // the others do not fit either
     if (is_together) room.charge(*place);
     out.push_back(replica);
   }

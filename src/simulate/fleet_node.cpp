@@ -14,7 +14,7 @@ std::string Machine::start(const agent::Start& start) {
   job.found.key = start.order.assigned.key();
   job.found.id = id;
   job.found.since = timeline_.now;
-  // Usually at once, sometimes only after a while.
+  // Usually takes the lease at once, sometimes only after a while.
   job.lease_from = timeline_.now + 1ms * random_.below(random_.below(10) == 0 ? 10'000 : 500);
   job.found.single = start.single;
   job.place = start.order.assigned.place;
@@ -152,7 +152,7 @@ bool SimulatedAgent::has_orders_for(const fleet::ReplicaKey& key) const {
          });
 }
 
-// Every 2 s; the step uses only the probes in the spec.
+// Probes each running job every 2 s; the step uses only the probes in the spec.
 void SimulatedAgent::probe(const std::vector<agent::FoundJob>& jobs) {
   std::map<std::string, agent::Probed> probed;
   for (const agent::FoundJob& job : jobs) {

@@ -143,7 +143,7 @@ Replay replay(std::span<const Request> jobs, std::span<const std::uint32_t> spee
   std::priority_queue<RunningJob, std::vector<RunningJob>, std::greater<>> running;
   Replay run{std::vector<std::int64_t>(jobs.size()), std::vector<std::int64_t>(speeds_milli.size())};
   Requirements requirements;
-  std::size_t reported = 0;  // earlier jobs are included in the reported queue depths
+  std::size_t reported = 0;  // the reported queue depths include the jobs before this one
 
   for (std::size_t j = 0; j < jobs.size(); ++j) {
     const Request& job = jobs[j];

@@ -28,7 +28,7 @@ std::optional<Number> number(std::string_view word) {
   return value;
 }
 
-// Safe for a terminal.
+// The word, shortened and made safe for a terminal.
 std::string quoted(std::string_view word) {
   constexpr std::size_t shown = 24;
   std::string text(word.substr(0, shown));
@@ -36,7 +36,7 @@ std::string quoted(std::string_view word) {
   return "\"" + text + (word.size() > shown ? "..." : "") + "\"";
 }
 
-// The error in the line; empty: none.
+// The error in the line, or an empty text.
 std::string read_line(std::string_view line, TraceRequest& request) {
   struct Column {
     std::string_view name;

@@ -25,7 +25,7 @@ namespace json = boost::json;
 
 constexpr std::uint64_t backup_format = 1;
 
-// Releases the store at the end.
+// Holds the store until this object is destroyed.
 class HeldStore {
  public:
   static Result<HeldStore> take(Engine& engine, const std::string& owner) {
@@ -70,7 +70,7 @@ Result<SchemaMark> mark_of(const std::vector<Entry>& entries, const std::string&
   return mark;
 }
 
-// Checks the whole file.
+// Reads and checks the whole file.
 Result<std::vector<Entry>> read_backup(const std::string& file) {
   const std::string text = BERTH_TRY(world::read_text(file));
   std::vector<std::string_view> lines;
@@ -190,7 +190,7 @@ Result<void> check_backup(const std::string& file) {
 }
 
 Result<void> restore(Engine& engine, const std::string& file, IfNotEmpty if_not_empty) {
-  // In memory first: a backup of an older version is brought up to date there.
+  // Restores into memory first, where a backup of an older version is brought up to date.
   const std::shared_ptr<Engine> memory = make_memory_engine();
   BERTH_TRY(fill(*memory, BERTH_TRY(read_backup(file)), IfNotEmpty::refuse));
   BERTH_TRY(bring_up_to_date(*memory, migrations()));

@@ -92,8 +92,8 @@ Result<std::vector<Write>> writes_of(const Change& change, ProjectRoot& root, Co
 
   for (Write& write : last) writes.push_back(std::move(write));
   for (fleet::Event event : change.events) {
-    // The number is taken first, so that an event never replaces another one, though one may be missing after a
-    // failure.
+    // The counter is written before the event: after a failure a number may be unused, but no event replaces another
+    // one.
     event.id = counters.next_event++;
     put(std::string(keys::counters), text_of(counters));
     if (event.id > events_kept) writes.push_back({keys::event(event.id - events_kept), std::nullopt});

@@ -35,9 +35,9 @@ Result<std::shared_ptr<Engine>> open_sqlite_engine(const std::string&) {
 namespace berth::store {
 namespace {
 
-constexpr int application = 0x42727468;  // "Brth", at a fixed place of the file: other programs' files are not touched
+constexpr int application = 0x42727468;  // "Brth", at a fixed offset, so that other programs' files are recognised
 constexpr int layout = 1;                // of the tables below
-// Another process holds the file for the time of a commit or of a backup.
+// Another process may lock the file during a commit or a backup.
 constexpr int busy_timeout_ms = 5000;
 
 // Tables of the file. The single row of `revision` has the change number, which is thus part of each transaction.
@@ -305,13 +305,13 @@ class SqliteEngine final : public Engine {
     const int system_error = database != nullptr ? sqlite3_system_errno(database) : 0;
     sqlite3_close_v2(database);
     if (code == SQLITE_OK && ::link(name.c_str(), path_.c_str()) != 0 && errno != EEXIST)
-      code = ::rename(name.c_str(), path_.c_str()) == 0 ? SQLITE_OK : SQLITE_CANTOPEN;  // no links there
+      code = ::rename(name.c_str(), path_.c_str()) == 0 ? SQLITE_OK : SQLITE_CANTOPEN;  // no hard links there
     ::unlink(name.c_str());
     if (code != SQLITE_OK) {
       errno = system_error;
       return failed(code);
     }
-    // A new name must survive a power cut as well as what is in the file.
+    // The new directory entry must survive a power cut, too.
     const world::Descriptor parent(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (parent) ::fsync(parent.get());
     return {};
@@ -323,9 +323,9 @@ class SqliteEngine final : public Engine {
                  "use that version, or restore a backup that this one has made"};
   }
 
-  // The number of the last change is also in a separate file, written after each commit. If that number is higher,
-  // the store has lost changes that were acknowledged: SQLite treats a missing log, or one damaged in the middle, as
-  // ending there.
+  // The number of the last change is also in a separate file, written after each commit. If that number is higher, the
+  // store has lost changes that were acknowledged: SQLite silently ignores a missing log, and what follows damage in
+  // the middle of a log.
   std::string changes_path() const { return path_ + ".changes"; }
   Result<void> check_nothing_lost() {
     const Result<std::string> text =
@@ -349,7 +349,7 @@ class SqliteEngine final : public Engine {
       changes_ = world::Descriptor(::open(changes_path().c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     char text[22];
     const int size = std::snprintf(text, sizeof text, "%020" PRIu64 "\n", number);
-    // If the number was not written, it is lower than the store's, which is harmless.
+    // If this write fails, the number is lower than the store's, which is harmless.
     if (changes_) static_cast<void>(::pwrite(changes_.get(), text, static_cast<std::size_t>(size), 0) < 0);
   }
 

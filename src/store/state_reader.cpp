@@ -19,7 +19,7 @@ auto parsed(const Entry& entry, Parsed& before, Parsed& after, Read&& read) -> d
   return value;
 }
 
-// Empty if the entry is damaged; the state then records it. An entry of a newer version is still an error.
+// Returns nothing if the entry is damaged, which the state then records. An entry of a newer version is still an error.
 template <class Value>
 Result<std::optional<Value>> unless_damaged(State& state, Result<Value> read) {
   if (read) return std::optional(*std::move(read));
@@ -88,7 +88,7 @@ Result<State> StateReader::read(const Listing& listing) {
     std::sort(list.assigned.begin(), list.assigned.end(),
               [](const fleet::Assigned& a, const fleet::Assigned& b) { return a.generation < b.generation; });
   }
-  // Keys of deployments come before the project, which determines which of them count.
+  // Keys of deployments come before the project, which refers to those in use.
   std::map<std::string_view, const Entry*> records;
   for (const Entry& entry : listing.entries) {
     if (entry.key.starts_with(keys::deployments)) records.emplace(entry.key, &entry);

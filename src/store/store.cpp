@@ -104,8 +104,8 @@ Result<std::uint64_t> Store::begin_epoch(const std::string& server) {
   return leader.epoch;
 }
 
-// Removes leftovers of failed changes: records of deployments that do not count, and events that are too old (each
-// new event removes an old one, except where a number was taken and not used).
+// Removes leftovers of failed changes: records of deployments to which the project does not refer, and events that are
+// too old (each new event removes an old one, except where a number was taken and not used).
 Result<void> Store::remove_leftovers(const Listing& listing) {
   std::set<std::string> counted;
   for (const auto& [name, version] : known_.root.deployments) counted.insert(keys::deployment(name, version));
