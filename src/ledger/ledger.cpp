@@ -104,8 +104,7 @@ std::vector<LedgerFolder> Ledger::folders() {
 
 Result<Ledger::Lock> Ledger::lock(Duration timeout) {
   State& state = *state_;
-  static_cast<void>(
-      own_limits());  // may query a directory service, so it is called before other programs have to wait for the lock
+  static_cast<void>(own_limits());  // may query a directory service, so it is called before the lock is held
   if (!state.enter(real_clock().now() + timeout)) {
     return Error{ErrorCode::timeout, "another thread of this program is using the ledger", "try again"};
   }
