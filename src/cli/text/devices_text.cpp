@@ -73,7 +73,7 @@ std::string health_text(const DeviceRow& row, TimePoint now, const Style& style)
 // that follow.
 struct Line {
   const DeviceRow* row;
-  bool whole = false;  // the line is for the parent of `row`, which has no line of its own
+  bool whole = false;  // the line shows the parent of `row`
   std::string tree;    // drawn before the id of a part
 };
 

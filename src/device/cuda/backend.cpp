@@ -84,7 +84,7 @@ class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(const BackendOptions& options)
       : requests_(options.partitions),
-        // How a GPU can be cut is known only from the driver.
+        // Cutting a GPU needs CUDA; NVML alone does not suffice.
         starts_to_list_(options.listing_starts_driver || std::any_of(requests_.begin(), requests_.end(),
                                                                      [](const PartitionRequest& request) {
                                                                        return request.device.starts_with("cuda:");
