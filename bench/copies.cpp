@@ -1,6 +1,5 @@
-// Copying 256 MiB between pinned host memory and the device: through a Stream
-// and with raw driver calls, in turns. The host memory is of Device::pin and used
-// by both sides.
+// Copies 256 MiB between pinned host memory and the device, alternately through a Stream and with raw driver calls.
+// Both use the same host memory, which Device::pin has pinned.
 #include <span>
 
 #include "gpu.hpp"

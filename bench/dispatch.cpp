@@ -1,8 +1,8 @@
-// What the scheduler costs around work that does nothing. inline: the whole of
-// dispatch, beside a model of the reference. enqueue: what a producer pays to
-// hand a task to a lane, beside oneTBB and StarPU. roundtrip: submit and get,
-// with the lane awake (beside oneTBB) and asleep (beside a thread that waits on
-// a condition variable).
+// The cost of the scheduler for work that does nothing.
+// inline: a complete dispatch, compared with a model of the reference.
+// enqueue: the time in which a producer hands a task to a lane, compared with oneTBB and StarPU.
+// roundtrip: submit and get, with the lane awake (compared with oneTBB) and asleep (compared with a thread that waits
+// on a condition variable).
 #include <barrier>
 #include <cstdio>
 #include <cstdlib>
@@ -30,8 +30,8 @@ namespace {
 using namespace berth;
 using Steady = std::chrono::steady_clock;
 
-// What goals.md's machine class showed for the reference; a model far from it
-// would flatter or wrong us.
+// The reference's time on the machine class of goals.md. If the model were much faster or slower, the comparison would
+// be unfair.
 constexpr double reference_inline_ns = 235;
 
 double since_ns(Steady::time_point start) {
@@ -56,9 +56,8 @@ struct Ours {
   std::optional<Scheduler> scheduler;
 };
 
-// The reference's dispatch: a mutex around each device's statistics, a scan for
-// the least queue depth, the closure called as what it is, two clock reads, and a
-// record before and after.
+// The reference's dispatch: a mutex around each device's statistics, a scan for the least queue depth, a direct call of
+// the closure, two clock reads, and a record before and after.
 class Reference {
  public:
   struct Statistics {
@@ -133,14 +132,14 @@ void measure_inline(bench::Report& report) {
   report.add(result);
 }
 
-// How a batch is handed over, and how one waits until it is all done.
+// How to submit a task, and how to wait for a number of tasks.
 struct Target {
   std::function<void()> push;
   std::function<void(std::size_t done)> wait;
 };
 
 struct Handed {
-  double push_ns = 0;   // per task, as the producer sees it
+  double push_ns = 0;   // per task, measured by the producer
   double drain_ns = 0;  // per task, until the last one is done
 };
 
@@ -201,7 +200,7 @@ Handed hand_over(const Target& target, std::size_t producers, std::size_t& done)
 
 #ifdef BERTH_HAS_TBB
 void measure_tbb(bench::Report& report) {
-  // One worker beside the producers, as we have one lane.
+  // One worker in addition to the producers, because Berth has one lane here.
   const tbb::global_control limit(tbb::global_control::max_allowed_parallelism, 2);
   tbb::task_arena arena(2, 1);
   std::atomic<std::size_t> ran{0};
@@ -242,7 +241,7 @@ void measure_tbb(bench::Report& report) {
 #ifdef BERTH_HAS_STARPU
 void measure_starpu(bench::Report& report) {
   if (!report.wants("enqueue_starpu/1producer")) return;
-  // It keeps performance models in a folder; not in the user's home.
+  // StarPU writes performance models to this folder, which should not be in the user's home.
   setenv("STARPU_HOME", std::filesystem::temp_directory_path().c_str(), 0);
   setenv("STARPU_SILENT", "1", 0);
   setenv("STARPU_WORKERS_NOBIND", "1", 0);
@@ -257,7 +256,7 @@ void measure_starpu(bench::Report& report) {
   codelet.cpu_funcs[0] = [](void**, void*) {};
   codelet.cpu_funcs_name[0] = "empty";
   codelet.nbuffers = 0;
-  // Its worker polls without end: asleep except while its own tasks are measured.
+  // StarPU's worker polls all the time, so it is paused except while its own tasks are measured.
   starpu_pause();
   const Target target{[&] {
                         starpu_task* task = starpu_task_create();
@@ -283,8 +282,8 @@ void measure_starpu(bench::Report& report) {
 }
 #endif
 
-// A thread that sleeps on a condition variable until there is work, and a
-// caller that sleeps on another until it is done.
+// A thread that sleeps on a condition variable until there is work. The caller sleeps on another one until the work is
+// done.
 class CondvarWorker {
  public:
   ~CondvarWorker() {

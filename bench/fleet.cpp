@@ -1,6 +1,6 @@
 // One step of the controller on a large fleet: 200 nodes with 8 GPUs each and 2,000 replicas of 500 deployments, some
-// of which share GPUs. From empty (which includes the step that finds all of them ready), after the loss of a
-// node, and where nothing has changed. The step alone: commits and reports are not counted.
+// of which share GPUs. Measured for an empty fleet (including the step that finds all replicas ready), after the loss
+// of a node, and without any change. Only the step is measured, without commits and reports.
 #include <chrono>
 #include <functional>
 #include <map>
@@ -50,7 +50,7 @@ struct LargeFleet {
       wanted.spec.command = {"serve"};
       wanted.spec.replicas = 4;
       wanted.spec.gpus = 1;
-      if (d % 2 == 0) {  // half of them share: 2,000 replicas do not fit on 1,600 GPUs otherwise
+      if (d % 2 == 0) {  // half of them share GPUs, because 2,000 replicas would not fit on 1,600 GPUs otherwise
         wanted.spec.exclusive = false;
         wanted.spec.memory_bytes = 20 * gib;
         wanted.spec.spread = Spread::pack;

@@ -1,6 +1,6 @@
-// Work in a worker process: launching an empty kernel and learning that it finished, beside raw driver
-// calls in this process; and how long a device is away after a kernel that faults, while a second worker
-// on the same GPU works.
+// Work in a worker process: the time to launch an empty kernel and to learn that it has finished, compared with raw
+// driver calls in this process; and how long a device is unavailable after a kernel faults while a second worker on the
+// same GPU continues.
 #include <atomic>
 #include <csignal>
 #include <thread>
@@ -28,7 +28,7 @@ BERTH_TASK(launch_faulty, [](WorkerContext& task, const Nothing&) -> Result<void
   return task.wait();
 });
 
-// A pool and workers on the device; a second one is a second process on the same GPU.
+// A pool with workers on the device. A second object is a second process on the same GPU.
 struct Isolated {
   explicit Isolated(const bench::Gpu& gpu)
       : pool(Pool::open({gpu.device}).value()),

@@ -1,5 +1,5 @@
-// Launching an empty kernel and learning that it finished: through a Stream, through a lane of a
-// scheduler, and with raw driver calls, in turns. Both record an event and poll it.
+// The time to launch an empty kernel and to learn that it has finished, alternately through a Stream, through a lane of
+// a scheduler, and with raw driver calls. All record an event and poll it.
 #include "berth/scheduler.hpp"
 #include "gpu.hpp"
 
@@ -37,7 +37,7 @@ void measure(bench::Report& report, const bench::Gpu& gpu) {
   bench::require(scheduler.has_value(), "starting the scheduler");
   const Kernel empty({.entry = "empty", .ptx = empty_kernel});
   const TaskOptions options{.kernels = {empty}};
-  // As a program would: the whole of submit, launch on a lane, completion and get.
+  // The complete path of a program: submit, launch on a lane, completion and get.
   const auto ours_through_lane = [&](std::size_t n) {
     for (std::size_t i = 0; i < n; ++i) {
       auto task = scheduler->submit([&](TaskContext& on) { return on.launch(empty, {1}, {}); }, options);

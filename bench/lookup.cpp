@@ -1,8 +1,8 @@
-// Key to owner with a table already held. Numbers against a plain Maglev table
-// (Eisenbud et al., NSDI 2016, section 3.4) of a prime size known to the
-// compiler, which takes the key as it is; text against a model of the reference's path.
-// route: the whole path of Router::route, with its lock and its look at the pool, against the
-// same model.
+// The owner of a key in an existing table. Numbers are compared with a plain Maglev table (Eisenbud et al., NSDI 2016,
+// section 3.4) whose size is a prime known to the compiler and which does not hash the key; texts are compared with a
+// model of the reference's path.
+// route: the complete path of Router::route, including its lock and its check of the pool, compared with the same
+// model.
 #include <unordered_map>
 
 #include "berth/random.hpp"
@@ -14,8 +14,8 @@
 namespace berth {
 namespace {
 
-constexpr double reference_ns = 110;        // quoted for the reference's path
-constexpr std::size_t keys_in_turn = 4096;  // power of two; 32 KiB of numbers stay in the first cache
+constexpr double reference_ns = 110;        // the quoted time of the reference's path
+constexpr std::size_t keys_in_turn = 4096;  // a power of two; 32 KiB of numbers stay in the L1 cache
 
 std::vector<ShardOwner> fleet(std::size_t n) {
   std::vector<ShardOwner> owners;
@@ -29,7 +29,7 @@ ShardTable table_for(std::size_t owners) {
   return *allocate(ShardSpace(shards), fleet(owners));
 }
 
-// Prime sizes as in the paper: 65537, and 655373 where owners are many.
+// Prime sizes as in the paper: 65537, or 655373 for many owners.
 template <std::size_t Size>
 class Maglev {
  public:
@@ -55,9 +55,9 @@ class Maglev {
   std::vector<std::uint16_t> entries_;
 };
 
-// What the reference does per message: shard id and entity id as texts of their
-// own, the shard's handler from a map keyed by that text (its maps hash with
-// SipHash-1-3 too), then the id hashed again modulo the number of devices.
+// The reference's work per message: it makes separate strings of the shard id and the entity id, looks up the shard's
+// handler in a map by the first string (its maps also hash with SipHash-1-3), then hashes the entity id again, modulo
+// the number of devices.
 class Reference {
  public:
   explicit Reference(std::size_t n) : devices_(fleet(n)) {
@@ -72,13 +72,13 @@ class Reference {
   }
 
  private:
-  static constexpr std::uint32_t shards = 1024;  // its number of devices does not change it
+  static constexpr std::uint32_t shards = 1024;  // independent of the number of devices
   static std::uint64_t sip(std::string_view text) { return hash_key(KeyHash::siphash13_v0, text); }
   struct Sip {
     std::size_t operator()(const std::string& text) const { return sip(text); }
   };
   std::vector<ShardOwner> devices_;
-  std::unordered_map<std::string, std::size_t, Sip> handlers_;  // each knows the number of devices
+  std::unordered_map<std::string, std::size_t, Sip> handlers_;  // the value is the number of devices
 };
 
 template <class Table, class Keys>
@@ -101,7 +101,7 @@ void key64(bench::Report& report, std::size_t n) {
   const ShardTable table = table_for(n);
   const Maglev<Size> maglev(n);
   const auto [ours, peer] = bench::interleaved(15, 1'000'000, lookups(table, keys), lookups(maglev, keys));
-  // Quoted for a table that fits into the cache.
+  // The quoted time is for a table that fits into the cache.
   const double fair = n <= 64 ? bench::fair_peer(report, name, peer, 1.7) : peer;
   report.add({.name = name, .ours = ours, .peer = fair, .better = bench::Better::lower, .goal = 1.2, .fields = {}});
 }
@@ -143,7 +143,7 @@ void route(bench::Report& report, std::size_t n) {
   one_lane.lanes_per_device = 1;
   const Scheduler scheduler = Scheduler::start(pool, one_lane).value();
   RouterOptions options;
-  options.shards = n <= 64 ? 1024 : 32768;  // at least 20 for each device
+  options.shards = n <= 64 ? 1024 : 32768;  // at least 20 shards per device
   options.table_file = "";
   const Router router = Router::start(scheduler, options).value();
   const Reference reference(n);

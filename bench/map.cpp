@@ -1,8 +1,8 @@
-// A thousand tasks of mixed cost over eight devices of unequal speed: the makespan of map
-// over the lower bound (total work over total speed). mixed: each task says its cost;
-// unsized: none does. Speeds are not configured, and every round begins with nothing learnt.
-// The devices wait on a timer, so that two cores suffice. Round-robin, which knows no speeds,
-// is a field.
+// A thousand tasks of mixed cost on eight devices of unequal speed: the makespan of map divided by the lower bound
+// (total work divided by total speed).
+// mixed: each task states its cost; unsized: no task does.
+// Speeds are not configured, and every round starts without learnt costs. The devices wait on a timer, so that two
+// cores suffice. The result for round-robin, which ignores speeds, is an additional field.
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -20,8 +20,8 @@ using namespace berth;
 constexpr double speeds[] = {1, 1, 2, 2, 3, 4, 5, 8};
 constexpr std::size_t tasks = 1000;
 
-// From 4 to 100 units of a millisecond at speed 1, mostly small: a mean of 28,
-// so that a timer that is 60 us late adds little even on the fastest device.
+// Costs from 4 to 100 units of one millisecond at speed 1. Most are small; the mean is 28, so that a timer that is 60
+// us late adds little even on the fastest device.
 std::vector<double> mixed_costs() {
   SeededRandom random(2024);
   std::vector<double> costs;

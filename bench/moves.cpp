@@ -1,7 +1,6 @@
-// Shards that change owner under `minimal_move` against the fewest that any
-// table with every share within one of its exact proportion allows. Owners weigh
-// 1 or 2 and come, go and change their weight for a hundred rounds, so the tables
-// have a history; the lightest owner has at least 20 shards.
+// The number of shards that change owner under `minimal_move`, compared with the fewest moves after which every owner's
+// share is within one shard of its exact proportion. For a hundred rounds, owners with weight 1 or 2 join, leave and
+// change their weight, so the tables have a history. The lightest owner has at least 20 shards.
 #include <map>
 
 #include "berth/random.hpp"
@@ -11,7 +10,7 @@
 namespace berth {
 namespace {
 
-// Counted from the shares alone, without the code under test.
+// Computed from the shares alone, without the code under test.
 std::size_t fewest_moves(const ShardTable& before, const std::vector<ShardOwner>& owners) {
   std::uint64_t weights = 0;
   for (const ShardOwner& owner : owners) weights += owner.weight_milli;
@@ -28,7 +27,7 @@ std::size_t fewest_moves(const ShardTable& before, const std::vector<ShardOwner>
   return lacking + (over > keep_one_more ? over - keep_one_more : 0);
 }
 
-// Most shards of an owner over its exact proportion.
+// The most shards of any owner, relative to its exact proportion.
 double max_over_mean(const ShardTable& table, const std::vector<ShardOwner>& owners) {
   double weights = 0, most = 0;
   for (const ShardOwner& owner : owners) weights += owner.weight_milli;
@@ -37,7 +36,7 @@ double max_over_mean(const ShardTable& table, const std::vector<ShardOwner>& own
   return most;
 }
 
-// Share of the ids that change device when n becomes n + 1 under hash modulo n.
+// The share of ids that move to another device when n becomes n + 1, if ids are hashed modulo n.
 double modulo_moved(std::size_t n) {
   constexpr int ids = 100'000;
   int moved = 0;
@@ -65,7 +64,7 @@ void churn(bench::Report& report, std::size_t n) {
   };
   std::vector<ShardOwner> owners;
   while (owners.size() < n) owners.push_back(fresh());
-  // One owner joins at a time; 20 shards for the lightest when all others weigh 2.
+  // Owners join one at a time. The lightest has 20 shards if all others have weight 2.
   ShardTable table = *allocate(ShardSpace(static_cast<std::uint32_t>(40 * (n + 1))), owners);
   double worst = max_over_mean(table, owners);
   const auto change = [&](Count& count) {
@@ -101,7 +100,7 @@ void churn(bench::Report& report, std::size_t n) {
   };
   add("join", join, modulo_moved(n));
   add("leave", leave, modulo_moved(n - 1));
-  add("reweigh", reweigh, std::nullopt);  // the reference knows no weights
+  add("reweigh", reweigh, std::nullopt);  // the reference has no weights
   if (report.wants("balance" + tail))
     report.add({.name = "balance" + tail,
                 .ours = worst,

@@ -1,8 +1,7 @@
-// What Berth adds to an empty kernel on PoCL's `basic` devices: launch, record and wait
-// through a stream, or through a lane of the scheduler, beside the shortest raw calls that do
-// the same (enqueue and finish, no profiling). One host thread per device, because a `basic`
-// device computes inside the enqueue. The goal is 1 us added, 2 us for a lane, which as a
-// bound of the ratio is 1 + 1 us / peer.
+// The time that Berth adds to an empty kernel on PoCL's `basic` devices: launching, recording and waiting through a
+// stream or through a lane of the scheduler, compared with the fewest raw calls that do the same (enqueue and finish,
+// without profiling). There is one host thread per device, because a `basic` device computes during the enqueue. The
+// goal is to add at most 1 us, or 2 us for a lane; as a limit of the ratio, that is 1 + 1 us / peer.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -20,8 +19,8 @@ namespace {
 
 using namespace berth;
 
-// A round is shorter than a scheduler's time slice: on a busy machine most
-// rounds then run undisturbed, and the median is one of those.
+// A round is shorter than a time slice of the operating system, so that most rounds run undisturbed even on a busy
+// machine, and the median is one of those.
 constexpr std::size_t rounds = 801;
 constexpr std::size_t iterations = 200;
 
@@ -37,7 +36,7 @@ KernelSource empty_source() {
   std::exit(1);
 }
 
-// The same work in three ways on one device.
+// The same work on one device, in three ways.
 class Direct {
  public:
   explicit Direct(Device& device)
@@ -53,7 +52,7 @@ class Direct {
   std::shared_ptr<LoadedKernel> kernel_;
 };
 
-// Objects live until the process ends.
+// These objects live until the process ends.
 class Raw {
  public:
   Raw(const opencl::Api& api, Device& device) : api_(api) {
@@ -83,7 +82,7 @@ class Raw {
   cl_kernel kernel_ = nullptr;
 };
 
-// The launch as submitted work.
+// The launch as a task of the scheduler.
 class Lane {
  public:
   explicit Lane(Device& device)

@@ -1,8 +1,7 @@
-// One GPU cut into parts of 64, 32, 16 and 16 SMs, and a thousand equal
-// compute-bound kernels over them with the scheduler's map: its makespan over
-// the bound, which is a thousand over the sum of the parts' speeds, each
-// measured alone. Every round begins with nothing learnt. A part runs one kernel
-// at a time, as one kernel fills it. The speeds alone are fields.
+// One GPU is cut into parts of 64, 32, 16 and 16 SMs, which run a thousand equal compute-bound kernels with the
+// scheduler's map. The result is its makespan divided by the lower bound: a thousand divided by the sum of the parts'
+// speeds, each measured alone. Every round starts without learnt costs. A part runs one kernel at a time, because one
+// kernel fills it. The speeds measured alone are additional fields.
 #include <map>
 #include <vector>
 
@@ -18,13 +17,12 @@ constexpr std::size_t kernels = 1000;
 constexpr std::size_t kernels_alone = 100;
 constexpr double goal = 1.02;
 
-// 1024 groups of 256 work items, so that 16, 32 and 64 SMs all have whole waves
-// of them; about 1.6 ms on 16 SMs of an H200.
+// 1024 groups of 256 work items, a whole number of waves on 16, 32 and 64 SMs; about 1.6 ms on 16 SMs of an H200.
 constexpr LaunchShape shape{{1024 * 256, 1, 1}, {256, 1, 1}};
 constexpr std::uint32_t turns = 1536;
 
-// Each work item multiplies and adds 16 times a turn; the result is kept from
-// being dropped by a store that never happens.
+// Each work item multiplies and adds 16 times per turn. A store that never happens keeps the compiler from removing the
+// result.
 constexpr const char* burn_kernel = R"(
 .version 7.0
 .target sm_52
@@ -68,7 +66,7 @@ again:
 }
 )";
 
-// A device with the kernel on it.
+// A device that has loaded the kernel.
 struct Burner {
   std::shared_ptr<Device> device;
   std::shared_ptr<LoadedKernel> kernel;
@@ -85,7 +83,7 @@ struct Burner {
     const Argument arguments[] = {out, turns};
     return stream.launch(*kernel, shape, arguments);
   }
-  // One kernel after the other, nobody else on the GPU.
+  // Runs one kernel after the other, with nothing else on the GPU.
   double alone_ms() const {
     auto stream = device->open_stream();
     bench::require(stream.has_value(), "opening a stream");
@@ -144,9 +142,9 @@ void measure(bench::Report& report) {
   }
   bench::Case result;
   result.name = "green/64_32_16_16";
-  double speed = 0;  // kernels a millisecond
+  double speed = 0;  // kernels per millisecond
   for (const auto& [id, burner] : burners) {
-    burner.alone_ms();  // warms up
+    burner.alone_ms();  // warm-up
     const double alone = burner.alone_ms();
     speed += 1 / alone;
     const std::string name = id.text().substr(id.text().find('/') + 1);

@@ -1,9 +1,8 @@
-// pick: a lease through the pool, taken and given back, with bytes that are promised to it in
-// the ledger of a machine too, and a capability. The peer is an actor that owns the devices:
-// callers put a question into its mailbox, its thread filters, chooses and reserves, and
-// answers through a slot the caller waits on. Both ends spin for a while before they sleep, as
-// runtimes of actors do, so that the peer is timed awake; where there are more threads than
-// cores it cannot be, and ours is compared with the quoted time.
+// pick: a lease from a pool is acquired and released; its bytes are also promised in the ledger of the machine, and it
+// requires a capability. The peer is an actor that owns the devices: callers put a request into its mailbox, and its
+// thread filters, chooses, reserves, and answers through a slot on which the caller waits. Both ends spin for a while
+// before they sleep, as in actor runtimes, so that the peer is measured awake. With more threads than cores that is
+// impossible, and Berth is compared with the quoted time.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -36,12 +35,11 @@ constexpr std::uint64_t device_bytes = std::uint64_t{64} << 30;
 constexpr std::uint64_t asked_bytes = std::uint64_t{64} << 20;
 constexpr std::size_t batch = 256;  // leases held at a time
 
-// Awake for a while, then asleep until it is told.
+// Lets a thread wait until another one rings: it spins for a while, then sleeps.
 class Bell {
  public:
-  // Longer than it takes to wake a thread: otherwise, once one end has slept, the
-  // other has gone to sleep when it answers, and neither is ever awake again. Where
-  // a core is missing, awake is what keeps it from the others.
+  // Longer than it takes to wake a thread. Otherwise, once one end has slept, the other end is asleep when the answer
+  // arrives, and from then on neither is ever awake. If cores are missing, spinning keeps a core from other threads.
   static inline int spins = 100000;
   void ring() {
     if (rung_.exchange(true, std::memory_order_acq_rel)) return;
@@ -65,8 +63,7 @@ class Bell {
   std::condition_variable woken_;
 };
 
-// Callers post letters; a question is answered through its bell, a letter that
-// gives a device back is not.
+// Callers post letters. A request is answered through its bell; a letter that releases a device is not answered.
 class Actor {
  public:
   enum class Rule { round_robin, least_loaded };
@@ -74,7 +71,7 @@ class Actor {
     std::uint64_t bytes = asked_bytes;
     int capability_min = 8;
     bool gives_back = true;
-    std::size_t device = 0;  // the answer, or what is given back
+    std::size_t device = 0;  // the answer, or the device to release
     Letter* next = nullptr;
     Bell answered;
   };
@@ -109,7 +106,7 @@ class Actor {
   void serve() {
     while (!stopped_.load(std::memory_order_acquire)) {
       mail_.wait();
-      // The newest lies on top: turned round, so that they are read in order.
+      // The newest letter is on top, so the list is reversed to read it in order.
       Letter* in_order = nullptr;
       for (Letter* top = inbox_.exchange(nullptr, std::memory_order_acquire); top;) {
         Letter* const below = std::exchange(top->next, in_order);
@@ -117,7 +114,7 @@ class Actor {
       }
       while (in_order) {
         Letter& letter = *in_order;
-        in_order = letter.next;  // before the answer: its owner may then post it again
+        in_order = letter.next;  // read before the answer, because the owner may then post the letter again
         if (letter.gives_back) {
           --devices_[letter.device].in_flight;
           devices_[letter.device].promised_bytes -= letter.bytes;
@@ -161,8 +158,8 @@ struct Times {
   double take_ns = 0, give_ns = 0;
 };
 
-// Both in batches, each timed by itself. Medians: a batch in which a thread lost
-// its core tells about the machine.
+// Acquires and releases in batches and times them separately. The results are medians, because a batch in which a
+// thread lost its core says nothing about the code.
 template <class Take, class Give>
 Times times(std::size_t iterations, Take take, Give give) {
   std::vector<double> taken, given;
@@ -177,8 +174,8 @@ Times times(std::size_t iterations, Take take, Give give) {
   return {median(taken), median(given)};
 }
 
-// On one thread, or on two at once: then of batches during which the other one was
-// at work too; 0 if there was none.
+// Runs on one thread, or on two at the same time. With two, only batches during which both were at work count; the
+// result is 0 if there were none.
 template <class Make>
 Times run(bool two, std::size_t iterations, Make make) {
   if (!two) return make()(iterations);
@@ -226,7 +223,7 @@ std::optional<Pool> make_pool(const std::string& name, std::size_t devices, std:
   return *std::move(pool);
 }
 
-// Learnt times, as some policies have them: every device is tried once.
+// Uses every device once, because some policies use learnt times.
 void teach(const Pool& pool, const Requirements& requirements) {
   std::vector<Lease> first;
   for (std::size_t i = 0; i < pool.device_count(); ++i) first.push_back(*pool.acquire(requirements));
@@ -255,8 +252,8 @@ void measure(Report& report, const std::shared_ptr<Ledger>& ledger, const std::s
       };
     };
   };
-  // One set of letters for each thread. They outlive the actor, which may still
-  // be at the bell of a letter when its owner has the answer.
+  // One set of letters for each thread. They outlive the actor, which may still be using the bell of a letter when the
+  // letter's owner has the answer.
   std::unique_ptr<Actor::Letter[]> letters;
   std::optional<Actor> actor;
   std::atomic<std::size_t> sets{0};
@@ -274,17 +271,17 @@ void measure(Report& report, const std::shared_ptr<Ledger>& ledger, const std::s
   const bool awake = std::thread::hardware_concurrency() > (two ? 2 : 1);
   Bell::spins = awake ? 100000 : 1000;
   std::vector<double> a, b, released, peer_release, alone;
-  // Further rounds where two threads have not met yet.
+  // Adds rounds if the two threads have not run at the same time yet.
   for (std::size_t round = 0; round <= rounds || (a.empty() && round < 5 * rounds); ++round) {
-    const std::size_t more = two ? 4 * iterations : iterations;  // the two must find time to meet
+    const std::size_t more = two ? 4 * iterations : iterations;  // two threads need time to overlap
     const Times mine = run(two, more, through(*pool)), without = run(two, more, through(*apart));
-    // Created and destroyed each time: its thread must not take a core from ours.
+    // The actor exists only while it is measured, because its thread must not take a core from Berth.
     sets = 0;
     letters = std::make_unique<Actor::Letter[]>(2 * (batch + 1));
     actor.emplace(policy == "round_robin" ? Actor::Rule::round_robin : Actor::Rule::least_loaded, devices);
     const Times theirs = run(two, iterations, peer);
     actor.reset();
-    if (round == 0) continue;  // warms both
+    if (round == 0) continue;  // warm-up
     if (theirs.take_ns != 0) {
       b.push_back(theirs.take_ns);
       peer_release.push_back(theirs.give_ns);
@@ -295,7 +292,7 @@ void measure(Report& report, const std::shared_ptr<Ledger>& ledger, const std::s
     released.push_back(mine.give_ns);
   }
   if (a.empty() || (awake && b.empty())) return report.note(name + ": the two threads never ran at the same time");
-  // Both sides with the release. The ask alone is what is quoted.
+  // Both sides include the release, but the quoted time is for the request alone.
   const double quoted = two ? 550 : 402, measured = b.empty() ? quoted : median(b);
   const double asked = awake && std::abs(measured / quoted - 1) <= 0.3 ? measured : std::min(measured, quoted);
   Case c{name, median(a) + median(released), asked + median(peer_release), "ns", Better::higher, {}, {}};

@@ -1,11 +1,10 @@
-// select: a lease taken from a pool and given back, as a program does it: the public API,
-// defaults on (poller, statistics), devices that are not all idle and healthy. The peer is a
-// model of the reference scheduler: a mutex per device around its statistics, a linear scan
-// that takes every lock, dispatch and completion recorded under the lock. Both sides learn how
-// long the work took.
+// select: a lease is acquired from a pool and released, as in a program: the public API, default options (with poller
+// and statistics), and some devices that are busy or not healthy. The peer is a model of the reference scheduler: a
+// mutex per device around its statistics, a linear scan that takes every lock, and dispatch and completion recorded
+// under the lock. Both sides learn how long the work took.
 //
-// Beside it: two threads that contend, a policy of the caller's own, and requests with a limit
-// on the id or a label, each held against our own plain request.
+// Also measured: two threads that contend, a custom policy, and requests that limit the id or a label, each compared
+// with Berth's own plain request.
 #include <array>
 #include <atomic>
 #include <cmath>
@@ -26,9 +25,9 @@ namespace {
 using namespace berth;
 using namespace berth::bench;
 
-constexpr std::size_t held = 16;  // leases out at a time
+constexpr std::size_t held = 16;  // leases held at a time
 constexpr std::size_t iterations = 4096, rounds = 15;
-// How work ends on both sides, so that each learns from it.
+// The outcome of the work on both sides, from which each learns.
 const Outcome done{{}, std::chrono::microseconds(100)};
 constexpr double done_seconds = 1e-4;
 
@@ -64,7 +63,7 @@ class Reference {
 
  private:
   struct Slot {
-    std::mutex mutex;  // guards the rest but the weight
+    std::mutex mutex;  // guards everything except the weight
     std::uint64_t dispatched = 0, completed = 0, depth = 0;
     double rate = 0;
     float weight = 1;
@@ -120,10 +119,10 @@ struct Row {
   const char* policy;
   Reference::Rule peer;
   std::optional<double> goal_8, goal_64;
-  // What is quoted for choosing alone; 0: nothing.
+  // The quoted times for choosing alone; 0 if there is none.
   double quoted_8, quoted_64;
 };
-// A policy that the reference lacks is held against its least-loaded.
+// A policy that the reference does not have is compared with its least-loaded strategy.
 constexpr Row rows[] = {
     {"round_robin", Reference::Rule::round_robin, {}, {}, 22, 22},
     {"least_loaded", Reference::Rule::least_loaded, 2, 3, 121, 936},
@@ -133,7 +132,7 @@ constexpr Row rows[] = {
     {"expected_finish", Reference::Rule::least_loaded, 2, 3, 121, 936},
 };
 
-// The last device is cordoned, the one before it suspect, every third one busy.
+// A pool in which the last device is cordoned, the one before it suspect, and every third one busy.
 class Subject {
  public:
   Subject(std::size_t devices, PoolOptions options) {
@@ -159,7 +158,7 @@ class Subject {
     pool_->set_intent(opened.back()->id(), Intent::cordoned).value();
   }
 
-  // Nanoseconds for one lease, taken and given back.
+  // Nanoseconds per lease, acquired and released.
   double time(const Requirements& requirements = {}) {
     std::array<Lease, held> leases;
     return time_ns(iterations, [&](std::size_t n) {
@@ -194,7 +193,7 @@ PoolOptions with_policy(const char* name) {
   return options;
 }
 
-// The same with the model.
+// The same for the model.
 struct Model {
   Model(const Row& row, std::size_t devices) : reference(row.peer, devices) {
     for (std::size_t i = 0; i < devices; ++i) {
@@ -233,7 +232,7 @@ void compare(Report& report, const Row& row, std::size_t devices) {
   Case c{name, median(ours), median(peer), "ns", Better::higher, {}, {}};
   if (devices == 8) c.goal = row.goal_8;
   if (devices == 64) c.goal = row.goal_64;
-  // The part of the peer that is quoted is choosing; a peer that is slower than quoted counts as quoted.
+  // The quoted time is for choosing alone. If the peer chooses more slowly than that, the quoted time is used instead.
   const double quoted = devices == 8 ? row.quoted_8 : devices == 64 ? row.quoted_64 : 0;
   if (quoted > 0 && std::abs(median(choosing) / quoted - 1) > 0.3) {
     report.note(name + ": the peer chooses in " + std::to_string(std::lround(median(choosing))) + " ns here, " +
@@ -243,7 +242,7 @@ void compare(Report& report, const Row& row, std::size_t devices) {
   report.add(std::move(c));
 }
 
-// Two of our own times: at most `goal` times as long.
+// Compares two of Berth's own times: the first may be at most `goal` times the second.
 template <class First, class Second>
 void hold_against(Report& report, const std::string& name, double goal, First ours, Second plain) {
   if (!report.wants(name)) return;
@@ -274,7 +273,7 @@ int main(int argc, char** argv) {
     const std::string at = "/" + std::to_string(devices);
     Subject plain(devices, with_policy("least_loaded"));
     PoolOptions options;
-    // The rule of least_loaded, so that only the way in differs.
+    // The rule of least_loaded, so that the results differ only by the use of a custom policy.
     options.custom_policy = by_cost("own", [](const Candidates& all) { return policy::load_for_speed(all); });
     options.custom_policy->name = "own";
     Subject own(devices, std::move(options));

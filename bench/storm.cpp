@@ -1,19 +1,15 @@
-// A storm of programs that start in the same instant on one shared machine:
-// 10,000 rounds of 2 to 16 processes that reserve, load and hold memory on four
-// GPUs (storm_arena.hpp) and die at random points. Ours goes through
-// machine::reserve, as `berth run` does; the peer does what people do without it:
-// it reads the free bytes and loads if they suffice.
+// Programs that start at the same instant on one shared machine: 10,000 rounds of 2 to 16 processes that reserve, load
+// and hold memory on four GPUs (storm_arena.hpp) and die at random points. Berth's side uses machine::reserve, as
+// `berth run` does. The peer does what people do without Berth: it reads the free bytes and loads if they suffice.
 //
-// In every tenth round, with BERTH_STORM_ALL=1 in all of them, also: several users
-// and pid namespaces (as root), parents whose child executes a new program
-// without a descriptor, orphans, pools, foreign memory that changes meanwhile, and
+// Every tenth round (every round with BERTH_STORM_ALL=1) adds: several users and PID namespaces (as root), parents
+// whose child executes a new program without a descriptor, orphans, pools, foreign memory that changes meanwhile, and
 // telemetry that is 100 ms old.
 //
-// overcommits: devices whose promises, or whose memory in use, exceed what they have.
-// lost_bytes: promises left when every process is gone, and those of living
-// processes that are gone.
-// refused_wrongly: requests refused although one who knew everything would have
-// admitted them by the same rules.
+// overcommits: devices whose promises, or whose memory in use, exceed their memory.
+// lost_bytes: promises that remain after every process has ended, and promises of living processes that are missing.
+// refused_wrongly: requests that were refused although an observer with complete knowledge would have admitted them by
+// the same rules.
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -38,14 +34,14 @@ using namespace berth;
 using namespace berth::machine;
 using namespace berth::storm;
 
-constexpr std::size_t workers = 12;  // each with its own machine; most of the time is spent waiting
+constexpr std::size_t workers = 12;  // each with its own simulated machine; they wait most of the time
 
 void become(std::uint32_t user) {
   if (setresgid(user, user, user) != 0 || setresuid(user, user, user) != 0) _exit(1);
   prctl(PR_SET_DUMPABLE, 1);  // as after an exec
 }
 
-// Returns the number as this process and the driver see it.
+// Returns the process id in the namespace of this process and of the driver.
 pid_t fork_into(bool new_namespace) {
   if (!new_namespace) return fork();
   const long child = syscall(SYS_clone, CLONE_NEWPID | CLONE_NEWNS | SIGCHLD, 0, 0, 0, 0);
@@ -89,13 +85,13 @@ void change_foreign(Arena& arena, Random& random) {
     arena.set_foreign(gpu, now + random.below((capacity - used) / gib + 1) * gib);
 }
 
-// Waits for all processes of the round, and plays the driver meanwhile.
+// Waits for all processes of the round, and simulates the driver meanwhile.
 void watch(Arena& arena, const std::vector<pid_t>& started, const Round& round, Random& random) {
   std::vector<bool> ended(started.size(), false);
   std::uint64_t kills = random.below(3);
   for (std::size_t left = started.size(); left > 0;) {
     usleep(static_cast<useconds_t>(500 + random.below(2000)));
-    // Some are killed from outside, at whatever they are doing.
+    // Some processes are killed from outside, at a random point.
     if (kills > 0 && random.below(4) == 0) {
       --kills;
       const std::size_t victim = random.below(started.size());
@@ -110,7 +106,7 @@ void watch(Arena& arena, const std::vector<pid_t>& started, const Round& round, 
       if (ended[place] || waitid(P_PID, static_cast<id_t>(started[place]), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
           info.si_pid == 0)
         continue;
-      // A driver frees what a process had before its end can be seen.
+      // A driver frees a process's memory before other processes can see that it has ended.
       arena.clear(static_cast<std::uint32_t>(2 * place));
       Slot& slot = arena.slots[place];
       slot.dying.store(true);
@@ -126,10 +122,10 @@ void watch(Arena& arena, const std::vector<pid_t>& started, const Round& round, 
       arena.slots[place].spawns.store(false);
     }
   }
-  // Orphans are not ours to wait for; they end by themselves.
+  // Orphans are not children of this process; wait until they have ended by themselves.
   for (std::uint32_t place = 0; place < slots_max; ++place) {
     Slot& slot = arena.slots[place];
-    // Its parent may have been killed before it could say anything.
+    // The parent may have been killed before it recorded the child.
     for (int i = 0; i < 200 && slot.spawns.load() && !slot.child.pid.load(); ++i) usleep(1000);
     while (slot.child.pid.load() && find_process(slot.child.pid.load())) usleep(1000);
     arena.clear(2 * place + 1);
@@ -161,7 +157,7 @@ void run_round(const Machine& machine, const Round& round, Way way) {
       if (ours && round.users) become(user);
       close(start[1]);
       char none;
-      static_cast<void>(!read(start[0], &none, 1));  // until the last one closes the other end
+      static_cast<void>(!read(start[0], &none, 1));  // returns when the last process closes the other end
       close(start[0]);
       if (way == Way::peers)
         check_then_load(self);
@@ -188,7 +184,7 @@ void run_round(const Machine& machine, const Round& round, Way way) {
   }
 }
 
-// Promises that are left when every process is gone.
+// Counts promises that remain after every process has ended.
 void expect_nothing(Ledger& ledger, Arena& arena, const Round& round) {
   Result<Ledger::Lock> lock = ledger.lock();
   if (!lock) return;

@@ -1,6 +1,6 @@
-// What a producer waits for, at the 99th percentile, when eight of them hand empty work over at
-// once: Scheduler::submit to four devices with one lane each, and the peer with four threads: oneTBB
-// where it is installed, else one queue with a mutex and a condition variable.
+// The 99th percentile of the time that a producer waits when eight producers submit empty work at the same time:
+// Scheduler::submit to four devices with one lane each, compared with four threads of oneTBB, or of one queue with a
+// mutex and a condition variable if oneTBB is not installed.
 #include <algorithm>
 #include <barrier>
 #include <condition_variable>
@@ -83,7 +83,7 @@ struct Times {
   double p50 = 0, p99 = 0;
 };
 
-// Every producer times each of its calls; `done` counts what has run.
+// Every producer measures each of its calls; `done` counts the tasks that have run.
 Times hand_over(const std::function<void()>& push, std::atomic<std::size_t>& done) {
   std::vector<std::vector<double>> times(producers, std::vector<double>(each));
   std::barrier ready(static_cast<std::ptrdiff_t>(producers));

@@ -1,7 +1,7 @@
-// Whether the true cause of a refusal is named first: in 200 situations made by seed, each
-// with one known cause (why_situations.hpp), and in those of them that simulated devices can
-// express through `berth pick` and `berth why`. That the cause is the true one is checked for
-// every situation: lifting it makes the request fit, and lifting any other one alone does not.
+// Whether the true cause of a refusal is named first: in 200 generated situations, each with one known cause
+// (why_situations.hpp), and in those of them that simulated devices can express, through `berth pick` and `berth why`.
+// For every situation, the benchmark verifies that the cause is the true one: removing it makes the request fit, and
+// removing any other single cause does not.
 
 #include "report.hpp"
 #include "why_command.hpp"
@@ -20,7 +20,7 @@ GroupDecision decide(const Situation& s, Explanation* explanation = nullptr) {
   return choose_group(policy, s.requirements, s.count, views, {}, 0, explanation);
 }
 
-// All that the devices which were asked for have left, on one of them.
+// Gives one of the requested devices all the memory that they have left together.
 void join_memory(Situation& s) {
   const Requirements& r = s.requirements;
   if (s.count > 1 || r.whole || !r.only.empty()) return;
@@ -37,7 +37,7 @@ void join_memory(Situation& s) {
   chosen->memory_bytes_promised = 0;
 }
 
-// Takes this one cause away, on every device of the machine.
+// Removes one cause on every device of the machine.
 void lift(Cause cause, Situation& s) {
   Requirements& r = s.requirements;
   switch (cause) {
@@ -93,17 +93,17 @@ void lift(Cause cause, Situation& s) {
   }
 }
 
-// Causes that may be lifted as well and say nothing against `cause`.
+// Whether removing `rival` may make the request fit although `cause` is the true cause.
 bool is_no_rival(Cause rival, Cause cause) {
-  // More devices would always do, a device that does not report its memory may have the room
-  // or not, and the choice of devices (a pin) is what the user wants.
+  // More devices would always suffice, a device that does not report its memory may or may not have room, and the user
+  // wants the chosen devices (a pin).
   if (rival == Cause::too_few_devices || rival == Cause::memory_unknown || rival == Cause::pinned) return true;
-  // The same bytes, seen on each device instead of on all of them together, or as occupied.
+  // Both causes are about the same bytes, counted on each device instead of in total, or as occupied.
   if (cause == Cause::memory_fragmented) return rival == Cause::memory_in_use || rival == Cause::memory_promised;
   return cause == Cause::occupied && rival == Cause::memory_in_use;
 }
 
-// Empty: the situation is what it claims to be.
+// Returns why the situation is not what it claims to be; empty if it is.
 std::string wrong_premise(const Situation& s, Cause cause) {
   if (!decide(s).winners.empty()) return "the request fits as it is";
   for (int i = 0; i <= static_cast<int>(Cause::memory_shared); ++i) {

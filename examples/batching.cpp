@@ -1,5 +1,5 @@
-// Requests that come one at a time, from several threads, and run together: a device squares up
-// to 64 numbers with one launch. Every request has its own task.
+// Requests that arrive one at a time, from several threads, and run together: a device squares up to 64 numbers with
+// one launch. Every request is a separate task.
 #include <berth/batcher.hpp>
 
 #include <atomic>

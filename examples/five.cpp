@@ -1,8 +1,6 @@
-// One program through all five parts of Berth, on the devices of this machine:
-// the pool opens them, deployment planning says where a service belongs, a lease
-// holds that device, the scheduler runs work over all devices, and the router
-// keeps each session on the device it began on. Ends with status 1 if any part
-// does not do what it promises.
+// One program that uses all five parts of Berth on the devices of this machine: the pool opens the devices, deployment
+// planning decides where a service belongs, a lease holds that device, the scheduler runs work on all devices, and the
+// router keeps each session on one device. The program ends with status 1 if any part does not do what it promises.
 #include <berth/deployment.hpp>
 #include <berth/router.hpp>
 
@@ -16,7 +14,7 @@ namespace {
 
 namespace deployment = berth::deployment;
 
-// The value, or the end of the program with the reason.
+// Returns the value, or ends the program with the reason.
 template <class T>
 T need(berth::Result<T> result) {
   if (result) return std::move(result).value();

@@ -1,5 +1,5 @@
-// A video filter over every device of the machine: each frame is copied in, inverted and copied
-// out, results in order. Frames lie in pinned memory where a device gains from it.
+// A video filter on every device of the machine: each frame is copied in, inverted and copied out, and the results are
+// in order. Frames are in pinned memory if a device gains from it.
 #include <berth/scheduler.hpp>
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// Work in processes of its own: one worker per device. One of these rows ends its process with abort(),
-// as a failed assertion would; all others have their results.
+// Work in separate processes, one worker per device. One of these rows ends its process with abort(), as a failed
+// assertion would; all other rows get their results.
 #include <berth/worker.hpp>
 
 #include <cstdio>
@@ -25,7 +25,7 @@ const berth::Kernel square({
         const unsigned i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) x[i] *= x[i]; })",
 });
 
-// Runs in a worker: it gets plain data, and gives plain data or nothing.
+// Runs in a worker. Its arguments and its result are plain data.
 berth::Result<void> square_row(berth::WorkerContext& task, const Row& row) {
   if (row.broken) std::abort();
   const berth::Buffer x = BERTH_TRY(task.copy_in(BERTH_TRY(task.shared(row.in))));
@@ -48,7 +48,7 @@ berth::Result<int> run() {
     work.push_back({in.as_argument<float>().subspan(i * columns, columns),
                     out.as_argument<float>().subspan(i * columns, columns), i == broken_row});
   }
-  // A row that was in the same worker as the broken one is squared once more.
+  // A row that was in the same worker as the broken one runs a second time.
   const auto results = workers.map(square_rows, work, {.may_run_twice = true});
 
   std::size_t squared = 0;

@@ -1,6 +1,5 @@
-// A kernel in three languages, on whatever devices this machine has: y = a * x + y for many
-// vectors at once. Berth compiles it once per device and gives work only to devices that have a
-// form of it.
+// A kernel in three languages, on the devices of this machine: y = a * x + y for many vectors at once. Berth compiles
+// it once per device, and gives work only to devices for which there is a form of it.
 #include <berth/scheduler.hpp>
 
 #include <cstdio>

@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// Stands for work: one buffer on the device.
+// Simulates work: allocates one buffer on the device.
 berth::Result<void> render(berth::Device& device, std::uint64_t bytes) {
   const berth::Buffer pixels = BERTH_TRY(device.allocate(bytes));
   return {};

@@ -81,8 +81,7 @@ void refuse_outside(CLI::Option& option, std::size_t least, std::size_t most) {
   });
 }
 
-// The name of an option written as "--mem=", which CLI11 would combine with the next word. Empty:
-// there is none.
+// The name of an option written as "--mem=", which CLI11 would combine with the next word; empty if there is none.
 std::string option_without_value(std::span<char*> words) {
   const auto dashes = std::find(words.begin(), words.end(), std::string_view("--"));
   const bool runs = words.size() > 1 && std::string_view(words[1]) == "run";
@@ -137,9 +136,9 @@ std::optional<std::string> meant_by(std::string_view word) {
 
 struct VerbPath {
   std::string typed = "berth";         // "berth fleet show"
-  const CLI::App* verb = nullptr;      // of these words
-  bool is_group = false;               // a verb must follow, but nothing does
-  std::optional<std::string> unknown;  // a word in place of a verb, with the nearest verb if there is one
+  const CLI::App* verb = nullptr;      // the verb that these words name
+  bool is_group = false;               // the words end where another verb must follow
+  std::optional<std::string> unknown;  // the message about a word that is not a verb
 };
 VerbPath verb_path(const CLI::App& app, std::span<char*> words) {
   VerbPath path;
@@ -271,17 +270,17 @@ int run_command_line(std::span<char*> words, const std::string& version, std::sp
   Verb root(app, line);
   for (const auto add_verb : verbs) add_verb(root);
   root.footer({"Every command has its own --help; berth help COMMAND prints it too."});
-  // Its own formatter, because verbs share the one they were created with.
+  // The root gets a formatter of its own, because the verbs share the one with which they were created.
   app.formatter(std::make_shared<CLI::Formatter>());
   app.get_formatter()->column_width(verb_column);
   refuse_empty_values(app);
 
-  // For shells and the build only, and therefore not listed as verbs.
+  // Used only by shells and by the build, and therefore not listed as verbs.
   const std::string_view first = words.size() > 1 ? words[1] : "";
   if (first == "complete") return print_candidates(app, line.offered, words.subspan(2));
   if (first == "man") return write_man_pages(app, version, words.subspan(2));
 
-  // "berth help run" is "berth run --help".
+  // "berth help run" means the same as "berth run --help".
   std::vector<char*> asked(words.begin(), words.end());
   std::string help = "--help";
   if (asked.size() > 1 && std::string_view(asked[1]) == "help") {

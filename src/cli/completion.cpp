@@ -36,7 +36,7 @@ void pass_value(Place& place, const CLI::Option& option, const std::string& valu
   if (option.check_lname("simulated")) place.sources.simulated_file = value;
 }
 
-// False: nothing can follow these words.
+// Returns false if nothing can follow these words.
 bool pass_word(Place& place, const std::string& word) {
   if (place.option != nullptr) {
     pass_value(place, *place.option, word);
@@ -89,7 +89,7 @@ std::vector<Candidate> option_candidates(const Place& place) {
   return found;
 }
 
-// Empty if the value is any text, or a file. `before`: the part already typed in the same word, such as "--device=".
+// Empty if the value is a file or any text. `before`: the part already typed in the same word, such as "--device=".
 std::optional<std::vector<Candidate>> value_candidates(const Offered& offered, const CLI::Option& option,
                                                        const NameSources& sources, const std::string& before = "") {
   const auto offer = offered.find(&option);

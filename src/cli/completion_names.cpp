@@ -24,7 +24,7 @@ std::vector<Candidate> job_names(Names names) {
   const Result<std::string> folder = jobs_folder(IfMissing::accept);
   if (!folder) return found;
   std::vector<Job> all = list_jobs(*folder);
-  std::reverse(all.begin(), all.end());  // a name means the newest job that has it
+  std::reverse(all.begin(), all.end());  // newest first, because a name refers to the newest job with that name
   std::set<std::string> seen;
   for (const Job& job : all) {
     if (names != Names::jobs && job.has_ended() != (names == Names::ended_jobs)) continue;

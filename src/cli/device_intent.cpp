@@ -90,7 +90,7 @@ Result<void> set_intent(Ledger& ledger, const DeviceInfo& device, Intent intent)
   if (!lock) return std::move(lock).error();
   if (Result<void> set = lock->set_intent(device.id, intent); !set || !device.former_id) return set;
   Result<void> lifted = lock->set_intent(*device.former_id, Intent::in_service);
-  // Another user's intent stays; it matters only if the device should be in service.
+  // An intent that another user set for the former id stays; that is an error only if the device should be in service.
   return intent == Intent::in_service ? lifted : Result<void>();
 }
 

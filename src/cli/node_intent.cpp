@@ -22,7 +22,7 @@ namespace json = boost::json;
 
 constexpr std::string_view prefix = "node/";
 
-// What follows "node/": the node, and one of its devices; empty: the node itself.
+// The parts of "node/NODE/DEVICE"; `device` is empty if the node itself is meant.
 struct FleetTarget {
   std::string node, device;
 };
@@ -44,8 +44,8 @@ Call put_intent(const FleetTarget& target, Intent intent, const std::string& rea
   return call;
 }
 
-// Expands the name of a device (its id, the beginning of it, or cuda:0) to its whole id. Unknown names are left as
-// they are, for the server to refuse.
+// Expands the name of a device (its id, the beginning of it, or cuda:0) to its whole id. Unknown names are left
+// unchanged, so that the server refuses them.
 Result<FleetTarget> with_whole_id(ServerAccess& server, FleetTarget target) {
   if (target.device.empty()) return target;
   const Answer answer = BERTH_TRY(server.call(get_node(target)));
@@ -66,7 +66,7 @@ Result<FleetTarget> with_whole_id(ServerAccess& server, FleetTarget target) {
   return target;
 }
 
-// "chat/0, chat/1"; empty: there are none.
+// "chat/0, chat/1"; empty if there are none.
 std::string replicas_of(const json::object& answer, const FleetTarget& target) {
   std::set<std::string> names;
   for (const json::value& value : Fields(answer).in("node").list("replicas")) {
@@ -92,7 +92,7 @@ AnswerText intent_text(const FleetTarget& target, Intent intent) {
   };
 }
 
-// Prints what a drain would move, and where to, without starting it.
+// Prints the effect of a drain, including the new places of the replicas, without starting it.
 int plan_drain(const DeviceArguments& arguments) {
   Result<ServerAccess> server = ServerAccess::open(arguments.server);
   if (!server) return print_error(server.error());

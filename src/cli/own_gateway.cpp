@@ -74,12 +74,12 @@ std::string gateway_start(const std::vector<std::string>& arguments) {
 
 std::string gateway_start_file(const std::string& folder) { return folder + "/arguments"; }
 
-// Fails if another program listens at the address of the gateway.
+// Fails if another program listens on the gateway's address.
 Result<void> OwnGateway::check_address(bool is_running) const {
   const auto option = std::find(arguments_.begin(), arguments_.end(), "--listen");
   if (option == arguments_.end() || option + 1 == arguments_.end()) return {};
   const std::string& address = *(option + 1);
-  // A running gateway hands over its own address.
+  // The running gateway passes its own listening address on to its successor.
   const std::string running = is_running ? world::read_text(gateway_start_file(folder_)).value_or("") : "";
   if (running.find("\n--listen\n" + address + "\n") != running.npos) return {};
   return http::check_is_free(BERTH_TRY(http::parse_listen_address(address)));
@@ -87,19 +87,18 @@ Result<void> OwnGateway::check_address(bool is_running) const {
 
 void OwnGateway::watch(const std::stop_token& stop) {
   const std::string lock = gateway::lock_file(folder_);
-  // A gateway of an earlier server keeps running; if its version or arguments differ, only until a new one has taken
-  // over.
+  // A gateway started by an earlier server keeps running. If its version or arguments differ, a new one takes over.
   bool takes_over = world::read_text(gateway_start_file(folder_)).value_or("") != gateway_start(arguments_);
-  pid_t own = 0;  // started here and not ended yet
+  pid_t own = 0;  // the gateway started here, while it runs
   Duration pause = pause_min;
   TimePoint started{}, next{};
-  std::string problem;  // that was logged last
+  std::string problem;  // the last one that was logged
   const auto warn = [&](const std::string& text) {
     if (std::exchange(problem, text) != text) log_({LogLevel::warning, text});
   };
   while (!stop.stop_requested()) {
     int status = 0;
-    if (own > 0 && world::ProcessLock::holder(lock) == own) takes_over = false;  // it has
+    if (own > 0 && world::ProcessLock::holder(lock) == own) takes_over = false;  // the new gateway has taken over
     if (own > 0 && ::waitpid(own, &status, WNOHANG) == own) {
       own = 0;
       const bool has_run = real_clock().now() - started > pause_max;
@@ -108,7 +107,7 @@ void OwnGateway::watch(const std::stop_token& stop) {
       if (has_run) problem.clear();
       const std::string why = WIFSIGNALED(status) ? "signal " + std::to_string(WTERMSIG(status))
                                                   : "status " + std::to_string(WEXITSTATUS(status));
-      // A gateway whose successor has taken over has done its work.
+      // If another gateway has taken over from this one, its end needs no warning.
       if (!world::ProcessLock::holder(lock))
         warn("the gateway ended with " + why + " and is being restarted");
       else if (takes_over)

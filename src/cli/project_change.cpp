@@ -62,8 +62,8 @@ std::vector<std::string> changes_for_pending(const json::object& answer) {
   return texts;
 }
 
-// Right after a start, nothing is known about the joined nodes. If something seems to fit nowhere then, wait for
-// their first reports. How long an agent needs for its first look at its devices depends on their drivers.
+// Right after the server starts, it knows nothing about the joined nodes. If something seems to fit nowhere then, wait
+// for their first reports. How long an agent needs to list its devices depends on their drivers.
 constexpr Duration first_reports_max = std::chrono::seconds(15);
 void await_first_reports(ServerAccess& server, const Call& dry_run) {
   const Deadline deadline = Deadline::after(real_clock(), first_reports_max);
@@ -87,7 +87,8 @@ Result<Answer> put_project(ServerAccess& server, const Project& project, bool dr
   return server.call(call);
 }
 
-// Prints the answer, and returns the status of its plan. `waits`: the end of the wait tells what is not placed.
+// Prints the answer, and returns the status of its plan. If `waits`, replicas without a place are reported at the end
+// of the wait.
 int print_change(const ServerArguments& arguments, const Answer& answer, const std::string& last_line, bool waits) {
   try {
     const std::string text = arguments.json ? answer.text : change_text(answer.json, stdout_style()) + last_line;
@@ -155,7 +156,7 @@ class LastLine {
   struct sigaction before_{};
 };
 
-// The current progress, in one line of the terminal that is rewritten.
+// The current progress, on one line of the terminal that is rewritten each time.
 class ProgressLine {
  public:
   explicit ProgressLine(bool shown) : shown_(shown && stderr_is_terminal()) {}
@@ -179,7 +180,7 @@ Error stopped_error(ServerAccess& server, const ReadyProgress& progress) {
           advice_when_stopped(deployment ? deployment->json : none, replicas ? replicas->json : none)};
 }
 
-// The one of these lines to show: one with a reason.
+// The line to show: the first that gives a reason, otherwise the first.
 std::string most_telling(const std::vector<std::string>& lines) {
   for (const std::string& line : lines) {
     if (line.find(": ") != std::string::npos) return line;
@@ -187,16 +188,16 @@ std::string most_telling(const std::vector<std::string>& lines) {
   return lines.empty() ? "" : lines.front();
 }
 
-// A change that was made, and whose end is waited for.
+// A change that was applied and is waited for.
 struct Change {
-  Project project;        // what is to become ready
-  Plan plan;              // according to the answer
+  Project project;        // the deployments that must become ready
+  Plan plan;              // from the server's answer
   std::string version;    // "version 7"
-  bool prints = true;     // the progress and the end; false: errors only
+  bool prints = true;     // print progress and result; false: print only errors
   bool has_shown = true;  // the plan was printed with its reasons
 };
 
-// Whether the plan that was printed has given the reasons of all these lines.
+// Whether the printed plan has already given the reasons in all these lines.
 bool is_told(const Plan& plan, const std::vector<std::string>& lines) {
   const auto is_in_plan = [&](const std::string& line) {
     return std::any_of(plan.pending.begin(), plan.pending.end(), [&](const Pending& pending) {
@@ -265,7 +266,7 @@ int wait_until_ready(ServerAccess& server, const Change& change) {
   }
 }
 
-// The deployment in the answer to a change of it alone. Throws a JsonError.
+// The deployment in the answer to a change of a single deployment. Throws a JsonError.
 Project deployment_in(const Answer& answer) {
   const json::object& deployment = object_of(member(answer.json, "deployment", "the answer"), "deployment");
   Project project;
@@ -273,7 +274,7 @@ Project deployment_in(const Answer& answer) {
   return project;
 }
 
-// `project`: as it was applied; null: the deployment in the answer.
+// `project`: the applied project; null: wait for the deployment in the answer.
 int wait_after(ServerAccess& server, const Answer& answer, const Project* project, bool prints, bool has_shown) {
   Change change{{}, {}, version_in(answer), prints, has_shown};
   try {
@@ -285,7 +286,7 @@ int wait_after(ServerAccess& server, const Answer& answer, const Project* projec
   return wait_until_ready(server, change);
 }
 
-// A change whose plan is printed, and after which is waited if `wait` says so.
+// Prints the plan of an applied change, and waits for the change if `wait` is set.
 int print_and_wait(ServerAccess& server, const ServerArguments& arguments, const Answer& answer, const Project* project,
                    bool wait) {
   const int status = print_applied(arguments, answer, wait);
@@ -403,7 +404,7 @@ ReadyProgress progress_of(const Project& project, const json::object& status) {
   for (const json::value& value : all.list("pending")) {
     const Fields entry(value);
     const std::string name = entry.raw("deployment");
-    // If none are named, the deployment as a whole is pending.
+    // An entry that names no replicas means that the whole deployment is pending.
     pending[name] += entry.list("replicas").empty() ? std::numeric_limits<double>::infinity()
                                                     : static_cast<double>(entry.list("replicas").size());
     reasons.try_emplace(name, entry.in("reason").text("text"));

@@ -17,10 +17,10 @@ using namespace std::chrono_literals;
 // an unready replica may recover.
 constexpr int polls_until_final = 5;
 constexpr int polls_until_unplaced = 60;
-// As the controller counts.
+// The same limits as in the controller.
 constexpr double failures_max = 3;
 constexpr double lost_after_s = 30;
-// Beyond the longest time in which a replica of the project must become ready or be replaced.
+// Added to the longest time in which a replica of the project must become ready or be replaced.
 constexpr Duration stall_slack = 60s;
 
 const DeploymentSpec* spec_of(const Project& project, const Fields& row) {

@@ -56,7 +56,7 @@ Result<void> check_array(const RunArguments& arguments, CheckedOptions& checked)
   return {};
 }
 
-// What concerns only jobs.
+// Checks the options that are valid only for jobs.
 Result<void> check_job_options(const RunArguments& arguments, CheckedOptions& checked) {
   for (const auto& [option, given] : {std::pair("--name", !arguments.name.empty()),
                                       {"--after", !arguments.after.empty()},

@@ -38,7 +38,7 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
-// Error words of the API as codes. Words that are not listed give status 1.
+// Error codes for the API's error words. Words that are not listed give status 1.
 ErrorCode code_named(std::string_view word) {
   if (word == "invalid_argument" || word == "too_large") return ErrorCode::invalid_argument;
   if (word == "newer_schema") return ErrorCode::not_supported;
@@ -49,7 +49,7 @@ ErrorCode code_named(std::string_view word) {
 
 }  // namespace
 
-// Read through one descriptor, so that what was checked is what is read.
+// The file is opened only once, so that the content read is that of the checked file.
 Result<std::string> read_token_file(const std::string& path, const std::string& named_by) {
   const auto wrong = [&](const std::string& what, const std::string& advice) {
     return Error{ErrorCode::invalid_argument, "the token file " + path + " " + what, advice};
@@ -99,7 +99,7 @@ Result<ServerAccess> ServerAccess::open(const ServerArguments& arguments) {
   options.ca_file = arguments.ca_file.empty() ? variable("BERTH_CA_FILE") : arguments.ca_file;
   const bool is_own = options.url.empty();
   if (is_own) {
-    // The socket shows who connects.
+    // On a socket, the server identifies the caller by user id.
     options.url = "unix:" + BERTH_TRY(state_folder("server", IfMissing::accept)) + "/socket";
   } else if (const std::string file = variable("BERTH_TOKEN_FILE"); !file.empty()) {
     BERTH_TRY(check_takes_token(options.url));

@@ -33,7 +33,7 @@ namespace {
 
 namespace json = boost::json;
 
-// The wall time by which a running job will have ended.
+// The latest wall time at which a running job ends, from its time limit.
 std::optional<std::uint64_t> end_of(const Job& job) {
   if (job.progress.state != JobState::running || !job.request.time || !job.progress.started_us) return std::nullopt;
   return *job.progress.started_us + static_cast<std::uint64_t>(*job.request.time / std::chrono::microseconds(1));
@@ -41,8 +41,7 @@ std::optional<std::uint64_t> end_of(const Job& job) {
 
 std::vector<Job> jobs_beside(const Job& job) { return list_jobs(std::filesystem::path(job.folder).parent_path()); }
 
-// The job is not in the queue yet: its reason says what it waits for, and the jobs that it follows may have time
-// limits.
+// For a job that has not entered the queue yet: prints its reason and the latest end of each job that it follows.
 int print_conditions(const Job& job, bool as_json) {
   const std::string reason = job.progress.reason.empty() ? "it is starting" : job.progress.reason;
   if (as_json) return print(json_text(json::object{{"job", job.id}, {"state", "waiting"}, {"reason", reason}}) + "\n");
@@ -60,7 +59,7 @@ int print_conditions(const Job& job, bool as_json) {
   return print(text + (next.empty() ? "" : "next: " + next + "\n"));
 }
 
-// Only what counts towards the limits of this user.
+// Keeps only leases and processes that count towards the limits of this user.
 void keep_own_leases(std::vector<DeviceRow>& rows) {
   for (DeviceRow& row : rows) {
     std::erase_if(row.held_by, [](const DeviceLease& lease) { return lease.user_id != geteuid() || lease.within; });
@@ -74,7 +73,7 @@ void keep_own_leases(std::vector<DeviceRow>& rows) {
   std::erase_if(rows, [](const DeviceRow& row) { return row.held_by.empty(); });
 }
 
-// The rows of devices that the request cannot have, as in `berth devices`, with this user's leases marked.
+// The rows of devices that the request cannot use, as in `berth devices`, with this user's leases marked.
 std::vector<DeviceRow> rows_in_the_way(const Reservation& decided, std::span<const Job> jobs) {
   std::vector<DeviceRow> rows;
   for (std::size_t i = 0; i < decided.views.size(); ++i) {

@@ -9,9 +9,8 @@
 namespace berth {
 namespace {
 
-// A GPU that two back ends list is one device. Two devices of one back end at the same
-// address are partitions of a GPU and stay two; a simulated device is never the real
-// device whose address it has.
+// Two back ends may list the same GPU, which is then one device. Two devices of one back end at the same address are
+// partitions of a GPU and remain separate. A simulated device never counts as the real device at its address.
 bool same_gpu(const DeviceInfo& a, const DeviceInfo& b) {
   return a.pci_address && a.pci_address == b.pci_address && a.backend != b.backend && a.backend != "simulated" &&
          b.backend != "simulated";

@@ -10,10 +10,10 @@
 namespace berth::device {
 namespace {
 
-// A cache line, and enough for every vector type.
+// The size of a cache line, which suffices for every vector type.
 constexpr std::align_val_t alignment{64};
-// From this size on each buffer is a separate mapping, which is returned to the system
-// at once and reserves nothing before it is touched.
+// Buffers of at least this size are separate mappings: their memory is returned to the system at once, and pages are
+// not used before they are touched.
 constexpr std::uint64_t mapped_from_bytes = 1 << 20;
 
 class LocalMemory final : public Memory {

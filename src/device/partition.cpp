@@ -13,7 +13,7 @@ Error refused(std::string message, std::string advice, std::string where = {}) {
   return {ErrorCode::invalid_argument, std::move(message), std::move(advice), std::move(where)};
 }
 
-// Absent if the text is not entirely a number, or one that is too large.
+// Absent if the text is not a number or the number is too large.
 std::optional<std::uint32_t> whole_number(std::string_view text) {
   std::uint32_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -24,7 +24,7 @@ std::optional<std::uint32_t> whole_number(std::string_view text) {
 struct Selector {
   std::string_view backend, device;
 };
-// "cuda:0"; an id may contain colons.
+// Splits "cuda:0" at the first colon, because an id may contain colons.
 Selector split(std::string_view text) {
   const std::size_t colon = text.find(':');
   if (colon == std::string_view::npos) return {};

@@ -22,7 +22,7 @@ struct Opened {
   std::multiset<std::string, std::less<>> gpus;
 
   static Opened& by_this_process() {
-    static auto& opened = *new Opened;  // a device may live until after the end of main
+    static auto& opened = *new Opened;  // a device may exist until after the end of main
     return opened;
   }
 };
@@ -47,8 +47,8 @@ std::optional<std::string> name_of(std::uint32_t pid) {
   return name;
 }
 
-// The real user id. It is read from the status, because the folder in /proc belongs to
-// root for processes that are not dumpable.
+// The real user id. It is read from /proc/PID/status, because the folder /proc/PID belongs to root for processes that
+// are not dumpable.
 std::optional<std::uint32_t> user_of(std::uint32_t pid) {
   std::ifstream file(folder_of(pid) + "/status");
   for (std::string word; file >> word;) {
@@ -62,8 +62,8 @@ std::optional<std::uint32_t> user_of(std::uint32_t pid) {
 }  // namespace
 
 Presence::Presence(std::string gpu) : gpu_(std::move(gpu)) {
-  // Open until the process ends, and not inherited by programs it starts. Without memfd
-  // support other processes count this one as foreign.
+  // Stays open until the process ends, and programs that it starts do not inherit it. If memfd is not supported, other
+  // processes count this one as foreign.
   static const int held = memfd_create(mark, MFD_CLOEXEC);
   static_cast<void>(held);
   Opened& opened = Opened::by_this_process();

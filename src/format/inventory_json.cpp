@@ -125,7 +125,7 @@ NodeDevice device_of(const json::value& value, const std::string& where) {
   const auto total = device.info.memory_bytes_total,
              free = optional_member(object, "memory_bytes_free", where, bytes_of);
   if (!device.memory_bytes_used && total && free) device.memory_bytes_used = *total - std::min(*total, *free);
-  // Until 0.1.0 node_view_to_json() wrote it under this name.
+  // Until 0.1.0, node_view_to_json() wrote the field under this name.
   if (!device.memory_bytes_used)
     device.memory_bytes_used = optional_member(object, "memory_bytes_foreign", where, bytes_of);
   return device;
@@ -225,7 +225,7 @@ json::object node_view_to_json(const NodeView& node) {
     if (device.intent != Intent::in_service) entry["intent"] = to_string(device.intent);
     if (device.memory_bytes_used) {
       entry["memory_bytes_used"] = *device.memory_bytes_used;
-      // What servers of 0.1.0 read: agents are upgraded before their server.
+      // Also written in the form that servers of 0.1.0 read, because agents are upgraded before their server.
       if (const auto total = device.info.memory_bytes_total)
         entry["memory_bytes_free"] = *total - std::min(*total, *device.memory_bytes_used);
     }

@@ -107,7 +107,7 @@ Requirements requirements_of(const json::value& value, const std::string& where)
     return word_of(v, {Priority::low, Priority::normal, Priority::high}, at);
   });
   requirements.backends = optional_member(object, "backends", where, texts_of).value_or(std::vector<std::string>{});
-  // Until version 2 there was one at most.
+  // Until version 2, a request named at most one back end.
   if (const auto backend = optional_member(object, "backend", where, text_of)) requirements.backends = {*backend};
   for (std::string& feature : optional_member(object, "features", where, texts_of).value_or(std::vector<std::string>{}))
     requirements.features.insert(std::move(feature));
@@ -211,7 +211,7 @@ DecisionRecord::Device recorded_device_of(const json::value& value, const std::s
   return device;
 }
 
-// Without control characters.
+// Reads a text that must not contain control characters.
 std::string printable_of(const json::value& value, const std::string& where) {
   std::string text = text_of(value, where);
   if (std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }))

@@ -6,7 +6,7 @@
 namespace berth::inventory {
 
 OtherUse use_by_others(const Telemetry& seen) {
-  // A monitor or the telemetry query itself causes less than this.
+  // A monitor or the telemetry query itself causes less load than this.
   constexpr double busy = 0.05;
   OtherUse use;
   bool ours = false;
@@ -24,8 +24,7 @@ OtherUse use_by_others(const Telemetry& seen) {
   }
   const bool desktop = graphics_bytes < desktop_bytes_max;
   if (!desktop) use.processes += graphics;
-  // Not counted: memory of the desktop among foreign memory, and the reserve of the
-  // driver among unattributed memory.
+  // Foreign memory may belong to the desktop, and unattributed memory may be the driver's reserve; neither counts.
   const std::uint64_t foreign = seen.memory_use.foreign.value_or(0);
   const std::uint64_t total = seen.load.memory_bytes_total.value_or(0);
   use.used = use.processes > 0 || foreign > (desktop ? graphics_bytes : 0) ||

@@ -6,7 +6,7 @@ void FormerIds::add(const DeviceInfo& device) {
   ids_.insert(device.id);
   if (!device.former_id) return;
   current_.emplace(*device.former_id, device.id);
-  // The whole device of a part is not listed; its ids differ from the part's by the same suffix.
+  // A device that is cut is not listed itself. Its former id is that of a part without the suffix of the part.
   if (!device.parent || !device.id.text().starts_with(device.parent->text())) return;
   const std::string& former = device.former_id->text();
   const std::string suffix = device.id.text().substr(device.parent->text().size());

@@ -25,7 +25,7 @@ bool blames_device(ErrorCode code) noexcept {
 
 namespace {
 
-// Quarantined, for twice as long as the last time.
+// Quarantines the device for twice as long as the last time.
 HealthState eject(HealthState state, TimePoint now, const HealthRules& rules, bool may_eject) noexcept {
   state.successes_in_row = 0;
   if (!may_eject) {

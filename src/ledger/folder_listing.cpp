@@ -58,9 +58,9 @@ struct FolderListing::Owned {
   }
 };
 
-// If more names have one user's number than a user may have files, they are checked until that user's own limit is
-// reached. So a flood of names with its author's number costs little; in a flood with other numbers, the owner of
-// each file is checked, because the file of the user with that number may be among them.
+// If more names contain one user's number than a user may have files, they are checked until that user's own limit is
+// reached. So a flood of names costs little if they contain the number of the user who created them. If they contain
+// another user's number, the owner of each file must be checked, because that user's own file may be among them.
 Result<FolderListing> FolderListing::read(const std::string& folder) {
   FolderListing listing;
   listing.folder_ = folder;
@@ -89,13 +89,13 @@ Result<FolderListing> FolderListing::read(const std::string& folder) {
   std::unordered_map<std::uint32_t, Owned> owned;
   std::vector<std::uint64_t> users;
   for (const auto& [user, group] : names) users.push_back(user);
-  std::sort(users.begin(), users.end());  // every program lists the same files
+  std::sort(users.begin(), users.end());  // so that every program lists the same files
   for (const std::uint64_t user : users) {
     std::vector<std::string>& group = names[user];
     std::size_t skipped = 0;
     if (group.size() <= files_per_user_max)
       std::sort(group.begin(), group.end());
-    else  // the usual name first
+    else  // the name without a suffix first
       std::iter_swap(group.begin(), std::min_element(group.begin(), group.end()));
     for (const std::string& name : group) {
       if (user != any_user && owned[static_cast<std::uint32_t>(user)].files.size() >= files_per_user_max) {
@@ -110,7 +110,7 @@ Result<FolderListing> FolderListing::read(const std::string& folder) {
         of_owner.files.push_back({folder + "/" + name, about.st_uid, identity});
       else if (of_owner.files.size() >= files_per_user_max)
         ++listing.unlisted_[about.st_uid];
-      else if (!of_owner.has(identity))  // skip a second name of the same file
+      else if (!of_owner.has(identity))  // skip another name of a listed file
         of_owner.files.push_back({folder + "/" + name, about.st_uid, identity});
     }
     if (skipped > 0) listing.unlisted_[static_cast<std::uint32_t>(user)] += skipped;

@@ -60,7 +60,7 @@ Result<Folder> single_folder(const std::string& given) {
   if (!problem_of(path, identity).empty()) {
     if (const Result<std::string> own = world::private_folder(path); !own) return own.error();
   }
-  // It exists now.
+  // The folder exists now, so this sets its identity.
   static_cast<void>(problem_of(path, identity));
   return Folder{path, {}, is_writable(path), identity};
 }
@@ -106,9 +106,9 @@ FolderLock::~FolderLock() {
 
 namespace {
 
-// Waits in flock on a separate thread, because flock has no deadline. A caller that gives up leaves the thread in the
-// queue, and the next attempt of this process reuses it, so that a lock held for hours costs one thread and one
-// descriptor in total, not per attempt. A thread that gets the lock while no caller wants it releases it.
+// Waits in flock on a separate thread, because flock has no deadline. A caller that gives up leaves the thread waiting,
+// and the next attempt of this process reuses it, so that a lock held for hours costs one thread and one descriptor in
+// total, not per attempt. A thread that gets the lock when no caller waits for it releases it.
 class QueuedLock {
  public:
   explicit QueuedLock(world::Descriptor folder) {
@@ -141,7 +141,7 @@ class QueuedLock {
   struct State {
     explicit State(world::Descriptor opened) : folder(std::move(opened)) {}
     world::Descriptor folder;
-    pid_t process = ::getpid();  // a forked child has the list, but not the threads
+    pid_t process = ::getpid();  // a forked child inherits the list, but not the threads
     std::condition_variable changed;
     bool is_done = false;
   };
@@ -185,7 +185,7 @@ Result<FolderLock> FolderLock::take(const std::string& folder, TimePoint deadlin
     if (world::Descriptor taken = QueuedLock(std::move(opened)).wait(deadline)) return FolderLock(std::move(taken));
     return held;
   } catch (const std::system_error&) {
-    // No thread could be started, so this polls.
+    // No thread could be started, so poll instead.
     opened = world::Descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
     while (!opened || flock(opened.get(), LOCK_EX | LOCK_NB) != 0) {
       if (real_clock().now() >= deadline) return held;

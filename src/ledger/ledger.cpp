@@ -24,9 +24,9 @@ namespace {
 // How long the line of an apparently ended lease is kept if this process cannot see
 // the lease's processes.
 constexpr Duration forget_unseen_after = std::chrono::hours(24);
-// How often a sleeper checks whether a file was written.
+// How often a waiting process checks whether a file was written.
 constexpr Duration poll_period = std::chrono::milliseconds(50);
-// Processor time that the entries of one user may cost a reader. Thousands of entries take a tenth of it.
+// The processor time that a reader spends on the entries of one user. Thousands of entries take a tenth of it.
 constexpr Duration checks_per_user_max = std::chrono::milliseconds(250);
 
 Duration thread_time() {
@@ -35,7 +35,7 @@ Duration thread_time() {
   return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
-// Everything that holds memory or waits is written here, so the limits of users are enforced here. An invalid limits
+// Every program that holds memory or waits writes an entry, so the limits of users are enforced here. An invalid limits
 // file has no effect; berth run and berth doctor report it.
 Result<void> check_limits(Ledger::Lock& lock, const LedgerEntry& wanted) {
   const Result<UserLimits> limits = own_limits();
@@ -104,12 +104,13 @@ std::vector<LedgerFolder> Ledger::folders() {
 
 Result<Ledger::Lock> Ledger::lock(Duration timeout) {
   State& state = *state_;
-  static_cast<void>(own_limits());  // may query a directory service, and no other program should wait for that
+  static_cast<void>(own_limits());  // may query a directory service, so it is called before the lock is held
   if (!state.enter(real_clock().now() + timeout)) {
     return Error{ErrorCode::timeout, "another thread of this program is using the ledger", "try again"};
   }
   Lock lock(*this);
-  // Outside the time limit: listing hundreds of thousands of names takes a while. An error is returned under the locks.
+  // Outside the time limit, because listing hundreds of thousands of names takes a while. read_folders() reports an
+  // error.
   static_cast<void>(state.list_folders());
   if (Result<void> locked = state.lock_folders(real_clock().now() + timeout); !locked) return std::move(locked).error();
   if (Result<void> read = state.read_folders(); !read) return std::move(read).error();
@@ -143,7 +144,7 @@ LedgerSnapshot Ledger::Lock::snapshot() {
     Duration& spent = is_shared_number(known->file.user(), unmapped) ? spent_on_file : spent_on[known->file.user()];
     const Duration began = thread_time();
     for (std::size_t i = 0; i < known->lines.size(); ++i) {
-      // The owner of a file can slow down lock queries by holding very many locks.
+      // A user can make lock queries slow by holding very many locks on the file.
       if (i % 64 == 0 && spent + thread_time() - began > checks_per_user_max) {
         snapshot.problems.push_back(
             {known->file.user(), known->file.path(), "checking its entries takes too long, so some are ignored"});
@@ -157,7 +158,7 @@ LedgerSnapshot Ledger::Lock::snapshot() {
   }
   state.find_leased_processes(std::move(without_holder), snapshot);
   for (LedgerEntry& entry : snapshot.entries) {
-    // From an earlier boot, or forged.
+    // A time in the future is from an earlier boot, or forged.
     entry.since = std::min(entry.since, now);
     if (entry.last_heartbeat > now) entry.last_heartbeat = entry.since;
   }
@@ -253,7 +254,7 @@ void Ledger::Lock::forget(const std::vector<LedgerEntry>& ended) {
     };
     std::vector<State::Line> kept = known->lines;
     std::erase_if(kept, is_over);
-    // If the file cannot be written, the lines remain and have no effect.
+    // If the file cannot be written, the lines remain, but do not count.
     if (kept.size() != known->lines.size()) static_cast<void>(state.rewrite(*known, std::move(kept)));
   }
 }
@@ -309,7 +310,7 @@ Result<void> Ledger::Lock::set_intent(const DeviceId& device, Intent intent) {
 
 std::uint64_t Ledger::changes() {
   State& state = *state_;
-  // Covers the known files; a new one is noticed when the lock is next taken.
+  // Covers only the known files; a new file is noticed when the lock is next taken.
   static_cast<void>(state.enter(TimePoint::max()));
   const std::uint64_t changes = state.fingerprint();
   state.leave();
@@ -338,7 +339,7 @@ TimePoint Ledger::last_heartbeat(const LedgerEntry& entry) {
   const State::KnownFile* const known = state.file_of(entry);
   const TimePoint last = known ? known->heartbeat(entry.id(), entry.heartbeat_slot) : TimePoint();
   state.leave();
-  // The file's owner can write any time into it.
+  // The owner of the file can write any time into it.
   return last > clock().now() ? entry.last_heartbeat : std::max(entry.last_heartbeat, last);
 }
 

@@ -12,11 +12,11 @@
 namespace berth::ledger {
 namespace {
 
-// The descriptors of this many files are kept, so that many users cannot exhaust the descriptors of this process.
-// Other files are read and closed again.
+// At most this many files stay open, so that many users cannot exhaust the descriptors of this process. Other files are
+// closed after they are read.
 constexpr std::size_t open_files_max = 256;
-// New ids follow the ids of all users up to this one, so that each number is used
-// once; a higher number is forged.
+// A new id follows the highest id of all users, so that no number is used twice. Ids above this value are forged and do
+// not count.
 constexpr std::uint64_t shared_id_max = std::uint64_t{1} << 32;
 
 }  // namespace
@@ -48,9 +48,9 @@ Error no_folder() {
           "set BERTH_RUNTIME_DIR to a folder of your own"};
 }
 
-// A folder may have been created in the meantime and be in use by other processes. So the folders
-// are inspected again under the locks: a process that writes to a new folder holds these locks as
-// well, so a folder that does not exist now has not been written to.
+// A folder may have been created in the meantime and be in use by other processes, so the folders are inspected again
+// under the locks. A process that writes to a new folder holds these locks as well, so a folder that does not exist now
+// has not been written to.
 Result<void> State::lock_folders(TimePoint give_up) {
   for (;;) {
     if (!candidates.empty()) {
@@ -154,7 +154,7 @@ void State::read_text(KnownFile& known, Budget& left) {
     Line line = known.line(text->substr(begin, end - begin));
     begin = end;
     if (line.entry) known.history.next_id = std::max(known.history.next_id, line.entry->entry.id() + 1);
-    if (line.history)  // rewritten with every text
+    if (line.history)  // every rewrite of the file adds this line again
       known.history = {std::max(known.history.next_id, line.history->next_id), line.history->last_grant};
     else
       known.lines.push_back(std::move(line));
@@ -180,7 +180,7 @@ Result<void> State::list_folders() {
   return {};
 }
 
-// Every listed file of every folder, by name; unchanged files are not parsed again.
+// Reads every listed file of every folder, by name; unchanged files are not parsed again.
 Result<void> State::read_folders() {
   BERTH_TRY(list_folders());
   std::vector<std::unique_ptr<KnownFile>> found, earlier = std::exchange(files, {});
@@ -297,13 +297,13 @@ bool State::is_still_alive(const LedgerEntry& entry) const {
     case Liveness::environment:
       return std::any_of(entry.kept_by.begin(), entry.kept_by.end(),
                          [](std::uint32_t pid) { return find_process(pid).has_value(); });
-    case Liveness::device: return true;  // only its driver knows
+    case Liveness::device: return true;  // only the driver's list of processes shows this
   }
   return false;
 }
 
-// For commands whose holder has ended. /proc is searched only now: an earlier search
-// might miss a process that the holder started before it ended.
+// Finds the processes of commands whose holder has ended. /proc is searched only now, because an earlier search might
+// miss a process that the holder started before it ended.
 void State::find_leased_processes(std::vector<LedgerEntry> entries, LedgerSnapshot& into) {
   if (entries.empty()) return;
   const std::optional<std::vector<LeasedProcess>> processes = processes_with_leases();
@@ -331,7 +331,7 @@ State::KnownFile* State::find(const LeaseReference& lease) {
 }
 
 Result<void> State::rewrite(KnownFile& known, std::vector<Line> lines) {
-  // Ids are never reused: a process may still have one in its environment.
+  // Ids are never reused, because a process may still have an old one in its environment.
   FileHistory history = known.history;
   for (const Line& line : lines) {
     if (!line.entry) continue;
@@ -341,7 +341,7 @@ Result<void> State::rewrite(KnownFile& known, std::vector<Line> lines) {
   }
   std::string text = line_of(history);
   for (const Line& line : lines) text += line.text;
-  // Entries beyond the limits of a user would be ignored.
+  // Readers ignore entries beyond the limits of a user, so do not write them.
   std::size_t all_bytes = text.size(), all_lines = lines.size();
   for (const std::unique_ptr<KnownFile>& other : files) {
     if (other.get() == &known || other->file.user() != known.file.user()) continue;
@@ -389,8 +389,8 @@ Result<std::pair<State::KnownFile*, world::Descriptor>> State::lock_byte(KnownFi
   Result<world::Descriptor> taken = known.file.take_lock(id);
   if (taken) return std::pair(&known, *std::move(taken));
   if (taken.error().code != ErrorCode::unavailable) return taken.error();
-  // Another user has locked the whole file for reading, so create a new one. Earlier
-  // extra files that are empty now are removed.
+  // Another user has locked the whole file for reading, so a new file is needed. Earlier extra files that are empty now
+  // are removed.
   std::size_t count = 0;
   std::erase_if(files, [&](const std::unique_ptr<KnownFile>& other) {
     if (!is_own(*other) || other->folder != known.folder) return false;

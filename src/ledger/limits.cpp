@@ -16,7 +16,7 @@
 namespace berth::ledger {
 namespace {
 
-// The memory domain of the processor, whichever back end lists it.
+// The memory domain of the processor, for every back end that lists it.
 constexpr std::string_view processor = "host";
 constexpr const char* limits_folder = "/etc/berth";
 
@@ -41,8 +41,8 @@ std::string amount_text(LimitKind kind, std::uint64_t amount) {
   return {};
 }
 
-// The number of this process's user in the user database of the machine, also in a user namespace. Inside several
-// nested namespaces, the outermost is not visible, and it is the number of an unknown user, never root's.
+// The id of this process's user in the machine's user database, also in a user namespace. Inside several nested
+// namespaces the outermost one is not visible; the result is then an unknown user's id, never root's.
 std::uint32_t machine_user() {
   const std::uint32_t unmapped = unmapped_user();
   std::uint64_t user = geteuid();
@@ -90,7 +90,7 @@ UserLimits limits_of(const LimitsFile& file, const LimitedUser& user) {
 
 Result<UserLimits> own_limits() {
   // The user database may be a directory service, so it is queried once for each version of the file.
-  static std::mutex mutex;  // guards the others
+  static std::mutex mutex;  // guards version and known
   using Version = std::tuple<dev_t, ino_t, off_t, std::int64_t, long, std::uint32_t>;
   static std::optional<Version> version;
   static Result<UserLimits> known = UserLimits{};
@@ -101,7 +101,7 @@ Result<UserLimits> own_limits() {
   if (version == now) return known;
   version = now;
   Result<LimitsFile> file = read_limits();
-  // Then only root can see the file; for others it does not exist.
+  // If other users cannot enter the folder, only root can see the file; for them it does not exist.
   if (struct stat folder{}; file && ::stat(limits_folder, &folder) == 0 && (folder.st_mode & S_IXOTH) == 0)
     file =
         Error{ErrorCode::unavailable, std::string("users cannot enter ") + limits_folder + ", where their limits are",
@@ -123,7 +123,7 @@ void Usage::add(const LedgerEntry& entry) {
   }
   bool is_holding = entry.kind == EntryKind::command;
   for (const Claim& claim : entry.claims) {
-    // An open pool has an entry for each of its devices, even without a lease.
+    // An open pool has an entry with a claim on each of its devices, even if it holds nothing.
     if (entry.kind == EntryKind::pool && claim.memory_bytes == 0 && !claim.exclusive) continue;
     is_holding = true;
     if (claim.memory_domain == processor) continue;
@@ -193,7 +193,7 @@ std::optional<LimitReached> limit_reached(const UserLimits& limits, const Ledger
 std::optional<LimitReached> limit_exceeded_alone(const UserLimits& limits, std::size_t count,
                                                  std::span<const Claim> claims) {
   if (count == 0 || claims.size() < count || !limits.any()) return std::nullopt;
-  // The least that any choice needs: the devices of as few GPUs as possible, and the smallest amounts of memory.
+  // The least that any choice of devices needs: as few GPUs as possible, and the smallest amounts of memory.
   std::map<std::string_view, std::size_t> devices_of;
   std::vector<std::uint64_t> bytes;
   for (const Claim& claim : claims) {

@@ -57,7 +57,7 @@ std::uint64_t to_ns(TimePoint time) {
 }
 TimePoint to_time(std::uint64_t ns) { return TimePoint(Duration(static_cast<std::int64_t>(ns))); }
 
-// device,domain,bytes,outside,exclusive; later versions may append parts.
+// A claim is written as device,domain,bytes,outside,exclusive; later versions may append parts.
 std::optional<Claim> claim_of(std::string_view text) {
   const std::vector<std::string_view> parts = split(text, ',');
   if (parts.size() < 3) return std::nullopt;
@@ -75,7 +75,7 @@ std::string text_of(const Claim& claim) {
          "," + std::to_string(claim.memory_bytes_outside) + "," + (claim.exclusive ? "1" : "0");
 }
 
-// A kind from a later version holds its claims as a command does.
+// A kind from a later version counts as a command.
 EntryKind kind_of(std::string_view word) {
   for (const EntryKind kind : {EntryKind::pool, EntryKind::waiting}) {
     if (to_string(kind) == word) return kind;
@@ -105,13 +105,13 @@ std::optional<EntryLine> entry_of(const std::vector<std::string_view>& words) {
     if (key == "count" && whole) entry.count = std::clamp<std::uint64_t>(*whole, 1, claims_max);
     if (key == "beat" && whole) line.heartbeat_slot = *whole;
     if (key == "within") entry.within = parse_lease(value);
-    // It follows `within`.
+    // `of` follows `within`.
     if (key == "of" && whole && entry.within) entry.within->user = static_cast<std::uint32_t>(*whole);
     if (key == "name") entry.name = decoded(value).value_or("");
     if (key == "cgroup") entry.cgroup = decoded(value).value_or("");
     if (key == "claim" && entry.claims.size() < claims_max) {
       const std::optional<Claim> claim = claim_of(value);
-      // Half of a promise would be worse than none: others would rely on it.
+      // An incomplete promise would be worse than none, because other programs would rely on it.
       if (!claim) return std::nullopt;
       entry.claims.push_back(*claim);
     }

@@ -27,7 +27,7 @@ std::uint64_t pid_namespace() {
 }
 
 struct Status {
-  bool ended = false;  // a zombie
+  bool ended = false;  // is a zombie
   std::uint32_t parent = 0;
   std::uint64_t start_time = 0;
 };
@@ -50,7 +50,7 @@ std::optional<Status> read_status(std::uint32_t pid) {
   std::uint64_t threads = 0;
   fields >> threads >> skipped >> status.start_time;
   if (!fields) return std::nullopt;
-  // The main thread may have ended before the others.
+  // The main thread may be a zombie while other threads are still running.
   status.ended = (state == "Z" || state == "X") && threads < 2;
   return status;
 }
@@ -120,8 +120,8 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> readable_processes(Missed& 
   return found;
 }
 
-// The real, effective and saved user of a process. The owner of its folder in /proc does not show this: it is root
-// for every process that cannot be traced. Empty: there is no such process, or it is hidden.
+// The real, effective and saved user of a process. The owner of its folder in /proc does not show them, because that is
+// root for every process that cannot be traced. Empty if there is no such process or it is hidden.
 std::vector<std::uint32_t> users_of(std::uint32_t pid) {
   std::ifstream file(folder_of(pid) + "/status");
   for (std::string line; std::getline(file, line);) {
@@ -134,8 +134,9 @@ std::vector<std::uint32_t> users_of(std::uint32_t pid) {
   return {};
 }
 
-// A process of root is the user's own if the user started it, with sudo for example: in the user's login session, or
-// with an ancestor that is the user's. Any other process, init as well, can only be named by a forged line.
+// A process of root counts as the user's if the user started it, for example with sudo: if it is in the user's login
+// session or has an ancestor that belongs to the user. Only a forged line can name any other process of root, such as
+// init.
 bool is_of_another_user(std::uint32_t pid, std::uint32_t user) {
   const std::vector<std::uint32_t> users = users_of(pid);
   if (users.empty() || std::find(users.begin(), users.end(), user) != users.end()) return false;
@@ -153,10 +154,10 @@ bool is_of_another_user(std::uint32_t pid, std::uint32_t user) {
   return true;
 }
 
-// If the line of /proc/locks or /proc/PID/fdinfo, from the lock's number on, is a flock on that file: the process
-// that took it.
+// The process that took the lock, if the line of /proc/locks or /proc/PID/fdinfo (from the lock's number on) shows a
+// flock on this file.
 std::optional<std::uint32_t> flock_holder(const std::string& line, const std::string& file) {
-  // "1: FLOCK  ADVISORY  WRITE 4711 00:19:1 0 EOF"; a waiting process has an arrow in front.
+  // "1: FLOCK  ADVISORY  WRITE 4711 00:19:1 0 EOF"; the line of a waiting process has an arrow in front.
   std::istringstream words(line);
   std::string number, kind, mode, access, where;
   std::uint32_t pid = 0;
@@ -164,7 +165,7 @@ std::optional<std::uint32_t> flock_holder(const std::string& line, const std::st
   return words && kind == "FLOCK" && where == file ? std::optional(pid) : std::nullopt;
 }
 
-// The process that took a lock may have ended after a child inherited it. Absent: the child is hidden.
+// The process that holds the lock after the process that took it has ended. Absent if it is hidden.
 std::optional<std::uint32_t> heir_of_lock(const std::string& file) {
   Missed missed;
   for (const auto& [pid, user] : readable_processes(missed)) {
@@ -183,16 +184,16 @@ std::optional<std::uint32_t> heir_of_lock(const std::string& file) {
 }  // namespace
 
 ProcessState process_state(const ProcessIdentity& holder, std::uint32_t user) {
-  // In another namespace the pid means another process.
+  // In another PID namespace, this pid means another process.
   if (holder.pid == 0 || holder.pid_namespace == 0 || holder.pid_namespace != pid_namespace())
     return ProcessState::unknown;
-  // A command of root may switch to another user.
+  // For root, the owner of the process is not checked, because a command of root may switch to another user.
   if (user != 0 && is_of_another_user(holder.pid, user)) return ProcessState::gone;
   if (const std::optional<Status> status = read_status(holder.pid))
     return !status->ended && status->start_time == holder.start_time ? ProcessState::alive : ProcessState::gone;
   if (kill(static_cast<pid_t>(holder.pid), 0) != 0 && errno == ESRCH) return ProcessState::gone;
-  // Hidden from this user. It may be another process with the same pid, but giving away a living
-  // process's memory would be worse.
+  // The process is hidden from this user. It may be another process with the same pid, but freeing the memory of a
+  // living process would be worse than keeping it reserved.
   return ProcessState::alive;
 }
 
@@ -241,13 +242,13 @@ bool can_see_processes_of(const LedgerEntry& entry) {
 ProcessTrace trace_process(std::uint32_t pid) {
   ProcessTrace trace;
   trace.user = user_of_process(pid);
-  Missed missed;  // ignored: the process then counts as belonging to no lease
+  Missed missed;  // ignored: the process then counts as having no lease
   trace.lease = lease_in_environment(pid, missed);
   trace.cgroup = cgroup_of(pid);
   trace.descriptors = locked_leases(pid);
   trace.hidden = !trace.user && is_in_first_namespace() && (kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM);
   const std::uint64_t space = pid_namespace();
-  // Deeper than real process trees.
+  // The limit is higher than the depth of real process trees.
   for (int depth = 0; pid > 1 && depth < 64; ++depth) {
     const std::optional<Status> status = read_status(pid);
     if (!status || status->ended) break;
@@ -266,7 +267,7 @@ BootTime boot_time(TimePoint now) {
 }
 
 std::optional<std::vector<LeasedProcess>> processes_with_leases() {
-  // On a busy machine some process always ends during a search; three searches suffice.
+  // On a busy machine some process ends during every search, so the number of searches is limited.
   constexpr int searches_max = 3;
   std::map<std::uint32_t, LeasedProcess> found;  // by process
   Missed missed;
@@ -315,7 +316,7 @@ std::string cgroup_of(std::uint32_t pid) {
 }
 
 std::string scope_name(const LeaseReference& lease) {
-  // Includes the user: another user can write the same number into its file.
+  // The name includes the user, because another user can write the same number into its file.
   std::string name = "berth-" + std::to_string(lease.user) + "-" + to_string(lease) + ".scope";
   std::replace(name.begin(), name.end(), ':', '-');
   return name;
@@ -347,7 +348,7 @@ std::vector<std::uint32_t> processes_in(const std::string& cgroup) {
   for (const std::string& root : cgroup_roots) {
     std::ifstream processes(root + cgroup + "/cgroup.procs");
     for (std::uint32_t pid = 0; processes >> pid;) {
-      // 0: a process of another namespace.
+      // 0 stands for a process of another PID namespace.
       if (pid != 0) found.push_back(pid);
     }
     if (!found.empty()) break;

@@ -1,4 +1,4 @@
-// Reads the file of limits per user. Separate from the rules, because toml++ is slow to compile.
+// Reads the file of limits per user. Separate from limits.cpp, because toml++ is slow to compile.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>

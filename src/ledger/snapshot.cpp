@@ -14,7 +14,7 @@ std::size_t ledger::LeaseHash::operator()(const LeaseReference& lease) const noe
 
 const LedgerEntry* ledger::Nesting::find(const LeaseReference& lease) {
   if (entries_.empty()) {
-    // The first of two with one reference, which only a forged file has.
+    // If two entries have the same reference, which only a forged file can cause, the first one counts.
     for (const LedgerEntry& entry : snapshot_.entries) entries_.try_emplace(entry.reference, &entry);
   }
   const auto found = entries_.find(lease);
@@ -23,7 +23,7 @@ const LedgerEntry* ledger::Nesting::find(const LeaseReference& lease) {
 
 const LedgerEntry* ledger::Nesting::outer_of(const LedgerEntry& entry) {
   if (!entry.within) return nullptr;
-  // Only the lease's own user and root may nest in it: root runs containers.
+  // Only the user of a lease and root, which runs containers, may nest leases in it.
   const LedgerEntry* const outer = find(*entry.within);
   return outer && outer != &entry && (outer->user == entry.user || entry.user == 0) ? outer : nullptr;
 }
@@ -107,7 +107,7 @@ void each_holder(const LedgerSnapshot& snapshot, const DeviceId& device, std::op
     if (!claim) continue;
     const LedgerEntry& outer = nesting.outermost(entry);
     if (except && (entry.reference == *except || outer.reference == *except)) continue;
-    // A lease nested in one of the same device is part of it.
+    // A lease nested in another lease on the same device is part of that lease.
     if (&outer != &entry && outer.claim_on(device)) continue;
     use(*claim);
   }

@@ -21,12 +21,11 @@ bool is_below(const std::string& cgroup, const std::string& of) {
   return cgroup == of || (cgroup.starts_with(of) && cgroup[of.size()] == '/');
 }
 
-// `by_name`: BERTH_LEASE in its environment is accepted.
+// Whether a process belongs to an entry. `by_name`: BERTH_LEASE in its environment is accepted.
 bool belongs(const ProcessTrace& trace, const LedgerEntry& entry, bool by_name = true) {
   if (entry.kind == EntryKind::waiting) return false;
-  // Root may run parts of another user's command, for example a container. A command of
-  // root may switch to another user. That user's environment is not accepted, because any
-  // user can write it.
+  // Root may run parts of another user's command, for example a container. A command of root may switch to another
+  // user, whose environment is not accepted, because any user can write it.
   const bool is_of_user = !trace.user || *trace.user == entry.user || *trace.user == 0;
   if (!is_of_user && entry.user != 0) return false;
   // Child processes of a program do not belong to its pool.
@@ -113,8 +112,7 @@ std::uint64_t unallocated_bytes(const LedgerSnapshot& snapshot, const MemoryStat
     promised = sum_of(promised, promise.bytes);
     taken = sum_of(taken, taken_up(owners, entry, promise));
   }
-  // Processes and free memory are not read at the same instant: no more than the
-  // memory in use can have been allocated.
+  // Processes and free memory are not read at the same instant, so limit the allocated bytes to the memory in use.
   return less(promised, memory.used ? std::min(taken, *memory.used) : taken);
 }
 
@@ -187,7 +185,7 @@ void keep_entries_in_use(LedgerSnapshot& snapshot, std::span<const DeviceProcess
     if (belongs(process.trace, entry) || process.trace.hidden) return true;
     return process.trace.orphan && process.trace.user == entry.user && started_since(process.trace, entry.since);
   };
-  // Those that use memory and belong to no living entry.
+  // Processes that use memory and belong to no living entry.
   std::vector<std::vector<const ObservedProcess*>> unowned(devices.size());
   for (std::size_t i = 0; i < devices.size() && !snapshot.ended.empty(); ++i) {
     for (const ObservedProcess& process : devices[i].processes) {

@@ -24,7 +24,7 @@ off_t heartbeat_at(std::size_t slot) { return 4096 + static_cast<off_t>(sizeof(s
 constexpr int lowest_descriptor = 10;
 constexpr off_t halves_at = 16384;
 
-// The advice is never to use another folder: users with different folders do not see each other's promises.
+// The advice is never to use another folder, because users with different folders do not see each other's promises.
 Error failed(const std::string& path, const std::string& what, int error) {
   std::string advice = "see berth doctor";
   if (error == ENOSPC || error == EDQUOT) advice = "free some space there: df " + path.substr(0, path.rfind('/'));
@@ -78,7 +78,7 @@ Result<UserFile> UserFile::open_as(const std::string& path, int flags) {
   if (!file.descriptor_) {
     const int why = errno;
     Error error = failed(path, "open", why);
-    // Removed, a link, or not readable for others: not part of the ledger.
+    // A file that was removed, is a link or is not readable for others is not part of the ledger.
     if (why == ENOENT || why == ELOOP || why == EACCES || why == ENXIO) error.code = ErrorCode::not_found;
     if (why == EWOULDBLOCK) error.code = ErrorCode::unavailable;
     return error;
@@ -95,7 +95,7 @@ Result<UserFile> UserFile::create(const std::string& folder, std::uint64_t numbe
                                   world::Descriptor* locked) {
   for (int attempt = 0;; ++attempt) {
     UserFile file;
-    // Another user may have taken the name; only the owner of a file matters.
+    // Another user may have taken the name, so try others; only the owner of a file matters.
     file.path_ = folder + "/" + file_name(geteuid(), attempt > 0 ? std::optional(number + attempt) : std::nullopt);
     // Not readable for others until it is complete.
     file.descriptor_ =
@@ -130,7 +130,7 @@ std::optional<UserFile::Header> UserFile::read_header() const {
   if (pread(descriptor_.get(), raw.data(), raw.size(), 0) != static_cast<ssize_t>(raw.size())) return std::nullopt;
   const std::string_view text(raw.data(), raw.size());
   if (!text.starts_with(magic)) return std::nullopt;
-  // Number, generation and length, of fixed width.
+  // The number, generation and length have a fixed width.
   const auto file = number(text.substr(magic.size(), 16), any_number, 16);
   const auto generation = number(text.substr(magic.size() + 17, 16), any_number, 16);
   const auto length = number(text.substr(magic.size() + 34, 8), text_bytes_max, 16);
@@ -177,12 +177,12 @@ TimePoint UserFile::read_heartbeat(std::size_t slot) const {
 
 void write_heartbeat(int descriptor, std::size_t slot, TimePoint now) {
   const std::int64_t ns = now.time_since_epoch().count();
-  // A lost heartbeat is followed by the next.
+  // A lost heartbeat does not matter, because another one follows.
   static_cast<void>(!pwrite(descriptor, &ns, sizeof ns, heartbeat_at(slot)));
 }
 
 bool UserFile::is_locked(std::uint64_t id) const {
-  // Queried as a reader: a read lock, which every user can take, does not count.
+  // Queries a read lock, so that read locks of others, which every user can take, do not count.
   struct flock lock = byte_of(id, F_RDLCK);
   return fcntl(descriptor_.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type == F_WRLCK;
 }
@@ -190,7 +190,7 @@ bool UserFile::is_locked(std::uint64_t id) const {
 Result<world::Descriptor> UserFile::take_lock(std::uint64_t id) const {
   const world::Descriptor opened(::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!opened) return failed(path_, "open", errno);
-  // Above the descriptors that programs use for input and output.
+  // A descriptor above those that programs use for input and output.
   world::Descriptor descriptor(fcntl(opened.get(), F_DUPFD_CLOEXEC, lowest_descriptor));
   // EINVAL: the limit on descriptors is below that number.
   if (!descriptor) return failed(path_, "open", errno == EINVAL ? EMFILE : errno);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* use_the_processor = "to use the CPU instead, add --backend host";
 
-// Adds how to use the processor instead.
+// Adds the advice to use the processor instead.
 Error with_alternative(Error error) {
   if (error.advice.find("host back end") != std::string::npos) return error;
   error.advice += (error.advice.empty() ? "" : "; or ") + std::string(use_the_processor);

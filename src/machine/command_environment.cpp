@@ -19,7 +19,7 @@ const std::string& whole_of(const DeviceInfo& device) {
   return is_part(device) ? device.parent->text() : device.id.text();
 }
 
-// A GPU that NVIDIA's libraries hide unless CUDA_VISIBLE_DEVICES names it, even from OpenCL.
+// Whether NVIDIA's libraries hide the device unless CUDA_VISIBLE_DEVICES names it, even from OpenCL.
 bool cuda_hides(const DeviceInfo& device) {
   return device.backend == "cuda" || (device.backend == "opencl" && device.id.text().starts_with("GPU-"));
 }
@@ -37,7 +37,7 @@ struct VisibleDevice {
   std::optional<std::uint64_t> memory_bytes_total;
 };
 
-// In the order of CUDA_VISIBLE_DEVICES.
+// The visible devices, in the order of CUDA_VISIBLE_DEVICES.
 std::vector<VisibleDevice> visible_devices(std::span<const Granted> granted) {
   std::vector<VisibleDevice> devices;
   for (const Granted& grant : granted) {
@@ -59,7 +59,7 @@ std::string fraction_text(std::uint64_t bytes, std::uint64_t total) {
   return text.data();
 }
 
-// By CUDA ordinal of the visible GPUs, in MiB; a limit of 0 would mean no limit.
+// The limits for MPS in MiB, by CUDA ordinal of the visible GPUs; at least 1, because 0 would mean no limit.
 std::string mps_limits(std::span<const VisibleDevice> devices) {
   std::string limits;
   std::size_t ordinal = 0;
@@ -84,11 +84,11 @@ class Variables {
     return at == present_.end() ? nullptr : &at->second;
   }
   void set(const std::string& name, std::string value) { out_.variables[name] = std::move(value); }
-  // Set by an enclosing `berth run`, for other devices and another amount.
+  // Removes a variable that an enclosing `berth run` has set for other devices and another amount.
   void forget(const std::string& name) {
     if (find(name)) out_.removed.insert(name);
   }
-  // Unless the user has set it. `outer`: the value that an enclosing run has set.
+  // Sets a variable unless the user has set it. `outer`: the value that an enclosing run has set.
   void suggest(const std::string& name, const std::string& value, const std::string* outer) {
     const std::string* const now = find(name);
     if (now && !now->empty() && !(outer && *now == *outer)) return;
@@ -148,7 +148,7 @@ std::map<std::string, std::string> visible_to(std::span<const Granted> granted, 
     append(ids, ',', device.id.text());
     const std::string& whole = whole_of(device);
     if (cuda_hides(device) && gpus.insert(whole).second) append(cuda, ',', whole);
-    // The parts of a simulated device are in its file.
+    // The parts of a simulated device are defined in the file that describes it.
     if (!is_part(device) || device.backend == "simulated" || !cut.insert(whole).second) continue;
     // All parts of the GPU, so that the command numbers them in the same way.
     std::string units;

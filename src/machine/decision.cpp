@@ -15,7 +15,7 @@
 namespace berth::machine {
 namespace {
 
-// The same device, unused, healthy and in service.
+// The view of the device as if it were unused, healthy and in service.
 DeviceView idle(DeviceView view) {
   view.in_flight = 0;
   view.holders = 0;
@@ -33,7 +33,7 @@ Ticket draw(const Policy& policy, const LedgerSnapshot& snapshot) {
   return policy.ticket == TicketKind::random ? real_random().next() : snapshot.next_id;
 }
 
-// Leaves only allowed devices in `only`.
+// Restricts `only` to the allowed devices.
 void keep_to(const std::vector<DeviceId>& allowed, Requirements& requirements) {
   if (requirements.only.empty())
     requirements.only = allowed;
@@ -43,7 +43,7 @@ void keep_to(const std::vector<DeviceId>& allowed, Requirements& requirements) {
   if (requirements.only.empty()) requirements.only.push_back(DeviceId("none of these"));
 }
 
-// On all devices that could serve the request if the machine were idle.
+// Claims on all devices that could serve the request if the machine were idle.
 std::vector<Claim> claims_when_idle(const ReservationRequest& request, const Reservation& decided) {
   std::vector<Claim> claims;
   for (const DeviceView& view : decided.views)
@@ -74,7 +74,7 @@ bool could_use(const Requirements& requirements, const DeviceView& view) {
 
 Claim claim_of(const Requirements& requirements, const DeviceInfo& info) {
   std::uint64_t bytes = requirements.memory_bytes_needed(info).value_or(0);
-  // The whole memory, if its size is known.
+  // A claim on a whole device is for all of its memory, if the size is known.
   if (requirements.whole) bytes = info.memory_bytes_total.value_or(0);
   return {info.id, info.memory_home(), bytes, 0, requirements.is_exclusive()};
 }
@@ -148,7 +148,7 @@ void decide_within_limits(const ReservationRequest& request, const LedgerSnapsho
 
 void name_common_cause(const Requirements& requirements, Reservation& out) {
   if (!out.explanation.cause) return;
-  std::map<Cause, std::size_t> kept_out;  // by the first obstacle of each device
+  std::map<Cause, std::size_t> kept_out;  // number of devices by the cause that rejects them
   for (std::size_t i = 0; i < out.views.size(); ++i) {
     const Explanation::Candidate& candidate = out.explanation.candidates[i];
     if (!candidate.rejection || !could_use(requirements, out.views[i])) continue;

@@ -13,8 +13,8 @@ Error wrong(std::string message, std::string advice) {
   return {ErrorCode::invalid_argument, std::move(message), std::move(advice)};
 }
 
-// "6" is a CUDA device, or else one of the only back end with that number. Absent: it is not a
-// number, or no device has it.
+// "6" means cuda:6, otherwise the only other device with that number. Absent if it is not a number, or no device has
+// it.
 std::optional<Result<DeviceId>> find_by_ordinal(std::span<const ObservedDevice> devices, const std::string& name) {
   int ordinal = -1;
   const auto [rest, error] = std::from_chars(name.data(), name.data() + name.size(), ordinal);
@@ -34,7 +34,7 @@ std::optional<Result<DeviceId>> find_by_ordinal(std::span<const ObservedDevice> 
   return wrong(std::to_string(named.size()) + " devices match the number " + name, "write " + candidates);
 }
 
-// The beginning of a UUID without "GPU-". Fewer than four characters are probably a
+// Whether the name is the beginning of a UUID without "GPU-". Names shorter than four characters are probably a
 // mistake.
 bool is_short_id(const DeviceInfo& info, const std::string& name) {
   const std::string& id = info.id.text();

@@ -13,7 +13,7 @@
 namespace berth::machine {
 namespace {
 
-// Named on the command line, so that its absence is reported.
+// Whether the command line names the back end, so that its absence must be reported.
 bool is_named(const std::string& backend, const BackendOptions& options) {
   return std::any_of(options.partitions.begin(), options.partitions.end(),
                      [&](const PartitionRequest& request) { return request.device.starts_with(backend + ":"); });
@@ -23,8 +23,7 @@ bool has_accelerator(std::span<const DeviceInfo> devices) {
   return std::any_of(devices.begin(), devices.end(), [](const DeviceInfo& info) { return !info.is_fallback; });
 }
 
-// The libraries that the OpenCL loader would load. Empty: there are none, or they are
-// not known.
+// The libraries that the OpenCL loader would load. Empty if there are none or they cannot be determined.
 std::vector<std::string> opencl_libraries() {
   if (std::getenv("OPENCL_VENDOR_PATH") != nullptr) return {};
   const char* const folder = std::getenv("OCL_ICD_VENDORS");
@@ -118,7 +117,7 @@ Result<Machine> find_machine(const MachineRequest& given) {
   const bool opencl_answered = opencl != nullptr && opencl->devices;
   Listing listing = merge_lists(std::move(answers));
   machine.devices = std::move(listing.devices);
-  // Inside `berth run`, only the devices it chose are visible.
+  // Inside `berth run`, only the chosen devices are visible, so a missing accelerator is expected.
   const bool chosen_before = std::getenv("BERTH_VISIBLE_DEVICES") != nullptr;
   const bool wrong_input = cuda_failure && cuda_failure->code == ErrorCode::invalid_argument;
   if (!backend && !chosen_before && (wrong_input || !has_accelerator(machine.devices)))
@@ -130,7 +129,7 @@ Result<Machine> find_machine(const MachineRequest& given) {
     if (failed.error.code == ErrorCode::not_initialized && !named && !expected) continue;
     machine.problems.push_back({std::move(failed.error), named});
   }
-  // Reported even if another OpenCL platform works without PoCL's devices.
+  // An invalid POCL_DEVICES is reported even if another OpenCL platform works.
   const char* const pocl = std::getenv(opencl::pocl_devices_variable);
   if (std::optional<Error> problem = pocl && opencl_answered ? opencl::pocl_devices_problem(pocl) : std::nullopt) {
     if (backend) return *std::move(problem);

@@ -25,11 +25,11 @@ std::set<int> open_descriptors() {
     std::from_chars(name.data(), name.data() + name.size(), descriptor);
     if (descriptor >= 0) found.insert(descriptor);
   }
-  // Without /proc: the default limit of descriptors.
+  // Without /proc, check all descriptors up to the default limit.
   if (found.empty()) {
     for (int descriptor = 0; descriptor < 1024; ++descriptor) found.insert(descriptor);
   }
-  // The descriptor that read the folder itself is closed by now.
+  // The descriptor through which /proc was read is closed by now.
   std::erase_if(found, [](int descriptor) { return fcntl(descriptor, F_GETFD) < 0; });
   return found;
 }

@@ -17,7 +17,7 @@ namespace {
 
 constexpr Duration look_interval = std::chrono::milliseconds(200);
 
-// Why the job is skipped, given how the other one ended. Absent: it is not skipped.
+// Waits for the other job. Returns why this job is skipped; absent if it is not.
 std::optional<std::string> wait_for_other_job(const std::string& jobs, const std::string& id, bool any_end) {
   for (;;) {
     const Result<Job> other = find_job(jobs, id);

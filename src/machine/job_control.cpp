@@ -40,7 +40,7 @@ Error not_started(const std::string& why) {
   return {ErrorCode::io, "cannot start a supervisor: " + why, "check the disk space and the limit on processes"};
 }
 
-// A file in memory, because the text may contain secrets; a pipe could not take all of it at once.
+// An in-memory file, because the text may contain secrets and may be larger than the buffer of a pipe.
 bool put_into_memory(const std::string& text, Descriptor& file) {
   file = Descriptor(memfd_create("berth-order", MFD_CLOEXEC));
   if (!file) return false;
@@ -84,8 +84,8 @@ Result<void> start_supervisor(const Job& job, const JobOrder& order) {
     return not_started(std::strerror(errno));
   outcome = Descriptor(ends[0]);
   ready = Descriptor(ends[1]);
-  // After the fork, only async-signal-safe calls are allowed, because other threads of this process may hold any
-  // lock.
+  // Prepared before the fork: after it, only async-signal-safe calls are allowed, because other threads of this process
+  // may hold any lock.
   std::vector<std::string> variables = environment_for(job, order);
   std::vector<std::string> words{"berth", supervisor_verb, job.folder};
   const std::vector<char*> environment = pointers_to(variables), arguments = pointers_to(words);
@@ -101,7 +101,8 @@ Result<void> start_supervisor(const Job& job, const JobOrder& order) {
     _exit(1);
   }
   ready.close();
-  // The supervisor is a child of this child, which ends at once: the caller need not wait for the end of the job.
+  // This child ends at once and leaves the supervisor as a grandchild, so the caller need not wait for the end of the
+  // job.
   while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
   }
   char byte = 0;
@@ -138,7 +139,7 @@ std::string random_mark() {
   return text;
 }
 
-// The part that berth rerun repeats, without the job's conditions and without the environment, which may contain
+// The order that berth rerun repeats: without the job's conditions, and without the environment, which may contain
 // secrets.
 JobOrder order_to_repeat(JobOrder order, const JobRequest& request) {
   if (order.folder.empty()) order.folder = request.folder;
@@ -270,8 +271,8 @@ Result<void> wait_for_stop(const Job& job) {
 Result<void> renew_job(const Job& job, Duration ago) {
   const std::string path = job.renewed();
   const Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
-  fchmod(file.get(), 0644);  // a supervisor of another user reads it
-  // Always of the same length and in place, so that the file is never empty.
+  fchmod(file.get(), 0644);  // so that a supervisor of another user can read it
+  // The text always has the same length and is overwritten in place, so the file is never empty.
   char text[32];
   const int length =
       std::snprintf(text, sizeof text, "%020lld\n", static_cast<long long>((time_since_boot() - ago).count()));

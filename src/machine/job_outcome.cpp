@@ -12,7 +12,7 @@ std::uint64_t memory_bytes_asked(const JobProgress& progress) {
   return progress.memory_bytes * std::max<std::size_t>(1, progress.devices.size());
 }
 
-// " after 3 s", " after 3 s in attempt 2 of 3"; empty: it never ran.
+// " after 3 s", " after 3 s in attempt 2 of 3"; empty if the job never ran.
 std::string effort(const Job& job) {
   const JobProgress& progress = job.progress;
   if (progress.attempts == 0 || !progress.started_us || !progress.ended_us) return "";

@@ -63,7 +63,7 @@ std::int64_t OutputReader::first_left(std::int64_t from) const {
   const off_t begin = lseek(file_.get(), from, SEEK_DATA);
   struct stat about{};
   if (begin < 0 && errno == ENXIO && fstat(file_.get(), &about) == 0)
-    return std::max(from, about.st_size);  // a hole is left
+    return std::max(from, about.st_size);  // only a hole follows
   if (begin <= from) return from;
   // Do not start in the middle of a line.
   Part part;
@@ -80,7 +80,7 @@ void OutputReader::skip_to_tail(std::size_t lines) {
     const off_t from = std::max<off_t>(at_, at - static_cast<off_t>(part.size()));
     if (pread(file_.get(), part.data(), static_cast<std::size_t>(at - from), from) != at - from) return;
     for (; at > from; --at) {
-      // The end of the last line is not followed by a line.
+      // The newline at the end of the file does not begin another line.
       if (part[static_cast<std::size_t>(at - 1 - from)] != '\n' || at == end || lines-- > 1) continue;
       at_ = at;
       return;
@@ -91,7 +91,7 @@ void OutputReader::skip_to_tail(std::size_t lines) {
 std::string OutputReader::read(std::size_t bytes_max) {
   struct stat about{};
   if (fstat(file_.get(), &about) == 0 && about.st_size < at_) {
-    // The text was moved to the beginning, where the read position is not known.
+    // The text was moved to the beginning of the file, so the read position is no longer known.
     at_ = about.st_size;
     return "berth: output was removed here\n";
   }
@@ -103,7 +103,7 @@ std::string OutputReader::read(std::size_t bytes_max) {
     at_ = begin;
     text.resize(bytes_max);
     text.resize(static_cast<std::size_t>(std::max<ssize_t>(0, pread(file_.get(), text.data(), text.size(), at_))));
-  } while (!text.empty() && first_left(at_) > at_);  // it became a hole while it was read
+  } while (!text.empty() && first_left(at_) > at_);  // the part that was read has become a hole in the meantime
   at_ += static_cast<std::int64_t>(text.size());
   return removed_bytes > 0 ? "berth: " + std::to_string(removed_bytes) + " bytes were removed here\n" + text : text;
 }

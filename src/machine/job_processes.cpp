@@ -17,7 +17,7 @@ namespace {
 
 bool may_be_of(const Job& job, std::uint32_t owner) {
   if (owner == job.user || job.user == 0) return true;  // a command of root may switch to another user
-  return geteuid() != 0 && owner == 0;                  // a program with root's rights, that only root can signal
+  return geteuid() != 0 && owner == 0;                  // a setuid program, which only root can signal
 }
 
 }  // namespace
@@ -29,10 +29,10 @@ std::string job_mark(const Job& job) {
 }
 
 bool is_process_of(const Job& job, const ProcessIdentity& process) {
-  // Accept any owner here: the job determines which user is accepted.
+  // Any owner is accepted here, because may_be_of() checks the owner.
   constexpr std::uint32_t any_owner = 0;
   if (process.pid < 2 || ledger::process_state(process, any_owner) != ledger::ProcessState::alive) return false;
-  // Root recorded this process itself; it still belongs to root when it starts.
+  // Root recorded the supervisor itself, which still belongs to root when it starts.
   if (job.request.user && process == job.progress.supervisor) return true;
   const std::optional<std::uint32_t> owner = ledger::user_of_process(process.pid);
   return owner ? may_be_of(job, *owner) : geteuid() != 0;
@@ -43,7 +43,7 @@ void signal_process(const Job& job, const ProcessIdentity& process, int signal) 
   if (!file || !is_process_of(job, process)) return;
   syscall(SYS_pidfd_send_signal, file.get(), signal, nullptr, 0);
   syscall(SYS_pidfd_send_signal, file.get(), SIGCONT, nullptr,
-          0);  // a stopped process must continue to receive the signal
+          0);  // a stopped process handles the signal only when it continues
 }
 
 void JobProcesses::search() {

@@ -35,7 +35,7 @@ Error io_error(const std::string& what) {
   return {ErrorCode::io, what + ": " + std::strerror(errno), "check the disk space and the permissions of the folder"};
 }
 
-// 0 if it is not the id of a job.
+// The number in the id of a job; 0 if it is not the id of a job.
 std::uint64_t number_of_job(std::string_view id) {
   if (id.starts_with('j')) id.remove_prefix(1);
   std::uint64_t number = 0;
@@ -60,7 +60,7 @@ bool is_marked_alive(const std::string& folder) {
   return file && lock_file(file.get(), F_RDLCK, F_OFD_GETLK);
 }
 
-// For a job without a supervisor that is not known to have ended.
+// Determines the state of a job that has no supervisor and whose end was not recorded.
 void look_at_processes(Job& job, JobProcesses& processes) {
   const bool same_boot = job.request.boot == boot_id();
   JobProgress& now = job.progress;
@@ -97,15 +97,16 @@ Result<Job> read_job(const std::string& jobs, const std::string& id, JobProcesse
   if (!request) return std::move(request).error();
   job.request = *std::move(request);
   job.user = job.request.user.value_or(about.st_uid);
-  ProcessIdentity supervisor;  // for a job of another user, whose state may name any process
+  ProcessIdentity supervisor;  // for a job that runs as another user, whose state file may name any process
   if (job.request.user) supervisor = read_process(job.folder + "/supervisor").value_or(ProcessIdentity());
   job.progress.supervisor = supervisor;
   job.is_elsewhere = job.request.machine != machine_name() && job.request.boot != boot_id();
   // Checked before the state is read: a supervisor that has ended by now has written its last state.
   job.is_supervised = !job.is_elsewhere && is_marked_alive(job.folder);
-  // That user may have copied the lock into a surviving process (pidfd_getfd).
+  // The job's user may have copied the lock into a surviving process (pidfd_getfd).
   if (job.is_supervised && job.request.user) job.is_supervised = is_process_of(job, supervisor);
-  // Its processes have other numbers here, or none. The state of an ended job is read as usual.
+  // In another PID namespace, the job's processes have other ids or are not visible. The state of an ended job is read
+  // as usual.
   const std::uint64_t space = job.request.pid_namespace;
   if (job.is_supervised && space != 0 && space != this_process().pid_namespace) job.is_elsewhere = true;
   if (Result<JobProgress> progress = read_progress(job.folder + "/state.json")) {
@@ -124,7 +125,7 @@ Result<Job> read_job(const std::string& jobs, const std::string& id, JobProcesse
   return job;
 }
 
-// Empty if it is being created or removed at this moment.
+// Empty if the job is being created or removed at this moment.
 std::optional<Job> unreadable_job(const std::string& jobs, const std::string& id, const Error& error) {
   Job job;
   job.id = id;
@@ -153,7 +154,7 @@ void remove_oldest(const std::string& jobs) {
     if (const Result<Job> job = find_job(jobs, "j" + std::to_string(numbers[i])); job && remove_job(*job)) --surplus;
 }
 
-// Leftovers of a process that was killed while it removed a job.
+// Removes the folders left behind by a process that was killed while it removed a job.
 void remove_leftovers(const std::string& jobs) {
   std::error_code failed, ignored;
   for (std::filesystem::directory_iterator entry(jobs, failed), end; !failed && entry != end; entry.increment(failed))
@@ -174,7 +175,7 @@ Result<void> check_removable(const Job& job, bool forced) {
   if (!job.has_ended()) return unavailable("has not ended", "stop it first: berth stop " + job.id);
   if (job.is_supervised && !wait_for_supervisor(job.folder, Deadline::after(real_clock(), supervisor_ends_within)))
     return unavailable("is still supervised", "stop it first: berth stop " + job.id);
-  // A file of another user need not be readable.
+  // The state of a job that runs as another user may be unreadable.
   if (job.progress.state == JobState::unreadable && !forced && !job.request.user)
     return unavailable("cannot be read: " + job.progress.reason, "berth rm --force " + job.id);
   return {};
@@ -222,10 +223,10 @@ Result<Job> create_job(const std::string& jobs,
     job.id = "j" + std::to_string(number);
     job.folder = jobs + "/" + job.id;
     if (mkdir(job.folder.c_str(), 0700) != 0) {
-      if (errno == EEXIST) continue;  // another process has just taken it
+      if (errno == EEXIST) continue;  // another process has just taken this number
       return io_error("cannot create the folder " + job.folder);
     }
-    chmod(job.folder.c_str(), 0700);  // whatever the umask is
+    chmod(job.folder.c_str(), 0700);  // independent of the umask
     const Result<JobRequest> asked = request(job.folder);
     if (asked) {
       job.request = *asked;
@@ -294,7 +295,8 @@ Result<void> write_progress(const Job& job, const JobProgress& progress) {
 
 Result<void> remove_job(const Job& job, bool forced) {
   if (Result<void> removable = check_removable(job, forced); !removable) return removable;
-  // Renamed first: half a folder is never seen as a job, and a supervisor on its way out does not add files to it.
+  // Renamed first, so that no process lists a partly removed folder as a job, and a supervisor that is ending adds no
+  // files to it.
   const std::filesystem::path jobs = std::filesystem::path(job.folder).parent_path();
   const std::filesystem::path removed = jobs / (std::string(removed_prefix) + job.id.substr(1));
   std::error_code failed;
@@ -302,7 +304,7 @@ Result<void> remove_job(const Job& job, bool forced) {
   if (rename(job.folder.c_str(), removed.c_str()) != 0)
     return errno == ENOENT ? Result<void>() : io_error("cannot remove " + job.folder);
   const auto is_there = [&] { return std::filesystem::exists(std::filesystem::symlink_status(removed)); };
-  // Another rm may clear the same folder at this moment, and each fails on files that the other has removed.
+  // Another process may be removing the same folder, and each fails on files that the other has removed.
   for (int tries = 0; tries < 10 && is_there(); ++tries) std::filesystem::remove_all(removed, failed);
   if (failed && is_there()) return Error{ErrorCode::io, "cannot remove " + removed.string() + ": " + failed.message()};
   return {};

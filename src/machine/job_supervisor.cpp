@@ -50,7 +50,7 @@ using world::duration_text;
 using world::wall_time_us;
 
 constexpr Duration memory_grace = std::chrono::seconds(10);
-constexpr int end_written_tries = 600;  // one a second
+constexpr int end_written_tries = 600;  // one per second
 
 // Prints into the output of the job.
 void say(const Error& error) { std::fprintf(stderr, "berth: %s\n", world::printable(error.to_text()).c_str()); }
@@ -67,7 +67,7 @@ class JobSupervisor final : public RunLoop {
         job_(std::move(job)),
         alive_(std::move(alive)) {}
 
-  // `ready` gets a byte when the job can be seen and stopped; absent: the byte has been sent.
+  // `ready` gets a byte when the job can be listed and stopped; absent if the byte was already sent.
   [[noreturn]] void run(world::Descriptor ready) {
     StopRequests stop;
     stop_ = &stop;
@@ -75,7 +75,7 @@ class JobSupervisor final : public RunLoop {
       now.supervisor = this_process();
       now.reason = starting_reason;
     });
-    if (!written) _exit(1);  // start_job reports that it did not start
+    if (!written) _exit(1);  // start_job() reports that the job did not start
     tell_ready(std::move(ready));
     during([&] {
       wait_for_start_conditions();
@@ -88,15 +88,15 @@ class JobSupervisor final : public RunLoop {
   }
 
  private:
-  // Records what the supervisor does next, before it does it.
+  // Records a change of the job's progress before the supervisor acts on it.
   template <class Change>
   Result<void> write(Change change) {
     const std::lock_guard lock(mutex_);
     change(progress_);
     return write_progress(job_, progress_);
   }
-  // Called while no command runs. If the disk is full, the job continues, and the next change records this one too;
-  // if its folder was removed, it ends, because it could be neither seen nor stopped.
+  // Called while no command runs. If the disk is full, the job continues, and the next write includes this change. If
+  // the job's folder was removed, the supervisor ends, because the job could be neither listed nor stopped.
   template <class Change>
   void update(Change change) {
     const std::lock_guard ending(end_mutex_);  // never overwrite the final state
@@ -133,13 +133,13 @@ class JobSupervisor final : public RunLoop {
     if (!written) end_without_room();
     _exit(0);
   }
-  // The disk is full, and may have room again soon. Another process waits for that, because this one holds the lease
-  // in the ledger and ends now.
+  // The disk is full. This process must end, because it holds the lease in the ledger, so a forked process repeats the
+  // write until there is room.
   void end_without_room() {
-    mutex_.lock();  // so that no other thread holds it in the process that continues
+    mutex_.lock();  // held by this thread, so that the forked process can unlock it
     if (fork() != 0) _exit(0);
     mutex_.unlock();
-    // Closes all but the sign of life: a lease and a place in the queue end with their descriptors.
+    // Closes all descriptors except the alive mark: a lease and a place in the queue end with their descriptors.
     const auto mark = static_cast<unsigned>(alive_.descriptor());
     if (mark > STDERR_FILENO + 1) syscall(SYS_close_range, STDERR_FILENO + 1, mark - 1, 0);
     syscall(SYS_close_range, mark + 1, std::numeric_limits<unsigned>::max(), 0);
@@ -181,7 +181,7 @@ class JobSupervisor final : public RunLoop {
     Result<RunContext> opened = open_run_context(order_.devices, say);
     if (!opened) fail(opened.error(), world::exit_status(opened.error()));
     opened->wanted.name = settings_.program.path.substr(settings_.program.path.rfind('/') + 1);
-    // A job that waits for other jobs or for a time joins the queue afterwards.
+    // A job that first waits for other jobs or for its start time joins the queue after that.
     if (order_.after.empty() && order_.after_any.empty() && !order_.begin_us) opened->wanted.since = order_.asked;
     settings_.context.emplace(*std::move(opened));
   }
@@ -200,7 +200,7 @@ class JobSupervisor final : public RunLoop {
     };
   }
   void decided(const Reservation& reserved, const format::DecisionRecord& record) override {
-    // Also stored with the job, because only the last decisions are kept elsewhere.
+    // Also stored with the job, because the record store keeps only the newest decisions.
     static_cast<void>(write_file(job_, job_.decision(), record_text(record)));
     {
       const std::lock_guard lock(mutex_);
@@ -236,7 +236,7 @@ class JobSupervisor final : public RunLoop {
     if (const auto reason = not_renewed()) end(JobState::stopped, *reason);
     const std::optional<LeaseReference> lease =
         attempt.reserved ? std::optional(attempt.reserved->lease.reference()) : std::nullopt;
-    std::optional<TimePoint> above_since;  // since when it has used more memory than allowed
+    std::optional<TimePoint> above_since;  // when it began to use more memory than allowed
     Supervision supervision;
     supervision.output = STDERR_FILENO;
     supervision.time = order_.time;
@@ -258,14 +258,14 @@ class JobSupervisor final : public RunLoop {
   }
 
   void bound_output() const {
-    if (job_.request.output.empty()) shorten_output(job_.output(), output_bytes_max);  // not a file of the user
+    if (job_.request.output.empty()) shorten_output(job_.output(), output_bytes_max);  // unless the user named the file
   }
 
   void write_started(std::span<const Granted> granted, const std::optional<LeaseReference>& lease, pid_t pid) {
     update([&](JobProgress& progress) {
       progress.state = JobState::running;
       progress.reason.clear();
-      progress.status.reset();  // of the attempt before
+      progress.status.reset();  // of the previous attempt
       progress.command = find_process(static_cast<std::uint32_t>(pid));
       progress.lease = lease ? to_string(*lease) : "";
       progress.devices.clear();
@@ -354,11 +354,11 @@ class JobSupervisor final : public RunLoop {
   RunSettings settings_;
   AliveMark alive_;
   Duration renewed_{};
-  bool lost_ = false;  // it was not renewed
+  bool lost_ = false;  // the job was not renewed in time
   StopRequests* stop_ = nullptr;
   SupervisedExit over_;  // of the last attempt
   Duration took_{};
-  std::mutex end_mutex_;  // kept by the thread that ends the job
+  std::mutex end_mutex_;  // never unlocked by the thread that ends the job
   std::mutex mutex_;      // guards progress_
   JobProgress progress_;
 };
@@ -380,7 +380,7 @@ std::string read_all(int file) {
     say(order.error());
     _exit(world::wrong_input);
   }
-  // The caller waits for its child, but must not have to wait for this process.
+  // The caller waits for its child, which ends here, so it does not wait for the supervisor.
   if (fork() != 0) _exit(0);
   setsid();
   prctl(PR_SET_NAME, supervisor_name);
@@ -395,7 +395,7 @@ std::string read_all(int file) {
   nothing.close();
   dup2(STDERR_FILENO, STDOUT_FILENO);
   close_inherited_descriptors();
-  // Read as the user that started it, because the job's own user cannot read all of it.
+  // Read before switching to the job's user, who cannot read all of the folder.
   const std::filesystem::path path = folder;
   Result<Job> job = find_job(path.parent_path(), path.filename());
   if (!job) {
@@ -405,14 +405,14 @@ std::string read_all(int file) {
   Result<AliveMark> alive = AliveMark::set(job->folder);
   if (!alive) _exit(1);
   if (job->request.user) {
-    // Sent before it becomes the user's process, because that user can then stop it.
+    // Sent before switching to the job's user, who can stop this process from then on.
     if (!write_supervisor(*job, this_process())) _exit(1);
     tell_ready(std::exchange(ready, world::Descriptor()));
   }
   if (!order->user.empty()) {
     const Result<world::UserAccount> account = world::find_user(order->user);
-    // Makes its files in /proc belong to the user again, so that berth can find what it holds; it knows nothing
-    // secret except its own order.
+    // PR_SET_DUMPABLE lets the user's processes read this one in /proc again, so that they can find its lease. It
+    // contains no secret except the order.
     if (!account || !world::become(*account) || prctl(PR_SET_DUMPABLE, 1) != 0) {
       say({ErrorCode::io, "the supervisor cannot switch to user " + order->user});
       _exit(1);
@@ -423,7 +423,7 @@ std::string read_all(int file) {
   }
   try {
     JobSupervisor(*order, *std::move(job), *std::move(alive)).run(std::move(ready));
-  } catch (const std::system_error& shortage) {  // of threads
+  } catch (const std::system_error& shortage) {  // no thread can be started
     say({ErrorCode::io, std::string("the supervisor cannot start a thread: ") + shortage.code().message()});
     _exit(1);
   }

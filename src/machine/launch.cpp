@@ -39,7 +39,7 @@ std::atomic<bool> terminal_handed_over = false;
 
 void on_signal(int signal, siginfo_t* info, void*) {
   const int before = errno;
-  // The kernel itself sends a hang-up to the foreground group.
+  // The kernel also sends a hang-up to the foreground group, which is the command's.
   const bool sent_to_both = info->si_code > 0 && terminal_handed_over;
   const bool pass_on = signal != SIGCHLD && (signal == SIGCONT || !sent_to_both);
   const unsigned char byte = static_cast<unsigned char>(pass_on ? signal : 0);
@@ -95,7 +95,7 @@ class Terminal {
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
   bool is_there() const { return file_.get() >= 0; }
-  // Only if this process is in the foreground: a background job stays in the background.
+  // Fails unless this process is in the foreground, because a background job must stay in the background.
   bool hand_over(pid_t group) {
     if (!file_ || tcgetpgrp(file_.get()) != getpgrp() || !make_foreground(group)) return false;
     terminal_handed_over = true;
@@ -206,15 +206,14 @@ class PreparedExec {
   do {
     got = read(go, &byte, 1);
   } while (got < 0 && errno == EINTR);
-  // Berth has ended, and the reservation with it.
+  // Berth ended before the lease was registered, so there is no reservation.
   if (got != 1) _exit(1);
   const int error = command.execute();
   static_cast<void>(!write(failure, &error, sizeof(error)));
   _exit(127);
 }
 
-// In a pipeline another program (a pager) has the terminal until the command asks for
-// it.
+// In a pipeline, another program such as a pager has the terminal until the command asks for it.
 bool is_in_pipeline() { return isatty(STDIN_FILENO) != 1 || isatty(STDOUT_FILENO) != 1; }
 
 // Stops this process, or its whole group, until a shell continues it. Returns at once
@@ -227,7 +226,7 @@ void stop_by_terminal(pid_t whom) {
   sigaction(SIGTSTP, &before, nullptr);
 }
 
-// Ends a process group that runs for too long.
+// Ends a process group that runs longer than its time limit.
 class TimeLimit {
  public:
   TimeLimit(pid_t group, std::optional<Duration> time)
@@ -244,7 +243,7 @@ class TimeLimit {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(next_.at - now).count();
     return static_cast<int>(std::min<std::int64_t>(left, milliseconds_max));
   }
-  // The command has ended: ends the rest of its group.
+  // Called after the command has ended: ends the rest of its group.
   void end_group() {
     while (sent_ == 1 && kill(-group_, 0) == 0) real_clock().sleep_for(std::chrono::milliseconds(enforce(20)));
   }
@@ -252,7 +251,7 @@ class TimeLimit {
  private:
   static constexpr Duration grace = std::chrono::seconds(10);
   const pid_t group_;
-  int sent_ = 0;  // signals
+  int sent_ = 0;  // number of signals
   Deadline next_;
 };
 
@@ -357,7 +356,7 @@ Result<pid_t> start_command(const Launch& command, const std::function<void()>& 
   }
   const pid_t child = fork();
   if (child == 0) {
-    // If the child kept this end open, it would wait for itself.
+    // If the child kept this end open, its read from the other end would never return.
     close(go[1]);
     in_child();
     wait_and_execute(prepared, go[0], failure[1]);
@@ -389,7 +388,7 @@ Result<CommandExit> launch(const Launch& command, std::optional<Duration> time) 
   const Result<pid_t> child = start_command(
       command, [] { setpgid(0, 0); },
       [&](pid_t pid) {
-        // In parent and child, because either may need it first.
+        // Called in parent and child, because either may need the group first.
         setpgid(pid, pid);
         if (!is_in_pipeline()) static_cast<void>(terminal.hand_over(pid));
       });

@@ -30,9 +30,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr Duration refused_for = std::chrono::seconds(1);
-constexpr std::size_t processes_max = 1000;  // limit on a job's processes that are checked before all others
+constexpr std::size_t processes_max = 1000;  // at most this many processes of the job are checked first
 
-// Whether the relay would connect to this socket. An IPv6 socket accepts IPv4 connections too, unless it is
+// Whether the relay would reach a socket with this address. An IPv6 socket accepts IPv4 connections too, unless it is
 // IPv6-only.
 bool takes_loopback(int family, const std::uint32_t* address) {
   const auto is_ours = [](std::uint32_t v4) { return v4 == htonl(INADDR_ANY) || v4 == htonl(INADDR_LOOPBACK); };
@@ -128,7 +128,7 @@ void for_each_socket(std::uint32_t pid, const std::function<bool(const std::stri
   }
 }
 
-// Only for the message. Absent: it belongs to another user.
+// The process that has the socket, for the message. Absent if it belongs to another user.
 std::optional<std::uint32_t> process_with(std::uint64_t inode) {
   std::optional<std::uint32_t> found;
   std::error_code failed;

@@ -58,7 +58,7 @@ StoredName stored_name(std::string file) {
   return stored;
 }
 
-// In the order in which they were stored.
+// The records of the folder, in the order in which they were stored.
 std::vector<StoredName> stored_in(const std::string& folder) {
   std::vector<StoredName> stored;
   std::error_code failed;
@@ -90,7 +90,7 @@ DecisionRecord make_record(std::string_view verb, std::string_view command, cons
   DecisionRecord record;
   record.waited = waited;
   record.wall_time_us = world::wall_time_us();
-  // "20261115-120102.123456-4711": by time, then by process.
+  // An id such as "20261115-120102.123456-4711": the time, then the process id.
   for (const char c : world::utc_text(record.wall_time_us)) {
     if (c >= '0' && c <= '9') record.id += c;
     if (c == ' ') record.id += '-';
@@ -109,7 +109,7 @@ DecisionRecord make_record(std::string_view verb, std::string_view command, cons
     record.devices.back().view.info = nullptr;
     known.insert(view.info->id);
   }
-  // Links of devices that were not requested mean nothing.
+  // Only links between the devices of the decision are recorded.
   for (const Link& link : topology.links) {
     if (known.contains(link.a) && known.contains(link.b)) record.links.push_back(link);
   }
@@ -142,7 +142,7 @@ Result<void> store_record(const std::string& folder, const DecisionRecord& recor
   const std::uint64_t number = before.empty() ? 1 : before.back().number + 1;
   const auto written = world::write_private_text(folder + "/" + file_name(number, record.id), record_text(record));
   if (!written) return written;
-  // Others may be doing the same: files that are already gone are fine.
+  // Other processes may remove the same files, so a missing file is not an error.
   const std::vector<StoredName> stored = stored_in(folder);
   for (std::size_t i = 0; i + records_max < stored.size(); ++i) ::unlink((folder + "/" + stored[i].file).c_str());
   if (stored.size() > records_max) remove_leftovers(folder, stored[stored.size() - records_max]);

@@ -24,8 +24,8 @@ constexpr Duration retry_period = std::chrono::milliseconds(500), retry_period_m
 constexpr Duration notice_within = std::chrono::milliseconds(100);
 // The interval for requests further back in the queue; well below `silent_after`, because each wake is a heartbeat.
 constexpr Duration notice_within_max = std::chrono::seconds(5);
-// A request with at most this many of its user's requests ahead checks the queue after every change of the ledger.
-// For one further back that would be wasted: it waits until half of them are gone.
+// A request with at most this many of its user's requests ahead checks the queue after every change of the ledger. One
+// that is further back sleeps until half of them are gone.
 constexpr std::size_t near_front = 16;
 // The queue is checked after this time without any sign of a change, because its order also depends on time.
 constexpr Duration look_near = std::chrono::seconds(30), look_far = std::chrono::minutes(5);
@@ -52,8 +52,9 @@ Duration notice_interval(std::size_t ahead) {
                             notice_within * static_cast<long>(std::clamp<std::size_t>(ahead, 1, 1000)));
 }
 
-// Sleeps while `smaller`, a request ahead, certainly waits, and keeps the heartbeat. A snapshot of a queue of
-// hundreds costs a millisecond, and as many sleepers would keep a core busy, so one entry is watched instead.
+// Sleeps and sends heartbeats while `smaller`, a request ahead, is certainly still waiting. A snapshot of a queue with
+// hundreds of requests costs a millisecond, and hundreds of sleepers would keep a core busy with it, so each watches
+// only one entry.
 void sleep_behind(Ledger& ledger, const LedgerLease& place, const LedgerSnapshot& seen, const WaitingRequest& smaller,
                   std::span<const WaitingRequest> ahead, TimePoint began, Deadline deadline) {
   std::vector<const WaitingRequest*> own;  // the order of one user's requests does not change by itself
@@ -77,8 +78,8 @@ void sleep_behind(Ledger& ledger, const LedgerLease& place, const LedgerSnapshot
     const std::uint64_t before = std::exchange(changes, ledger.changes());
     const bool has_changed = changes != before;
     if (is_near && has_changed) return;
-    // A served request writes the ledger, but a killed one does not; further back in the queue, the heartbeat shows
-    // it.
+    // Serving a request writes the ledger, but killing one does not. Further back in the queue, the missing heartbeat
+    // shows that.
     if ((is_near || has_changed) && !ledger.is_still_alive(*watched)) return;
   }
 }
@@ -125,7 +126,7 @@ std::vector<LedgerEntry> keep_alive(LedgerSnapshot& snapshot, const MachineSnaps
   use_current_ids(snapshot, observed);
   std::vector<ledger::DeviceProcesses> seen;
   for (const ObservedDevice& device : observed.devices) {
-    // Only CUDA's driver lists processes.
+    // Only the CUDA driver lists processes.
     const bool is_unknown = device.info.backend == "cuda" && !(device.telemetry && device.telemetry->processes);
     seen.push_back({device.info.id, device.processes, is_unknown});
   }
@@ -164,7 +165,7 @@ std::vector<DeviceView> views_of(const MachineSnapshot& observed, const LedgerSn
         view.memory_bytes_promised =
             std::max(view.memory_bytes_promised, *view.memory_bytes_free - std::min(*view.memory_bytes_free, left));
       }
-      // The processes of a lease count as part of its holder.
+      // Processes that belong to a lease do not count as foreign.
       Telemetry seen = *device.telemetry;
       if (seen.processes) {
         for (std::size_t i = 0; i < seen.processes->size() && i < device.processes.size(); ++i) {
@@ -205,11 +206,11 @@ Result<Reservation> decide_once(Ledger& ledger, const ReservationRequest& reques
 Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
                             const std::function<MachineSnapshot()>& take_snapshot, Deadline deadline,
                             const std::function<void(const Progress&)>& waiting) {
-  LedgerLease place;  // in the queue
+  LedgerLease place;  // the place in the queue
   WaitingRequest waiting_request;
   Progress last_progress;
   std::vector<Claim> written;  // the claims of the place, as written in the ledger
-  bool limit = false;          // at the last attempt a limit of this user stopped it
+  bool limit = false;          // the last attempt failed at a limit of this user
   bool tried_again = false;    // after the deadline
   const TimePoint began = ledger.clock().now();
   const auto tell = [&](std::size_t position, const std::string& reason) {
@@ -244,7 +245,7 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
       const std::span<const WaitingRequest> ahead(queue.begin(), me);
       WaitingRequest mine = waiting_request;
       mine.claims = written;
-      // A request ahead that needs no more is served first.
+      // A request ahead that needs no more than this one is served first.
       const WaitingRequest* const smaller =
           me != queue.end() && !deadline.passed(now) ? smaller_request_ahead(mine, ahead) : nullptr;
       if (smaller) {
@@ -324,7 +325,7 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
       entry.claims = could_use;
       entry.since = request.since;
       Result<LedgerLease> added = lock->add(entry);
-      // Without waiting, the reason to report is why it does not fit, not that it may not wait either.
+      // If the request may not wait, report why it does not fit, not that a limit forbids waiting.
       if (!added && added.error().code == ErrorCode::no_eligible_device && !may_wait) return out;
       if (!added) return std::move(added).error();
       place = *std::move(added);
@@ -332,7 +333,7 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
     { const Ledger::Lock done = *std::move(lock); }
     if (!out.limit) name_common_cause(request.requirements, out);
     tell(static_cast<std::size_t>(me - queue.begin()) + 1, out.reason());
-    // A lease may end without a write, so check that more often than the drivers.
+    // A lease may end without a write to the ledger, so leases are checked more often than drivers are queried.
     const auto ahead = static_cast<std::size_t>(me - queue.begin());
     const Duration period = std::max(std::clamp<Duration>((now - began) / 10, retry_period, retry_period_max),
                                      ahead == 0 ? Duration::zero() : notice_interval(ahead));

@@ -108,14 +108,14 @@ void put_in_lease(Launch& launch, Ledger& ledger, const LedgerLease& lease, cons
     const std::optional<std::string> cgroup = open_scope(
         ledger::scope_name(lease.reference()), "Berth lease " + std::to_string(lease.reference().id), process, limits);
     if (!cgroup) return;
-    // Without the lock the lease is known by its other signs of life.
+    // Without the lock, the cgroup is not recorded, and other signs show whether the lease is alive.
     if (Result<Ledger::Lock> lock = ledger.lock(std::chrono::seconds(1)))
       static_cast<void>(lock->set_cgroup(lease, *cgroup));
   };
 }
 
 void give_back(Ledger& ledger, LedgerLease lease) {
-  // Without the lock the lease ends when its descriptors are closed.
+  // If the lock is not available, the lease ends when its descriptors are closed.
   if (Result<Ledger::Lock> lock = ledger.lock()) lock->give_back(std::move(lease));
 }
 

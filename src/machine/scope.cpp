@@ -20,7 +20,7 @@ namespace {
 
 // An idle systemd answers within 10 ms; a command does not wait longer than this.
 constexpr Duration request_timeout = std::chrono::milliseconds(100);
-// After the request, systemd moves the process at some point; the lease records it.
+// systemd moves the process some time after it has accepted the request.
 constexpr Duration move_timeout = std::chrono::seconds(1);
 constexpr Duration poll_period = std::chrono::microseconds(500);
 
@@ -81,7 +81,7 @@ std::uint64_t microseconds_until(TimePoint deadline) {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(left).count());
 }
 
-// The private socket, as systemctl uses it: no bus daemon is needed.
+// Uses systemd's private socket, as systemctl does, so that no bus daemon is needed.
 bool connect(const Library& library, Bus* bus, TimePoint deadline) {
   if (library.sd_bus_set_address(bus, ("unix:path=" + socket_path()).c_str()) < 0) return false;
   if (library.sd_bus_start(bus) < 0) return false;
@@ -181,7 +181,7 @@ std::optional<std::string> missing_limits(const std::string& cgroup_folder, cons
   const auto open = [&](const char* file) {
     return std::istringstream(world::read_text(cgroup_folder + "/" + file).value_or("max"));
   };
-  // An enclosing group may have its own limits: what counts is whether it is as strict.
+  // The group may have other limits, which suffice if they are at least as strict.
   double bytes = 0, quota = 0, period = 1;
   if (!(open("memory.max") >> bytes)) bytes = none;
   if (!(open("cpu.max") >> quota >> period)) quota = none;

@@ -55,7 +55,7 @@ Result<void> overwrite_text(const std::string& path, std::string text) {
   if (!file) return text_error("write", path, std::strerror(errno));
   struct stat about{};
   if (!is_regular(file.get(), about)) return Error{ErrorCode::io, path + " is not a file", "remove it"};
-  try_lock(file.get(), F_WRLCK);  // without it a reader may see half of the text, for a moment
+  try_lock(file.get(), F_WRLCK);  // without the lock, a reader may briefly see half of the text
   // Pads the text with blanks, because truncating the file would be a second step.
   text.resize(std::max(text.size(), std::min(padded_bytes_max, static_cast<std::size_t>(about.st_size))), ' ');
   if (pwrite(file.get(), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size())) return {};

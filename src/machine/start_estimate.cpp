@@ -7,7 +7,7 @@
 namespace berth::machine {
 namespace {
 
-// Removes the lease, the leases nested in it, and the memory that their processes use from the snapshot.
+// Removes the lease and the leases nested in it, and counts the memory of their processes as free.
 void end_lease(const LeaseReference& lease, MachineSnapshot& observed, LedgerSnapshot& snapshot) {
   const auto belongs = [&](const LedgerEntry* entry) { return entry && snapshot.outermost(*entry).reference == lease; };
   for (ObservedDevice& device : observed.devices) {
@@ -52,7 +52,7 @@ const WaitingRequest* obstacle_ahead(const ReservationRequest& request, const Ma
     return !out.winners.empty();
   };
   if (!fits_behind(0) || fits_behind(ahead.size())) return nullptr;
-  // Each request ahead leaves less than those before it.
+  // Each further request ahead leaves less room, so a binary search finds the first one that is in the way.
   std::size_t fits = 0, fails = ahead.size();
   while (fails - fits > 1) {
     const std::size_t middle = fits + (fails - fits) / 2;

@@ -32,9 +32,9 @@ sigset_t stop_signals() {
   return set;
 }
 
-// Processes of a job that this one has started are left alone: its supervisor or, if that was killed, its command.
-// Both have the job's folder in their environment from the start. The id is not enough, because each folder of jobs
-// has its own ids.
+// If this job has started other jobs, their processes are left alone: a supervisor or, if it was killed, its command.
+// Both have their job's folder in their environment from the start. The id would not be enough, because each folder of
+// jobs has its own ids.
 bool is_of_another_job(const std::filesystem::path& process) {
   const char* const own = std::getenv(job_folder_variable);
   const std::string name = std::string(job_folder_variable) + "=";
@@ -73,13 +73,12 @@ std::optional<int> reap(pid_t command) {
   pid_t pid = 0;
   while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
     if (pid == command) ended = status;
-  // Another part of the program has reaped it: its status is not known.
+  // Another part of the program has reaped the command, so its status is unknown.
   if (!ended && pid < 0 && errno == ECHILD && command > 0) ended = W_EXITCODE(255, 0);
   return ended;
 }
 
-// Sends SIGTERM to the remaining processes, and SIGKILL when the time has passed. A process stuck in a
-// driver call is abandoned.
+// Sends SIGTERM to the remaining processes, and SIGKILL after `grace`. A process stuck in a driver call is abandoned.
 void end_leftovers(Duration grace) {
   const Deadline deadline = Deadline::after(real_clock(), grace), last = Deadline::after(real_clock(), 2 * grace);
   std::vector<pid_t> signalled;
@@ -198,7 +197,7 @@ Result<SupervisedExit> supervise(const Launch& command, const Supervision& super
     TimePoint next = look_at;
     if (kill_at) next = std::min(next, *kill_at);
     if (!kill_at && supervision.time) next = std::min(next, began + *supervision.time);
-    // After a stop its descriptor stays readable.
+    // After a stop request its descriptor stays readable, so it is no longer polled.
     pollfd watched[2] = {{process.get(), POLLIN, 0}, {stop.descriptor(), POLLIN, 0}};
     poll(watched, stop.requested() ? 1 : 2, std::max(1, milliseconds_until(next)));
   }

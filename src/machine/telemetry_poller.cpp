@@ -21,7 +21,7 @@ void keep_events(const std::vector<DeviceEvent>& earlier, Telemetry& seen) {
 
 }  // namespace
 
-// Shared with the query threads, so that a hanging one may outlive the poller.
+// Shared with the query threads, so that a thread stuck in a driver may outlive the poller.
 struct TelemetryPoller::State {
   struct Target {
     inventory::DeviceRow row;

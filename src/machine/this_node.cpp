@@ -49,7 +49,7 @@ NodeDevice node_device_without(const inventory::DeviceRow& row, const std::set<i
   NodeDevice device = node_device(row);
   const auto take = [](std::uint64_t& from, std::uint64_t bytes) { from -= std::min(from, bytes); };
   device.held_exclusively = false;
-  // By lease: what it was promised, and what it and those nested in it have allocated.
+  // By lease: the bytes promised to it, and those allocated by it and the leases nested in it.
   std::map<inventory::LeaseKey, std::pair<std::uint64_t, std::uint64_t>> own;
   for (const inventory::DeviceLease& lease : row.held_by) {
     const std::optional<inventory::LeaseKey> outermost = outermost_of(row, lease, leases);

@@ -13,7 +13,7 @@
 namespace berth::machine {
 namespace {
 
-// The bytes it will hold when served: the least it could get.
+// The fewest bytes that the request may hold when it is served.
 std::uint64_t bytes_of(const WaitingRequest& request) {
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
   for (const Claim& claim : request.claims) least = std::min(least, claim.memory_bytes);
@@ -29,12 +29,12 @@ bool comes_first(const WaitingRequest& a, const WaitingRequest& b) {
 
 std::uint64_t available(const DeviceView& view) { return view.memory_bytes_available().value_or(0); }
 
-// The request behind a claim: all bytes of a device mean the whole device.
+// The requirements behind a claim: all bytes of a device mean the whole device.
 Requirements requirements_of(const Claim& claim, const DeviceInfo& info) {
   Requirements requirements;
   requirements.exclusive = claim.exclusive;
   requirements.whole = claim.exclusive && info.memory_bytes_total == claim.memory_bytes;
-  // Not all bytes of a whole device are available: the driver keeps some.
+  // A whole device has no minimum, because the driver keeps some of its memory.
   if (!requirements.whole) requirements.memory_bytes_min = claim.memory_bytes;
   return requirements;
 }
@@ -64,7 +64,7 @@ WaitingRequest waiting_request_of(const LedgerEntry& entry) {
 std::vector<WaitingRequest> wait_queue(const LedgerSnapshot& snapshot, TimePoint now,
                                        const std::optional<WaitingRequest>& also) {
   std::map<std::uint32_t, std::uint64_t> held;
-  std::map<std::uint32_t, std::vector<WaitingRequest>> waiting;  // each user's requests, the first one last
+  std::map<std::uint32_t, std::vector<WaitingRequest>> waiting;  // the requests of each user in reverse order
   ledger::Nesting nesting(snapshot);
   for (const LedgerEntry& entry : snapshot.entries) {
     if (entry.kind == EntryKind::waiting) {

@@ -1,7 +1,7 @@
-// The main cause of a refusal. A device may be rejected for several causes, and most machines have
-// devices that are unusable for unrelated ones. The cause is the one that would let the request fit
-// if it alone were removed on all devices. If no single one would, it is all causes of one filter
-// together; otherwise it is what the devices closest to eligible have in common.
+// The main cause of a refusal. A device may be rejected for several causes, and most machines have devices that are
+// unusable for unrelated ones. The cause is the one that would let the request fit if it alone were removed on all
+// devices. If no single cause would, it is all causes of one filter together, or otherwise what the devices closest to
+// eligible have in common.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -104,10 +104,9 @@ struct Situation {
         std::count_if(causes.begin(), causes.end(), [&](Causes c) { return c != 0 && (c & ~some) == 0; }));
   }
 
-  // The best of those in `among` that pass the test. In this order: not the user's own
-  // selection of devices; known values before unknown ones; device state before
-  // request options; temporary before permanent; the cause that rejects the most
-  // devices; the later filter.
+  // The best cause in `among` that passes the test. Preferred are, in this order: causes other than the user's own
+  // selection of devices; known values over unknown ones; device state over request options; temporary causes over
+  // permanent ones; the cause that rejects the most devices; the later filter.
   template <class Test>
   std::optional<Cause> best(Causes among, Test test) const {
     std::optional<std::size_t> found;

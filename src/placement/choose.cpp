@@ -25,10 +25,10 @@ std::vector<std::uint64_t> costs_of(const Policy& policy, const Candidates& all)
 
 struct Tier {
   bool misbehaved = false;
-  std::size_t accepted = 0;  // how many it accepted; it declined the rest
+  std::size_t accepted = 0;  // number of candidates that the policy accepted; it declined the rest
 };
 
-// Puts one tier into the policy's order.
+// Sorts one tier into the policy's order.
 Tier sort_tier(const Policy& policy, const Requirements& requirements, std::span<const DeviceView> views, Ticket ticket,
                std::span<Ranked> tier) {
   std::vector<std::uint32_t> left;

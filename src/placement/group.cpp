@@ -17,14 +17,14 @@ using namespace placement;
 
 namespace {
 
-// All groups are tried up to here (16 devices: at most 12,870 groups).
+// Up to this many devices, all groups are tried (16 devices have at most 12,870 groups).
 constexpr std::size_t exact_max = 16;
-// This many of the best by rank are searched for a closely connected group; the table of their
-// pairs limits the number.
+// At most this many devices, the best by rank, are searched for a closely connected group, because the table of their
+// pairs must stay small.
 constexpr std::size_t searched_max = 128;
 
-// The most members of one domain that fit together with those chosen: every member must have room
-// for the needs of the whole group. Absent: the chosen do not fit by themselves.
+// The largest number of members of one domain that fit together, including those chosen. Every member must have room
+// for the needs of the whole group. Absent if the chosen members alone do not fit.
 std::optional<std::size_t> most_of_domain(std::span<const Member> chosen, std::vector<Member> others) {
   std::uint64_t room = boundless, taken = 0;
   for (const Member& member : chosen) {
@@ -34,7 +34,7 @@ std::optional<std::size_t> most_of_domain(std::span<const Member> chosen, std::v
   if (taken > room) return std::nullopt;
   std::sort(others.begin(), others.end(), [](const Member& a, const Member& b) { return a.needed < b.needed; });
   std::size_t most = chosen.size();
-  // Another member may have less room than the chosen: try each as the tightest.
+  // Another member may have less room than the chosen ones, so each is tried as the tightest.
   for (const Member& tightest : others) {
     const std::uint64_t limit = std::min(room, tightest.available);
     std::uint64_t sum = taken;
@@ -68,7 +68,7 @@ class GroupSearch {
     }
   }
 
-  // The group wanted, as positions in the order; empty: there is none.
+  // The requested group, as positions in the order; empty if there is none.
   std::vector<std::size_t> find(const Requirements& requirements, const Topology& topology) {
     if (!can_become_a_group({})) return {};
     if (count_ == 1 || (topology.links.empty() && !requirements.near)) return in_order();
@@ -96,7 +96,7 @@ class GroupSearch {
     return (shares_memory_ ? most_together(members_, chosen) : members_.size()) >= count_;
   }
 
-  // The best by rank that fit together.
+  // The first members by rank that fit together.
   std::vector<std::size_t> in_order() const {
     std::vector<std::size_t> chosen;
     for (std::size_t i = 0; i < order_.size() && chosen.size() < count_; ++i) {
@@ -189,7 +189,7 @@ class GroupSearch {
   std::span<const DeviceView> views_;
   std::vector<Ranked> order_;
   std::size_t count_;
-  std::vector<Member> members_;  // beside order_
+  std::vector<Member> members_;  // parallel to order_
   bool shares_memory_ = false;   // some of them share a memory and need bytes of it
   std::size_t searched_ = 0;
   std::vector<std::uint32_t> costs_;  // link_cost of all pairs among the first `searched_`

@@ -16,8 +16,8 @@ struct Share {
 
 bool is_positive(double weight) { return std::isfinite(weight) && weight > 0; }
 
-// The positive weights as whole numbers whose sum is below 2^63; multiplied by a power of two, so
-// that their ratios stay as they are.
+// The positive weights as whole numbers whose sum is below 2^63. All are scaled by the same power of two, which keeps
+// their ratios.
 std::vector<Share> shares_of(std::span<const double> weights) {
   double greatest = 0;
   for (const double weight : weights) {
@@ -73,7 +73,7 @@ std::vector<Part> split(std::uint64_t count, std::span<const double> weights, co
     std::vector<Part> parts = parts_of(count, unit, shares);
     const bool fits = std::all_of(parts.begin(), parts.end(), [&](const Part& p) { return p.range.size() >= minimum; });
     if (fits || shares.size() == 1) return parts;
-    // One at a time: of equal shares that are all too small, some must stay.
+    // Shares are dropped one at a time, because if equal shares are all too small, some must remain.
     const auto smallest = std::min_element(shares.rbegin(), shares.rend(),
                                            [](const Share& a, const Share& b) { return a.weight < b.weight; });
     shares.erase(std::next(smallest).base());

@@ -261,7 +261,7 @@ class Suggestions {
     if (!requirements_.is_exclusive()) return;
     Requirements requirements = requirements_;
     requirements.exclusive = requirements.whole = false;
-    // Instead of a whole device: the most memory available next to other leases.
+    // Instead of a whole device, suggest the most memory available next to other leases.
     const bool by_bytes = requirements_.whole && requirements_.memory_bytes_min == 0 && !requirements_.memory_share;
     if (!by_bytes) {
       if (fits_with(requirements))
@@ -305,7 +305,7 @@ class Suggestions {
 
   void free_bytes() {
     if (requirements_.whole) return;  // all memory must be free; see end_processes
-    // Only memory of devices that nothing else rejects.
+    // Only devices that nothing else rejects are considered.
     Requirements without = requirements_;
     without.memory_share.reset();
     without.memory_bytes_min = 0;
@@ -329,7 +329,7 @@ class Suggestions {
         const auto member = std::find_if(set.begin(), set.end(), [&](std::size_t i) { return domains[i] == domain; });
         if (!view.memory_bytes_available() || member == set.end()) continue;
         const std::uint64_t bytes = each[static_cast<std::size_t>(member - set.begin())];
-        // Between the current amount and the total.
+        // The free memory after the change: at least the current amount, at most the total.
         const std::uint64_t now = *view.memory_bytes_available();
         const std::uint64_t total = view.info->memory_bytes_total.value_or(OptionalU64().raw() - 1);
         view.memory_bytes_free = std::max(now, std::min(policy::saturating_sum(now, bytes), total));

@@ -70,7 +70,7 @@ ViewCandidates::ViewCandidates(std::span<const DeviceView> views, std::span<cons
     const DeviceView& view = views[positions[slot]];
     fill(view, slot, columns_);
     slots_[slot] = view.slot;
-    // More work in flight than a pool can count ranks as the most that it can.
+    // Work in flight beyond what a pool can count ranks as that maximum.
     charges_[slot] = std::min<std::uint64_t>(view.in_flight, Columns::in_flight_mask);
   }
 }

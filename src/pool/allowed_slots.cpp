@@ -9,7 +9,7 @@ namespace berth::pool {
 namespace {
 
 struct Allowed {
-  std::uint64_t version = 0;  // of the membership; no version is 0
+  std::uint64_t version = 0;  // of the membership; 0 means none
   Requirements limits;
   std::vector<std::uint64_t> bits;
 };
@@ -28,7 +28,7 @@ void find_slots(const Requirements& requirements, const Membership& membership, 
 
 const std::uint64_t* allowed_slots(const Requirements& requirements, const Membership& membership, std::size_t used) {
   thread_local Allowed last;
-  // A list of devices is quick to apply, and often differs in the next request.
+  // Not cached for a list of devices, which is quick to apply and often differs in the next request.
   const bool remember = requirements.only.empty();
   const std::uint64_t version = membership.version();
   if (remember && last.version == version && last.bits.size() == (used + 63) / 64 &&

@@ -13,16 +13,16 @@
 namespace berth::pool {
 namespace {
 
-// Lost races before a request takes the lock. While one request holds it, all others take it too,
-// and that costs as much as many decisions.
+// The number of lost races after which a request takes the lock. While one request holds it, all others must take it
+// too, which costs as much as many decisions.
 constexpr int tries_without_lock = 16;
-// How often a request makes the claim in the ledger larger before it gives up: usually once, more
-// often if other programs take the same bytes.
+// How often a request enlarges the pool's claim in the ledger before it gives up. Usually once is enough, but other
+// programs may take the same bytes.
 constexpr int claims_max = 16;
 
-// Lets the winner of a race get ahead: two requests that decide by load choose the same device
-// again and again, and each charge waits for cache lines that the other one has. Reading many
-// devices takes longer, so the pause is longer, too.
+// Lets the winner of a race get ahead. Otherwise two requests that decide by load choose the same device again and
+// again, and each charge waits for cache lines that the other one holds. Reading many devices takes longer, so the
+// pause is longer, too.
 void back_off(int losses, std::size_t devices) {
   const std::size_t pauses = (1 + devices / 16) * (std::size_t{8} << std::min(losses, 6));
   for (std::size_t pause = 0; pause < pauses; ++pause) std::atomic_signal_fence(std::memory_order_seq_cst);
@@ -34,7 +34,8 @@ bool needs_views(const Requirements& requirements) noexcept {
   return !requirements.prefer.empty() || requirements.near || requirements.is_exclusive();
 }
 
-// With the reasons of the first devices in its text, and of all of them as data.
+// The error of a refused request. Its text has the reasons for the first devices, its explanation those for all
+// devices.
 Error refusal_of(Explanation explanation) {
   constexpr std::size_t listed_max = 16;
   std::string message = explanation.reason();
@@ -100,7 +101,7 @@ Attempt Board::acquire_into(Lease& lease, const Policy& policy, const Requiremen
     }
     back_off(losses, counters_.used());
   }
-  // Each round claims what the previous one lacked; other programs may take it in between.
+  // Each round claims the bytes that its attempt lacked, but other programs may take them before the next attempt.
   for (int round = 0; round < claims_max; ++round) {
     Attempt result;
     {
@@ -118,7 +119,7 @@ Attempt Board::acquire_into(Lease& lease, const Policy& policy, const Requiremen
   return {};
 }
 
-// Look, choose, charge.
+// Looks at the devices, chooses one and charges it.
 Attempt Board::attempt(Lease& lease, const Policy& policy, const Requirements& requirements, Ticket ticket) {
   const std::uint64_t version = membership_.version();
   if (needs_views(requirements)) {
@@ -143,7 +144,7 @@ Attempt Board::attempt(Lease& lease, const Policy& policy, const Requirements& r
   return charge(lease, slots[chosen], charges[chosen], requirements, version);
 }
 
-// The devices that may serve, and their charge words. Closed devices refuse every request
+// Finds the devices that may serve the request, and their charge words. Closed devices refuse every request
 // (Membership), so only what depends on the request or on the work in flight is checked here.
 std::size_t Board::look(const Requirements& requirements, std::size_t used, std::uint32_t* slots,
                         std::uint64_t* charges) const {
@@ -154,7 +155,7 @@ std::size_t Board::look(const Requirements& requirements, std::size_t used, std:
   const bool needs_bytes = requirements.memory_bytes_min != 0 || requirements.memory_share;
   std::size_t count = 0;
   for (std::size_t slot = 0; slot < used; ++slot) {
-    const std::uint64_t charge = counters_.charge_word(slot, std::memory_order_relaxed);  // the charge checks it
+    const std::uint64_t charge = counters_.charge_word(slot, std::memory_order_relaxed);  // charge() verifies it
     if (charge & Columns::closed) continue;
     if (allowed && !(allowed[slot / 64] >> slot % 64 & 1)) continue;
     if (any_on_probation && !placement::is_usable(membership_.health(slot), charge & Columns::in_flight_mask)) continue;
@@ -174,8 +175,8 @@ Attempt Board::charge(Lease& lease, std::size_t slot, std::uint64_t seen, const 
   const DeviceInfo& info = membership_.info(slot);
   const OptionalU64 bytes = requirements.memory_bytes_needed(info);
   if (!bytes) return {Attempt::lost};
-  // Kept in the lease, so that exactly what was promised is taken back, whatever happens to the
-  // device in the meantime.
+  // Stored in the lease, so that exactly the promised bytes are taken back, whatever happens to the device in the
+  // meantime.
   const std::size_t home = promises_.home(slot);
   if (*bytes) {
     switch (promises_.promise(slot, home, *bytes)) {
@@ -187,7 +188,7 @@ Attempt Board::charge(Lease& lease, std::size_t slot, std::uint64_t seen, const 
   const std::uint64_t backlog_ns = learnt_.expected_ns(slot, requirements.work_class, requirements.cost);
   const bool charged = counters_.charge(slot, seen, backlog_ns);
   if (charged) {
-    // The charge keeps the device until the lease is settled. Written in place, because a copy
+    // The charge keeps the device alive until the lease is settled. The fields are written in place, because a copy
     // would have to wait for the stores.
     Lease::Held& held = lease.held_;
     held.board = this;
@@ -200,7 +201,7 @@ Attempt Board::charge(Lease& lease, std::size_t slot, std::uint64_t seen, const 
     held.memory_home = static_cast<std::uint32_t>(home);
     held.in_flight_before = static_cast<std::uint32_t>(seen & Columns::in_flight_mask);
     held.work_class = requirements.work_class;
-    // Since the counters were read, the same id may have joined again as another device.
+    // The same id may have joined again as another device since the counters were read.
     if (membership_.version() == version || placement::meets_static_limits(requirements, membership_.info(slot)))
       return {Attempt::charged};
     lease.release();
@@ -291,7 +292,7 @@ Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Requ
       membership_.end_pauses(options_.clock->now());
       result = charge_group(leases, policy, requirements, explanation);
     }
-    // Also recorded in the ledger, which may require waiting.
+    // Exclusive leases are also recorded in the ledger, without the lock, because that may have to wait.
     for (Lease& lease : leases) {
       if (result.kind == Attempt::charged && requirements.is_exclusive() && !claim_exclusively(lease))
         result.kind = Attempt::lost;
@@ -307,8 +308,8 @@ Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Requ
   }
 }
 
-// First all winners from one snapshot, then the charges: a group that does not fit charges no
-// device. The caller gives back leases that were charged before a loss.
+// Chooses all winners from one snapshot before any charge, so that a group that does not fit charges no device. If a
+// charge is lost, the caller gives back the leases charged before it.
 Attempt Board::charge_group(std::vector<Lease>& leases, const Policy& policy, const Requirements& requirements,
                             Explanation& explanation) {
   const std::uint64_t version = membership_.version();
@@ -374,8 +375,8 @@ Error Board::refusal(const Attempt& attempt, const Policy& policy, const Require
   return refusal(std::move(explanation));
 }
 
-// unavailable if the request might fit on a device that is not in the ledger yet. If a limit of the user keeps the
-// pool's claim from growing, that is the reason.
+// Returns `unavailable` if the request might fit on a device that is not in the ledger yet. If a limit of the user
+// keeps the pool's claim from growing, returns the error about that limit.
 Error Board::refusal(Explanation explanation) const {
   std::optional<Error> why;
   {

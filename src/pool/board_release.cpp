@@ -37,8 +37,8 @@ void Board::close(std::function<void()> unused) {
   if (ends_board) end_board();
 }
 
-// True for one caller. Each caller checks after its own change (to the work in flight or `closed_`), so the last one
-// sees both.
+// Returns true to exactly one caller. Each caller checks after its own change (to the work in flight or `closed_`), so
+// the last one sees both changes.
 bool Board::becomes_unused() noexcept {
   return closed_.load() && counters_.is_idle() && getpid() == process_ && !ended_.exchange(true);
 }
@@ -65,7 +65,7 @@ void Board::settle(Lease& lease, const Outcome* outcome) noexcept {
     const bool news = outcome->error ? blames_device(*outcome->error) : membership_.is_troubled(slot);
     if (news && current) [[unlikely]] {
       settle_health(slot, *outcome);
-      // Still charged, so the callback finds the pool alive.
+      // The lease is still charged, so the pool exists during the callback.
       if (outcome->error && on_device_failure_) on_device_failure_(slot);
     }
   }
@@ -92,7 +92,7 @@ void Board::settle(Lease& lease, const Outcome* outcome) noexcept {
     }
   }
   if (membership_.has_retired(slot)) [[unlikely]] {
-    std::vector<std::shared_ptr<Device>> unused;  // freed after the lock
+    std::vector<std::shared_ptr<Device>> unused;  // destroyed after the lock is released
     const std::lock_guard lock(mutex_);
     unused = membership_.drop_retired(slot);
   }
@@ -112,8 +112,8 @@ void Board::settle_health(std::size_t slot, const Outcome& outcome) noexcept {
 
 // ---- exclusive leases ----
 
-// Closes the device to all others while the lease lasts. False: another request was charged
-// at the same time, and the lease is given back.
+// Closes the device to all others while the lease lasts. Returns false if another request was charged at the same time;
+// the lease is then given back.
 bool Board::hold_exclusively(Lease& lease) noexcept {
   const std::size_t slot = lease.slot();
   membership_.set_held_here(slot, true);
@@ -129,7 +129,7 @@ void Board::end_hold(std::size_t slot) noexcept {
   promises_.set_exclusive(slot, false);
 }
 
-// False: another program holds the device, and the lease is given back.
+// Returns false if another program holds the device; the lease is then given back.
 bool Board::claim_exclusively(Lease& lease) {
   const std::size_t slot = lease.slot();
   if (promises_.hold_exclusively(slot, lease.id())) return true;

@@ -1,5 +1,4 @@
-// The board's functions apart from requests: devices that join and leave, samples, events, time,
-// and queries.
+// The board's functions other than requests: devices that join and leave, samples, events, time, and queries.
 #include <cmath>
 #include <thread>
 #include <utility>
@@ -29,7 +28,7 @@ Result<std::size_t> Board::join(const DeviceInfo& info, std::shared_ptr<Device> 
 }
 
 Result<void> Board::leave(const DeviceId& id) {
-  std::vector<std::shared_ptr<Device>> unused;  // freed after the lock
+  std::vector<std::shared_ptr<Device>> unused;  // destroyed after the lock is released
   {
     const std::lock_guard lock(mutex_);
     const Result<std::size_t> slot = membership_.find_present(id);
@@ -82,7 +81,7 @@ Result<void> Board::apply_report(const DeviceId& id, const LoadSample& sample, T
   return {};
 }
 
-// Called before applying the load that came with them, so that no waiter gets a device that they close.
+// Called before the load of the same sample is applied, so that no waiter gets a device that these events close.
 void Board::take_events(std::size_t slot, const LoadSample& sample) {
   for (const DeviceEvent& event : sample.events) membership_.apply_event(slot, event, options_.clock->now());
 }
@@ -180,8 +179,7 @@ DeviceView Board::view(std::size_t slot, std::uint64_t charge, std::uint16_t wor
 Board::Snapshot Board::snapshot(const Requirements& requirements) const {
   Snapshot all;
   for (std::size_t slot = 0; slot < counters_.used(); ++slot) {
-    // The charge word first: a charge with it then fails if the device was closed after its
-    // status was read.
+    // The charge word is read first, so that a charge with it fails if the device was closed after its status was read.
     const std::uint64_t charge = counters_.charge_word(slot);
     if (!membership_.is_present(slot)) continue;
     all.views.push_back(view(slot, charge, requirements.work_class));

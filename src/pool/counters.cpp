@@ -5,7 +5,7 @@
 
 namespace berth::pool {
 namespace {
-constexpr std::size_t columns_without_classes = 9;  // the charge words and those of Columns
+constexpr std::size_t columns_without_classes = 9;  // the charge words and the arrays of Columns
 }
 
 Counters::Counters(std::size_t capacity)

@@ -10,7 +10,7 @@
 namespace berth::pool {
 namespace {
 
-// Rare enough that one piece of work on a really slow device costs little.
+// Rare enough that the piece of work which measures a really slow device again costs little.
 constexpr Duration measured_again_after = std::chrono::minutes(1);
 
 // A size that is not a positive number counts as one unit.

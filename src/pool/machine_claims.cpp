@@ -11,7 +11,7 @@ namespace {
 
 // Longer than any well-behaved holder of the lock needs.
 constexpr Duration patience = std::chrono::seconds(1);
-// A report is at most as old as this many polls.
+// How many readings of the ledger are kept: a report is at most this many polls old.
 constexpr std::size_t recent_max = 8;
 // Claims grow in steps, so that a program with many small requests does not write the ledger each
 // time; the step is small compared with a device's memory.
@@ -34,7 +34,7 @@ MachineClaims::MachineClaims(std::shared_ptr<Ledger> ledger, std::string name)
 
 MachineClaims::~MachineClaims() {
   if (is_foreign_process() || !lease_) return;
-  // If the lock is not available, the entry ends with its descriptor.
+  // If the lock is not available, the entry ends when its descriptor is closed.
   if (Result<Ledger::Lock> lock = ledger_->lock(patience)) static_cast<void>(lock->release(lease_.reference()));
 }
 
@@ -62,7 +62,7 @@ Result<void> MachineClaims::write(Ledger::Lock& lock) {
     Result<void> written = lock.set_claims(lease_, claims_);
     unwritten_ = !written;
     if (written) written_until_ = additions_;
-    // The file was removed (a logout clears /dev/shm), or the entry released.
+    // not_found: the file was removed (a logout clears /dev/shm), or the entry was released.
     if (written || written.error().code != ErrorCode::not_found) return written;
   }
   if (recent_.empty()) {
@@ -116,8 +116,8 @@ void MachineClaims::remove_device(const DeviceId& device) {
 }
 
 LedgerSnapshot MachineClaims::with_entries_since(LedgerSnapshot now, TimePoint asked_at) const {
-  // Starts with the last one before the query. Entries that were added and ended after it are in
-  // none of them.
+  // Starts with the last reading before the query. An entry that was added and ended after a reading may be in no
+  // reading.
   auto first =
       std::find_if(recent_.begin(), recent_.end(), [&](const Reading& reading) { return reading.ended > asked_at; });
   TimePoint known_since = TimePoint::min();
@@ -149,7 +149,7 @@ std::uint64_t MachineClaims::promised_by_others(LedgerSnapshot snapshot, const R
   memory.processes = processes;
   std::uint64_t others = ledger::unallocated_bytes(snapshot, memory, lease_.reference());
   if (within_) {
-    // At most what is left in the lease that it runs in.
+    // A pool inside a lease can use at most what is left of that lease.
     const std::uint64_t left = ledger::bytes_left_within(snapshot, *within_, memory, lease_.reference());
     others = std::max(others, less(report.free + report.taken, left));
   }
@@ -226,7 +226,7 @@ Result<MachineClaims::Others> MachineClaims::look(const std::vector<Report>& rep
     Result<Ledger::Lock> lock = ledger_->lock(Duration::zero());
     if (!lock) return std::move(lock).error();
     others.snapshot = read(*lock);
-    // Its file was removed, so its claims must be written again.
+    // If the file of this pool was removed, its claims must be written again.
     if (unwritten_ || !others.snapshot.find(lease_.reference())) {
       if (Result<void> written = write(*lock); !written) others.write_error = std::move(written).error();
     }
@@ -246,11 +246,11 @@ void MachineClaims::shrink(const std::vector<Shrink>& shrinks) {
   for (const Shrink& shrink : shrinks) {
     Claim* const claim = claim_of(shrink.domain);
     if (!claim) continue;
-    // Lowered first and compared after, so that a concurrent promise is either seen here or sees
-    // this.
+    // The claim is lowered before it is compared with the promises, so that either this code sees a concurrent promise,
+    // or that promise sees the lowered claim.
     const std::uint64_t first = std::min(claim->memory_bytes, shrink.promised->load());
     shrink.claimed->store(first);
-    // Not below the first value, because a promise made in between was checked against it.
+    // The claim never falls below the first value, because a promise made in between was checked against that.
     const std::uint64_t stays = std::min(claim->memory_bytes, std::max(first, shrink.promised->load()));
     shrink.claimed->store(stays);
     unwritten_ = unwritten_ || claim->memory_bytes != stays;

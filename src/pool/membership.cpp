@@ -92,8 +92,8 @@ Result<std::size_t> Membership::place(const DeviceInfo& info) {
   Member& member = members_[slot];
   member.id = info.id;
   ++member.incarnation;
-  // Slots are never given to another device, so the lowest one of a domain stays its home even
-  // after its device has left.
+  // Slots are never given to another device, so the lowest slot of a fault domain stays its home even after the device
+  // has left.
   member.fault_home = 0;
   while (member.fault_home < slot && this->info(member.fault_home).fault_home() != info.fault_home())
     ++member.fault_home;
@@ -129,8 +129,7 @@ std::vector<std::shared_ptr<Device>> Membership::leave(std::size_t slot, TimePoi
     apply_event(slot, {DeviceEvent::Kind::recovery_action, static_cast<std::uint32_t>(RecoveryAction::none), {}}, now);
   if (member.device) member.retired.push_back(std::move(member.device));
   member.present = false;
-  // The retired bit is written before the work in flight is counted: so a lease that is settled
-  // later sees it.
+  // The retired bit is written before the work in flight is counted, so that a lease that is settled later sees it.
   publish(slot);
   rank_ids();
   if (counters_.close(slot) != 0) return {};
@@ -253,9 +252,9 @@ void Membership::mark_stale(TimePoint now) {
   }
 }
 
-// One bad minute must not empty the pool: at most half of the fault domains that are neither lost
-// nor silent are ejected because of errors. A cordoned one counts as in, because the operator can
-// restore it at once. Parts of one GPU that fail together count once.
+// One bad minute must not empty the pool: at most half of the fault domains that are neither lost nor silent are
+// ejected because of errors. A cordoned domain counts as available, because the operator can restore it at once. Parts
+// of one GPU that fail together count once.
 bool Membership::may_eject(std::size_t slot) const {
   std::vector<bool> alive(counters_.used()), out(counters_.used());
   for (std::size_t i = 0; i < alive.size(); ++i) {
@@ -308,7 +307,7 @@ void Membership::apply_event(std::size_t slot, const DeviceEvent& event, TimePoi
 }
 
 void Membership::lose(std::size_t slot, const Error& why) {
-  // Already lost: devices of its domain that have joined again since are not affected.
+  // If the device is lost already, devices of its domain that have joined again since then must not be affected.
   if (members_[slot].health.health == Health::lost) return;
   for (std::size_t i = 0; i < counters_.used(); ++i) {
     Member& member = members_[i];

@@ -10,8 +10,8 @@
 
 namespace berth::pool {
 
-// Shared with the polling threads, so that one stuck in a driver may outlive the pool. The board's
-// lock is taken under this one, never the other way round.
+// Shared with the polling threads, so that a thread stuck in a driver may outlive the pool. The board's lock is taken
+// while this state's lock is held, never the other way round.
 struct Poller::State : std::enable_shared_from_this<Poller::State> {
   // State of the polls of one slot.
   struct Target {
@@ -19,7 +19,7 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
     std::uint64_t sequence = 0;
     bool outstanding = false;
     bool given_up = false;
-    bool wanted = false;   // something has happened to it since its last poll
+    bool wanted = false;   // poll it before the next round
     bool settled = false;  // the first poll was answered or timed out
     TimePoint asked_at{};
   };
@@ -43,8 +43,8 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
         threads(options.poll),
         targets(b.capacity()) {}
 
-  Board& board;  // not touched once `stopped`
-  Clock& clock;  // the same
+  Board& board;  // not used once `stopped`
+  Clock& clock;  // not used once `stopped`
   const Duration period, deadline;
   const bool threads;
 
@@ -59,7 +59,7 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
   std::condition_variable timer_wakes;
   std::condition_variable changed;
 
-  // Devices to poll now: all of them, or those never polled and those in trouble.
+  // The polls that are due: of all devices, or only of new devices and of those that are `wanted`.
   std::vector<Question> due(bool all) {
     std::vector<Question> found;
     const TimePoint now = clock.now();
@@ -67,7 +67,7 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
       if (!entry.device) continue;
       Target& target = targets[entry.slot];
       if (target.incarnation != entry.incarnation) {
-        // It has joined since, so earlier polls are void.
+        // The device has joined again since its last poll, so earlier polls do not count.
         const std::uint64_t sequence = target.sequence;
         target = {};
         target.incarnation = entry.incarnation;
@@ -199,7 +199,7 @@ void Poller::stop() {
     state_->timer_wakes.notify_all();
     state_->has_question.notify_all();
     const auto ended = [](const auto& asker) { return asker->ended; };
-    // In real time, because a clock that stands still must not block the end.
+    // Waits in real time, because a test clock that stands still must not block the end.
     state_->changed.wait_for(lock, state_->deadline,
                              [&] { return std::all_of(state_->askers.begin(), state_->askers.end(), ended); });
     for (auto& asker : state_->askers) {
@@ -226,7 +226,7 @@ void Poller::ask_soon(std::size_t slot) {
 
 void Poller::poll_now() {
   State& state = *state_;
-  std::vector<State::Question> questions;  // freed after the lock
+  std::vector<State::Question> questions;  // destroyed after the lock is released
   std::unique_lock lock(state.mutex);
   state.give_up_late();
   questions = state.due(true);

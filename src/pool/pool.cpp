@@ -17,7 +17,7 @@ namespace {
 using pool::Board;
 using pool::PoolState;
 
-// The drivers' own numbers, which callers of CUDA code look for.
+// The codes and names of the CUDA driver, which callers of CUDA code look for.
 const DriverError invalid_value{1, "CUDA_ERROR_INVALID_VALUE"};
 const DriverError no_device{100, "CUDA_ERROR_NO_DEVICE"};
 const DriverError invalid_device{101, "CUDA_ERROR_INVALID_DEVICE"};
@@ -27,12 +27,12 @@ Error wrong_option(std::string what) { return {ErrorCode::invalid_argument, std:
 // A year; adding it to a time does not overflow.
 constexpr Duration for_ever = std::chrono::hours(24 * 365);
 
-// Simulated devices, and test devices, belong to the program.
+// Simulated devices and test devices belong to the program, not to the machine.
 bool is_of_the_machine(const DeviceInfo& info) {
   return info.backend == "cuda" || info.backend == "opencl" || info.backend == "host";
 }
 
-// Queries links only from back ends whose devices are in the pool, because another may hang.
+// Queries links only from back ends whose devices are in the pool, because other back ends may hang.
 Topology topology_of(device::Backends backends, std::span<const DeviceInfo> infos, Duration deadline) {
   std::vector<DeviceId> ids;
   for (const DeviceInfo& info : infos) ids.push_back(info.id);
@@ -104,7 +104,7 @@ Result<std::shared_ptr<PoolState>> make(PoolOptions options, std::span<const Dev
     if (Result<std::shared_ptr<Ledger>> ledger = Ledger::open())
       options.ledger = *std::move(ledger);
     else if (ledger.error().code == ErrorCode::invalid_argument)
-      return std::move(ledger).error();  // there may be one elsewhere
+      return std::move(ledger).error();  // the ledger may be in another folder
     else
       ledger_error = std::move(ledger).error();
   }
@@ -120,7 +120,7 @@ Result<std::shared_ptr<PoolState>> make(PoolOptions options, std::span<const Dev
   return state;
 }
 
-// The error of a back end in `named` is returned to the caller.
+// Fails with the error of any back end in `named`.
 Result<std::shared_ptr<PoolState>> open_named(std::span<const std::shared_ptr<Backend>> backends,
                                               std::span<const std::string_view> named, PoolOptions options) {
   const Duration deadline = options.driver_deadline;
@@ -294,7 +294,7 @@ std::string Pool::to_text() const {
   const std::vector<Board::Entry> entries = state_->board.entries();
   std::string text = std::to_string(entries.size()) + (entries.size() == 1 ? " device" : " devices");
   for (const Board::Entry& entry : entries) text += "\n  " + line(entry, clock().now());
-  // A driver that is not installed is not worth a line.
+  // A driver that is not installed is not mentioned.
   for (const Listing::FailedBackend& failed : state_->failed_backends) {
     if (failed.error.code != ErrorCode::not_initialized) text += "\n  " + failed.error.to_text();
   }

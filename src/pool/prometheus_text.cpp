@@ -5,7 +5,7 @@
 namespace berth {
 namespace {
 
-// A label value: backslash, quote and newline are escaped.
+// Escapes backslash, quote and newline in the value of a label.
 std::string label_value(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {

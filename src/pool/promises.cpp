@@ -11,8 +11,8 @@
 namespace berth::pool {
 namespace {
 
-// The bytes that the driver lists for this process. Absent: it does not list it; in a container it
-// may know this process by another number.
+// The bytes that the driver lists for this process. Absent if it lists none and may know this process by another id, as
+// in a container.
 std::optional<std::uint64_t> listed_for_this_process(const std::vector<DeviceProcess>& processes) {
   const auto pid = static_cast<std::uint32_t>(getpid());
   const auto self = std::find_if(processes.begin(), processes.end(),
@@ -21,7 +21,7 @@ std::optional<std::uint64_t> listed_for_this_process(const std::vector<DevicePro
   return ledger::is_in_first_namespace() ? std::optional<std::uint64_t>(0) : std::nullopt;
 }
 
-// The name that the ledger shows to others.
+// The name in this pool's entry in the ledger.
 std::string program_name() {
   std::ifstream file("/proc/self/comm");
   std::string name;
@@ -49,8 +49,8 @@ Promises::Promise Promises::promise(std::size_t slot, std::size_t at, std::uint6
     if (!free || *free < promised || *free - promised < bytes) return Promise::no_room;
     if (Columns::load(claimed_[at]) < promised + bytes) return Promise::unclaimed;
   } while (!word.compare_exchange_weak(promised, promised + bytes));
-  // A claim that shrinks is lowered first and compared with the promises after, so that at least
-  // one of the two sees the other.
+  // MachineClaims::shrink() lowers a claim before it compares it with the promises, so at least one of the two sees the
+  // other.
   if (claimed_[at].load() >= promised + bytes) return Promise::made;
   take_back(at, bytes);
   return Promise::unclaimed;
@@ -102,7 +102,7 @@ void Promises::report(std::size_t slot, const LoadSample& sample, TimePoint now)
   last.free = sample.memory_bytes_free.value_or(0);
   last.asked_at = now;
   last.taken = std::min(memory.allocated_before, allocated_in_domain(slot));
-  // If the driver reports late, the free bytes do not reflect all of that yet.
+  // If the driver reports late, its free bytes do not reflect all of these allocations yet.
   if (sample.processes)
     last.taken = std::min(last.taken, listed_for_this_process(*sample.processes).value_or(last.taken));
   last.total = sample.memory_bytes_total;
@@ -118,9 +118,8 @@ std::uint64_t Promises::allocated_in_domain(std::size_t slot) const noexcept {
   return bytes;
 }
 
-// Everything that this pool may promise of the memory. Bytes allocated under promises are no longer
-// free, but still promised; bytes that others were promised but have not allocated are free, but
-// belong to them.
+// Computes how many bytes of the memory this pool may promise in total. Bytes allocated under promises are no longer
+// free, but still promised. Bytes that were promised to others and are not allocated yet are free, but belong to them.
 void Promises::refresh_free(std::size_t slot) noexcept {
   const Memory& memory = memories_[slot];
   OptionalU64 free;
@@ -144,7 +143,7 @@ void Promises::grow(std::size_t slot, std::uint64_t bytes) {
     const std::lock_guard lock(mutex_);
     at = home(slot);
     report = report_of(slot);
-    // Not released between the claim and its use.
+    // Keeps the claim from being released before it is used.
     memories_[at].grown = true;
     bytes += promised(at);
   }
@@ -162,7 +161,7 @@ void Promises::grow(std::size_t slot, std::uint64_t bytes) {
       memories_[i].promised_by_others = *promised_by_others;
       refresh_free(i);
     } else {
-      // Nothing can be promised there until the next report.
+      // Nothing more can be promised there until the next report.
       columns_.memory_free[i].store(promised(at), std::memory_order_relaxed);
     }
   }

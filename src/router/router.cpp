@@ -93,14 +93,14 @@ Router::~Router() {
     state_->waiting = 0;
   }
   {
-    // Running tasks keep the state alive, but must not keep the file.
+    // Running tasks keep the state alive, but must not keep the file open.
     const std::lock_guard lock(state_->file_mutex);
     state_->file.close();
   }
   for (Delivery* delivery : left) {
     if (delivery->claim(scheduler::Job::Stage::ending))
       scheduler::SchedulerState::withdraw(*delivery, router::closed_error());
-    // A thread that was faster still needs the scheduler until the work has ended.
+    // If another thread claimed the delivery first, it needs the scheduler until the work has ended.
     while (!delivery->has_ended()) std::this_thread::yield();
     delivery->drop();
   }

@@ -5,14 +5,14 @@
 namespace berth::router {
 namespace {
 
-// Whether a device may own shards, and with which weight: the devices that pass the filters of
-// placement. Work in flight and an exclusive lease pass the filters, and do not move shards.
+// The weight of a device as an owner of shards; 0 if the filters of placement reject it. Work in flight and an
+// exclusive lease are ignored, so that they do not move shards.
 std::uint32_t owner_weight_milli(DeviceView view) {
   view.in_flight = 0;
   view.held_exclusively = false;
   if (reject({}, view)) return 0;
-  // A device on probation takes one piece of work at a time: with a tenth of its
-  // shards it gets enough work to recover, and few requests are refused.
+  // A device on probation takes one piece of work at a time. With a tenth of its shards it gets enough work to recover,
+  // and few requests are refused.
   if (view.health == Health::probation) return std::max(1u, view.weight_milli / 10);
   return view.weight_milli;
 }
@@ -69,7 +69,7 @@ void RouterState::adopt(Rebalanced changed) {
   table_changed = true;
 }
 
-// A table that an earlier version wrote has the device under its former id.
+// A table written by an earlier version contains the device under its former id.
 void RouterState::use_current_id(const DeviceInfo& info) {
   if (!info.former_id || table->shards_of(*info.former_id) == 0) return;
   ShardTable renamed = *table;
@@ -99,7 +99,7 @@ Result<std::size_t> RouterState::update_owners(TimePoint time) {
   for (const ShardOwner& old : table->owners())
     if (std::none_of(owners.begin(), owners.end(), [&](const ShardOwner& o) { return o.id == old.id; }))
       orphans += table->shards_of(old.id);
-  // Creating the first table is not a move by choice either.
+  // The first assignment of shards does not count as moves by choice either.
   if (table->owners().empty()) orphans = table->space().count();
   const std::size_t by_choice = time >= next_round ? options.moves_per_round : 0;
   Result<Rebalanced> changed =
@@ -151,7 +151,7 @@ void RouterState::touch(EntityState& entity, TimePoint time) {
 }
 
 void RouterState::passivate(TimePoint time) {
-  // Busy ones go to the end, each at most once.
+  // Busy entities go to the end of the list, each at most once.
   for (std::size_t looks = by_activity.size(); looks > 0; --looks) {
     const auto longest = entities.find(*by_activity.front());
     EntityState& entity = longest->second;
@@ -168,13 +168,13 @@ void RouterState::passivate(TimePoint time) {
 
 Result<DeviceId> RouterState::owner(std::string_view key, std::uint32_t shard) {
   const DeviceId* id = table->owner_of(shard);
-  // While any device can serve, shards of those that cannot have moved to it.
+  // If any device can serve, it has already received the shards of devices that cannot.
   if (id == nullptr || owners_seen.empty()) return no_owner(key, shard);
   return *id;
 }
 
 void RouterState::accept(Delivery& delivery) {
-  // Released after the lock, because it may be the last reference.
+  // Destroyed after the lock is released, because it may be the last reference.
   const std::shared_ptr<scheduler::SchedulerState> alive = scheduler_alive.lock();
   if (!alive) return delivery.refuse(closed_error());
   const std::stop_token stop = std::exchange(delivery.options_.stop, {});
@@ -232,7 +232,7 @@ void RouterState::send_waiting(EntityState& entity, std::unique_lock<std::mutex>
 
     const TimePoint time = clock->now();
     std::optional<Error> error;
-    // After an error the last good table stays in force.
+    // After an error, the last valid table remains in use.
     static_cast<void>(update(time));
     Result<DeviceId> device = owner(delivery->key_, entity.shard);
     std::vector<DeviceId>& only = delivery->options_.requirements.only;
@@ -268,7 +268,8 @@ void RouterState::send_waiting(EntityState& entity, std::unique_lock<std::mutex>
 }
 
 void RouterState::ended(Delivery& delivery) {
-  // On its own thread, the scheduler exists and must not be kept alive, because its end waits for this thread.
+  // On one of the scheduler's own threads, the scheduler still exists and must not be kept alive, because its
+  // destructor waits for this thread.
   const bool own = scheduler::on_thread_of(scheduler);
   const std::shared_ptr<scheduler::SchedulerState> kept = own ? nullptr : scheduler_alive.lock();
   const TimePoint time = clock->now();

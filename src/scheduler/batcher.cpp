@@ -56,9 +56,10 @@ class Queue final : public detail::BatchQueue, public std::enable_shared_from_th
     {
       std::unique_lock lock(mutex_);
       left = take();
-      // A running batch keeps this queue alive, but must not keep the scheduler, on whose lane it runs.
+      // A running batch keeps this queue alive, but must not keep the scheduler alive, because it runs on one of its
+      // lanes.
       scheduler = std::move(scheduler_);
-      // The timer may be submitting a batch; within the scheduler's own work, this cannot wait for it.
+      // Waits for a batch that the timer is submitting. Work that runs on the scheduler itself cannot wait for that.
       if (!scheduler->is_on_own_thread()) handed_over_.wait(lock, [&] { return handing_over_ == 0; });
     }
     for (detail::BatchItem* item : left) item->finish(closed_error(), {});
@@ -70,24 +71,24 @@ class Queue final : public detail::BatchQueue, public std::enable_shared_from_th
             "wait for some to end, or raise max_items"};
   }
 
-  // The lock is held.
+  // Requires the lock.
   void begin_wait() {
     due_ = Deadline::after(clock_, options_.max_wait).at;
     scheduler_->timer().call_at(due_, this, [queue = weak_from_this()] {
       if (const std::shared_ptr<Queue> alive = queue.lock()) alive->flush();
     });
   }
-  // The lock is held.
+  // Requires the lock.
   Items take() {
     if (!waiting_.empty() && scheduler_) scheduler_->timer().remove(due_, this);
     return std::exchange(waiting_, {});
   }
 
-  // A batch, as the scheduler sees it. It ends its items when it ends.
+  // A batch is one job for the scheduler. Its items end when it ends.
   class Batch final : public Job {
    public:
     Batch(std::shared_ptr<Queue> queue, Items items) : Job(1), queue_(std::move(queue)), items_(std::move(items)) {
-      exempt = true;  // bounded by max_items
+      exempt = true;  // max_items limits it
     }
     Result<void> call(TaskContext& context) override { return queue_->run_(context, items_, kept_); }
     void before_end() noexcept override {
@@ -138,8 +139,8 @@ class Queue final : public detail::BatchQueue, public std::enable_shared_from_th
   SchedulerState* const scheduler_raw_;        // used while submitting, which close() waits for
   std::mutex mutex_;                           // guards everything below
   std::shared_ptr<SchedulerState> scheduler_;  // null once closed
-  Items waiting_;                              // in the order of their arrival
-  TimePoint due_{};                            // when they are submitted, if there are any
+  Items waiting_;                              // in the order of arrival
+  TimePoint due_{};                            // when the waiting items are submitted
   std::size_t items_ = 0;
   std::size_t handing_over_ = 0;  // threads in hand_over
   std::condition_variable handed_over_;

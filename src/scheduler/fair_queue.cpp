@@ -17,7 +17,7 @@ void FairQueue::push(Job& job) {
 
 Job* FairQueue::pop() noexcept {
   if (backlogged_.empty()) return nullptr;
-  // Ties: the tenant that was created first.
+  // Ties go to the tenant that was created first.
   const auto next = std::min_element(backlogged_.begin(), backlogged_.end(), [&](std::size_t a, std::size_t b) {
     return lines_[a].start != lines_[b].start ? lines_[a].start < lines_[b].start : a < b;
   });

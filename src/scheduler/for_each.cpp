@@ -19,7 +19,7 @@ std::vector<DeviceSpeed> eligible_speeds(const pool::Board& board, const Require
   for (std::size_t i = 0; i < all.views.size(); ++i) {
     if (reject(requirements, all.views[i])) continue;
     speeds.push_back({all.views[i].info->id, {}});
-    // Not DeviceView::unit_cost_ns, which is whole nanoseconds: an item often takes less than one.
+    // DeviceView::unit_cost_ns has only whole nanoseconds, and an item often takes less than one.
     const placement::Learnt learnt = board.learnt(all.slots[i], requirements.work_class);
     if (learnt.measurements > 0) speeds.back().items_per_ns = 1 / learnt.unit_cost_ns;
   }

@@ -6,14 +6,14 @@
 namespace berth::scheduler {
 namespace {
 
-// Another try would have the same result. A fault of the device says nothing about the kernel.
+// Whether another try would have the same result. A fault of the device says nothing about the kernel.
 bool is_final(ErrorCode code) {
   return !blames_device(code) && code != ErrorCode::out_of_memory && code != ErrorCode::unavailable;
 }
 
 }  // namespace
 
-// Does not count references, because it is called for every launch.
+// Compares without counting references, because it is called for every launch.
 bool KernelCache::Entry::is_of(const Kernel& kernel, const Device& on) const noexcept {
   return address == &on && !device.expired() && !source.owner_before(kernel.source()) &&
          !kernel.source().owner_before(source);
@@ -28,7 +28,7 @@ std::shared_ptr<KernelCache::Entry> KernelCache::entry(const Kernel& kernel, Dev
   added->source = kernel.source();
   added->address = &device;
   added->id = device.id();
-  // A device that left the pool gets no more work: its entry is removed when the next one is added.
+  // `device` stays empty if the device has left the pool, so this entry is removed when the next one is added.
   if (const auto owner = pool_.device(device.id()); owner && owner->get() == &device) added->device = *owner;
   entries_.push_back(added);
   return added;

@@ -10,8 +10,8 @@ namespace {
 
 thread_local const SchedulerState* thread_of = nullptr;
 
-// Lanes of the whole process that are awake without work. If they were more than half of the
-// processors, they would slow down lanes with work.
+// The lanes of this process that are awake without work. If they were more than half of the processors, they would slow
+// down lanes with work.
 std::atomic<std::uint32_t> awake_in_process{0};
 const std::uint32_t awake_in_process_max = std::max(1U, std::thread::hardware_concurrency() / 2);
 
@@ -114,7 +114,8 @@ Job* DeviceLanes::take(std::unique_lock<std::mutex>& lock) {
       if (parked_.load(std::memory_order_relaxed) > 0 && !queue_.empty()) pushed_.notify_one();
       return job;
     }
-    // The job was just withdrawn, and the thread that did so ends it. Destroying what it owns may call back.
+    // A thread has just withdrawn the job and ends it. The lock is released, because destroying what the job owns may
+    // call back.
     lock.unlock();
     job->drop();
     lock.lock();

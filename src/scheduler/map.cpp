@@ -35,11 +35,11 @@ class Mapping {
 
   std::mutex mutex_;  // guards everything below
   std::condition_variable all_ended_;
-  std::size_t next_ = 0;  // in order_
+  std::size_t next_ = 0;  // position in order_
   std::size_t ended_ = 0;
   std::uint64_t size_left_ = 0;    // total size of the items without a device
-  std::vector<std::uint32_t> at_;  // items by slot, waiting or running there
-  Lease held_;                     // lease of the next item, whose turn it is but whose device is full
+  std::vector<std::uint32_t> at_;  // number of items that wait or run, by slot
+  Lease held_;                     // lease of the next item, while its device is full
   const Policy& given_;            // the scheduler's policy at the start
   Policy policy_;                  // the same, restricted to the devices that should get an item now
 };
@@ -123,12 +123,12 @@ bool Mapping::has_room(std::size_t slot) const {
   return at_[slot] < (lanes ? lanes->lanes() : 0) + 1;
 }
 
-// Empty: no device should get the item now.
+// Returns an empty lease if no device should get the item now.
 Lease Mapping::acquire(const Requirements& requirements) {
   return pool::board_of(scheduler_.pool()).try_acquire(policy_, requirements);
 }
 
-// False when the item has to wait until another one has ended.
+// Returns false if the item has to wait until another one has ended.
 bool Mapping::assign(std::size_t index) {
   Result<TaskOptions> options = batch_.options(index);
   if (!options) return refuse(index, policy::size_of(1), options.error());
@@ -136,8 +136,8 @@ bool Mapping::assign(std::size_t index) {
     return refuse(index, policy::size_of(1), *std::move(error));
   const std::uint64_t size = policy::size_of(options->requirements.cost);
   if (options->stop.stop_requested()) return refuse(index, size, withdrawn_error({}));
-  // If no item of this map is running, none would end and assign this one, so it must be assigned
-  // now, to any device.
+  // If no item of this map is running, no end of an item would assign this one later, so it must be assigned now, to
+  // any device.
   const bool may_wait = next_ != ended_;
   // A policy that keeps a rotation is called only once: the item waits for the device whose turn it is.
   const bool in_turn = given_.keeps_rotation;
@@ -154,7 +154,7 @@ bool Mapping::assign(std::size_t index) {
   if (may_wait && in_turn && !has_room(slot)) return false;
 
   auto item = std::make_unique<Item>(*this, index, slot);
-  item->exempt = true;  // the number of waiting items is limited here
+  item->exempt = true;  // this map limits the number of waiting items
   if (Result<void> queued = scheduler_.enqueue(*item, *options, std::move(held_)); !queued)
     return refuse(index, size, std::move(queued).error());
   static_cast<void>(item.release());  // the queue owns it until it has ended
@@ -175,7 +175,7 @@ bool Mapping::refuse(std::size_t index, std::uint64_t size, Error error) {
 
 void SchedulerState::run_batch(const Batch& batch) {
   if (!is_on_own_thread() && !is_of_another_process()) return Mapping(*this, batch).run();
-  // A lane that waited for items in its own queue would wait for ever.
+  // A lane that waited for items in its own queue would wait forever.
   for (std::size_t i = 0; i < batch.size; ++i) {
     DeviceId device;
     auto closure = [&](TaskContext& execution) { return batch.call(i, execution); };

@@ -24,7 +24,8 @@ Result<Scheduler> Scheduler::start(const Pool& pool, SchedulerOptions options) {
     // In a forked child there are no lanes to wait for.
     if (getpid() != process) return;
     if (!state->is_on_own_thread()) return delete state;
-    // The last handle was dropped inside the scheduler's own work, for which its end waits.
+    // The last handle was dropped inside the scheduler's own work. The destructor waits for that work, so it needs
+    // another thread.
     std::thread([state] { delete state; }).detach();
   };
   std::shared_ptr<scheduler::SchedulerState> state(new scheduler::SchedulerState(pool, std::move(options), *policy),

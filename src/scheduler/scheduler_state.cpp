@@ -29,7 +29,7 @@ Error no_thread_error(const DeviceId& device) {
   return {ErrorCode::unavailable, "cannot start a thread for a lane", "raise the limit on threads", device.text()};
 }
 
-// Settles the lease whatever happens in between; work that did not report its outcome has failed.
+// Settles the lease on every path; work that does not report its outcome counts as failed.
 class Settlement {
  public:
   explicit Settlement(Lease& lease) noexcept : lease_(lease) {}
@@ -58,9 +58,9 @@ class Running {
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 
-  // The part of `elapsed` that the device spent on this work: it was shared with those running
-  // beside it, taking the average of their number at the start and now. Otherwise a device that
-  // runs four pieces at once would look four times slower than it is.
+  // The part of `elapsed` that counts for this work: the device was shared by as many pieces of work as the average of
+  // their numbers at the start and now. Without this, a device that runs four pieces at once would look four times
+  // slower than it is.
   Duration share(Duration elapsed) const noexcept {
     const std::uint32_t both = at_start_ + running_.load(std::memory_order_relaxed);
     return both == 2 ? elapsed : 2 * elapsed / both;
@@ -125,7 +125,7 @@ bool SchedulerState::is_of_another_process() const noexcept { return forks.load(
 SchedulerState::~SchedulerState() {
   stopping_.store(true);
   timer_.stop();
-  // Repeat if a lane that was just failing has passed its work to a device without lanes.
+  // Repeated, because a lane that was just failing may have passed its work to a device that had no lanes.
   std::vector<DeviceLanes*> all;
   do {
     all = made_lanes();
@@ -226,7 +226,7 @@ std::optional<Error> SchedulerState::Attempt::end_before_begin(const DeviceId& d
 Result<void> SchedulerState::run_on(Lease& lease, DeviceLanes& lanes, Attempt& attempt, detail::ClosureRef closure) {
   const Running running(lanes.running);  // kept until settled, so that other work sees this one running or measured
   Settlement settlement(lease);
-  settlement.cancelled = true;  // until it has begun
+  settlement.cancelled = true;  // until the work has begun
   TimePoint start = clock_.now();
   if (std::optional<Error> ended = attempt.end_before_begin(lease.id(), start)) return *std::move(ended);
   if (!attempt.kernels.empty()) {
@@ -245,7 +245,7 @@ Result<void> SchedulerState::run_on(Lease& lease, DeviceLanes& lanes, Attempt& a
   Result<void> result = closure(execution);
   std::optional<Duration> busy;
   if (execution.used_stream()) {
-    // Also after a failure: enqueued work may still use memory that the caller frees as soon as it
+    // Drained even after a failure, because enqueued work may still use memory that the caller frees as soon as it
     // learns of the failure.
     Result<std::optional<Duration>> drained = execution.drain();
     if (drained)
@@ -367,7 +367,8 @@ Result<void> SchedulerState::enqueue(Job& job, const TaskOptions& options, Lease
       return options.stop.stop_requested() ? withdrawn_error(lease.id()) : late_error(lease.id());
   }
   if (options.stop.stop_possible()) {
-    // Not withdrawn right here, under a lock of the caller, but cancelled when its turn comes.
+    // If stop was already requested, the job is not withdrawn here, where the caller may hold a lock, but cancelled
+    // when its turn comes.
     job.stage.store(Job::Stage::running, std::memory_order_relaxed);
     job.stop = std::make_unique<std::stop_callback<CancelJob>>(options.stop, CancelJob{&job});
   }
@@ -375,7 +376,7 @@ Result<void> SchedulerState::enqueue(Job& job, const TaskOptions& options, Lease
   return {};
 }
 
-// A job that is visible to its user already has its owner.
+// The owner is not written again, because the user may already see the job.
 void SchedulerState::set_owner(Job& job) noexcept {
   if (job.scheduler) return;
   job.scheduler = this;
@@ -401,7 +402,7 @@ void SchedulerState::run_job(Job& job) {
     result = withdrawn_error(job.device);
   } else {
     auto closure = [&](TaskContext& context) { return job.call(context); };
-    static const std::stop_token no_stop;  // a job's sets cancel_requested
+    static const std::stop_token no_stop;  // the job's own stop callback sets cancel_requested
     std::span<const Kernel> kernels;
     if (job.again) kernels = job.again->kernels;
     Attempt attempt{job.priority, job.deadline, &job.cancel_requested, no_stop, kernels, job.may_decline};
@@ -441,8 +442,8 @@ void SchedulerState::end(Job& job, std::optional<Error> error) noexcept {
 
 void SchedulerState::withdraw(Job& job, Error error) noexcept {
   bool was_queued = false;
-  // A job in the queue of a device keeps the scheduler alive by its place there. One that waits in a
-  // router does not: nothing of the scheduler is used, and the timer drops the job at its deadline.
+  // A job in the queue of a device keeps the scheduler alive. A job that waits in a router does not, so nothing of the
+  // scheduler is used for it, and the timer drops it at its deadline.
   if (job.lanes) {
     const Counted counted(job.scheduler->withdrawing_);
     job.scheduler->forget_deadline(job);

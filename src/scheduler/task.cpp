@@ -17,7 +17,7 @@ Error thrown_error(const char* what) {
 
 constinit TaskState::AfterTheEnd TaskState::after_the_end;
 
-// A thread that waits for the end.
+// A thread that waits for the end of the task.
 class TaskState::Sleeper final : public Continuation {
  public:
   void task_ended() noexcept override {
@@ -49,7 +49,7 @@ bool TaskState::wait(Deadline deadline) {
 void TaskState::end() noexcept {
   Continuation* const continuation = continuation_.exchange(&after_the_end, std::memory_order_acq_rel);
   if (!continuation) return;
-  // Ends that follow from this one are notified afterwards, not recursively, because a chain may be long.
+  // Tasks that end because this one has ended are notified afterwards, not recursively, because a chain may be long.
   thread_local std::vector<Continuation*>* to_tell = nullptr;
   if (to_tell) return to_tell->push_back(continuation);
   std::vector<Continuation*> following;

@@ -11,7 +11,7 @@ void Timer::call_at(TimePoint when, const void* key, std::function<void()> funct
   try {
     if (!thread_.joinable() && !stopping_) thread_ = std::thread([this] { serve(); });
   } catch (const std::system_error&) {
-    // Without a thread, the deadline is checked when it is the work's turn.
+    // Without a thread, the deadline is checked only when it is the work's turn.
   }
   if (place == functions_.begin()) changed_.notify_one();
 }

@@ -99,7 +99,7 @@ void Rebalance::move(std::uint32_t shard, std::size_t to) {
 }
 
 void Rebalance::move_towards(const std::vector<std::uint32_t>& target, std::size_t budget) {
-  // The owner that lacks most receives first, the lowest id among equals.
+  // The owner that lacks the most shards receives first; ties go to the lowest id.
   std::priority_queue<std::pair<std::uint32_t, std::size_t>> lacking;  // shards missing, owners counted from the end
   const std::size_t owners = target.size();
   for (std::size_t i = 0; i < owners; ++i)
@@ -177,7 +177,7 @@ Rebalanced Rebalance::run_by_load(const ShardTable& before, std::span<const std:
       total += carried[i];
       weights += owners[i].weight_milli;
     }
-  // Load per weight of i below that of j, without dividing; ties by id.
+  // Whether i has less load per weight than j, compared without division; ties by id.
   const auto lighter = [&](std::size_t i, std::size_t j) {
     const u128 a = u128{carried[i]} * owners[j].weight_milli, b = u128{carried[j]} * owners[i].weight_milli;
     return a != b ? a < b : i < j;
@@ -212,7 +212,7 @@ Rebalanced Rebalance::run_by_load(const ShardTable& before, std::span<const std:
         --near;
       }
     }
-    // No swap is better balanced than the present state.
+    // Stop if no swap would improve the balance.
     const auto [distance, a, b] = best;
     if (distance >= excess) break;
     const std::uint64_t handed = load[a] - load[b];

@@ -26,7 +26,7 @@ void DeathLimit::confirm(std::uint64_t death) {
 }
 
 std::optional<TimePoint> DeathLimit::exceeded_until(TimePoint now) const {
-  std::size_t later = 0;  // that count
+  std::size_t later = 0;  // later deaths that count
   for (auto death = deaths_.rbegin(); death != deaths_.rend(); ++death) {
     if (death->circumstances.unclear || death->forgiven || later++ < deaths_max) continue;
     if (death->at + window <= now) return std::nullopt;

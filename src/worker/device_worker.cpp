@@ -41,7 +41,7 @@ Result<void> DeviceWorker::call(TaskContext& context, const Call& call, const Cl
       return std::move(entered).error();
     }
     const Place place = *std::move(entered);
-    // The start of a worker, or the time in one that died, is not part of the cost of the work.
+    // The time to start a worker and the time spent in one that died are not part of the cost of the work.
     if (place.waited || !is_first) context.restart_measurement();
     std::optional<Result<void>> result = exchange(place, context, call, clock);
     leave(place, result && *result);
@@ -131,7 +131,7 @@ void DeviceWorker::leave(const Place& place, bool succeeded) {
   --in.users;
   in.users_that_may_run_twice -= place.may_run_twice;
   if (succeeded) poison_tasks_ = 0;
-  // This work did not cause the earlier death; if no other did, the device is blamed.
+  // This work did not cause the earlier death, so that death now counts towards the limit.
   if (in.earlier_death && !in.process->was_killed() && !in.process->is_over()) {
     limit_.confirm(*in.earlier_death);
     see_to_limit(real_clock().now());
@@ -175,7 +175,7 @@ std::optional<Result<void>> DeviceWorker::exchange(const Place& place, TaskConte
                                                    const Clock& clock) {
   WorkerProcess& process = place.process();
   Mailbox& mailbox = place.mailbox();
-  Deadline deadline, end;  // by the machine's clock
+  Deadline deadline, end;  // in real time
   if (context.deadline().at != TimePoint::max()) {
     deadline = Deadline::after(real_clock(), context.deadline().at - clock.now());
     end = Deadline::after(real_clock(), context.deadline().at - clock.now() + grace);
@@ -204,7 +204,7 @@ std::optional<Result<void>> DeviceWorker::exchange(const Place& place, TaskConte
       return std::nullopt;
     }
     if (context.cancelled() || close_by != TimePoint::max()) mailbox.cancelled.store(1, std::memory_order_relaxed);
-    if (mailbox.begun.load() == ~place.request) wake(mailbox.state);  // a broken task may have spoiled worker_sleeps
+    if (mailbox.begun.load() == ~place.request) wake(mailbox.state);  // a broken task may have reset worker_sleeps
     mailbox.program_sleeps.store(1);
     sleep_while(mailbox.state, Mailbox::asked, std::min<Duration>(look_period, end.at - now));
     mailbox.program_sleeps.store(0, std::memory_order_relaxed);
@@ -230,7 +230,7 @@ std::optional<Result<void>> DeviceWorker::read_answer(const Place& place, TaskCo
     return std::nullopt;
   }
   if (error->code == ErrorCode::device_lost) {
-    // A failed context is lost only for its own process, not for the next one.
+    // Only this worker's process has lost the device, so the advice to restart the program does not apply.
     error->advice.clear();
     kill(place.process(), "can no longer use its device: " + error->to_text(), true);
     return std::nullopt;
@@ -356,7 +356,7 @@ void DeviceWorker::see_to_kill(TimePoint now) {
   if (!process.was_killed()) return;
   if (!kill_by_) kill_by_ = now + std::min<Duration>(options_.kill_deadline, std::chrono::hours(24));
   if (now < *kill_by_) return;
-  // A driver call does not return: no other process may use the device until this one is gone.
+  // The process is stuck in a driver call. No other process may use the device until this one has ended.
   take_out_of_service("a worker (process " + std::to_string(process.pid()) + ") was killed but has not ended",
                       "check the kernel log for driver messages (dmesg)", TimePoint::max());
   last_death_ = out_of_service_;
@@ -381,8 +381,8 @@ void DeviceWorker::bury(TimePoint now) {
   ++deaths_;
   std::optional<std::uint64_t> number;
   if (current_->alone && current_->earlier_death) {
-    // If work was alone in it and a worker had already died with it, the work caused both deaths. A
-    // device on which nothing else happens is itself broken.
+    // If the work was alone in this worker, and another worker had already died with it, the work caused both deaths.
+    // If this happens with several pieces of work in a row, the device itself is broken.
     limit_.forgive(*current_->earlier_death);
     if (++poison_tasks_ > DeathLimit::deaths_max)
       take_out_of_service(

@@ -64,8 +64,8 @@ struct WorkerSetup {
   Scheduler scheduler;
   struct Task {
     const detail::TaskDefinition& definition;
-    std::shared_ptr<void> state = {};   // what its init gave
-    std::optional<Error> refused = {};  // by its init
+    std::shared_ptr<void> state = {};   // the result of init
+    std::optional<Error> refused = {};  // the error if init refused
   };
   std::unordered_map<std::uint64_t, Task> tasks = {};  // by task_number
   const WorkerContext::Find find = [this](std::uint64_t begin, std::uint64_t bytes) {
@@ -78,12 +78,12 @@ Error wrong_library(const std::string& path, const std::string& why) {
           "link it with berth::berth, and define its tasks with BERTH_TASK"};
 }
 
-// This process exists only for its tasks, and ends with the program, not before it: a signal that a
-// terminal or a service manager sends to both is for the program.
+// A worker ends with its program, not before it, so it ignores signals that a terminal or a service manager sends to
+// both.
 void confine(const Setup& setup) {
   prctl(PR_SET_NAME, "berth-worker");
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != setup.parent) _exit(0);  // the program ended before that
+  if (getppid() != setup.parent) _exit(0);  // the program has already ended
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) std::signal(signal, SIG_IGN);
   for (const int descriptor : {worker_socket, worker_channel, worker_shared}) fcntl(descriptor, F_SETFD, FD_CLOEXEC);
   prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
@@ -118,7 +118,7 @@ Result<void> load_libraries(const Setup& setup) {
 
 Result<Scheduler> schedule_on(std::shared_ptr<Device> device) {
   PoolOptions options;
-  options.poll = false;          // the program does
+  options.poll = false;          // the program polls the device
   options.machine_wide = false;  // the program has promised the bytes
   // The program decides whether the device is healthy.
   options.health.suspect_after = options.health.quarantine_after = ~std::uint32_t{0};
@@ -189,10 +189,10 @@ Result<void> run_task(const WorkerSetup& setup, Mailbox& mailbox, const Request&
   };
   auto ended = setup.scheduler.run(on_lane, options);
   if (ended) return {};
-  // Also after another error: wait until the deadline for the work that it has enqueued.
+  // After any error, the device may still be busy with enqueued work if the deadline has passed.
   answer.device_busy = used_stream && options.deadline.passed(real_clock().now()) ? 1 : 0;
   Error error = std::move(ended).error();
-  // Another task has just found that the device can no longer be used.
+  // The task did not begin, because another task has just lost the device.
   if (!begun && error.code != ErrorCode::timeout && error.code != ErrorCode::cancelled)
     error.code = ErrorCode::device_lost;
   return error;
@@ -227,8 +227,8 @@ void serve(const WorkerSetup& setup, Mailbox& mailbox) {
         sleep_while(mailbox.state, seen, std::chrono::hours(1));
       mailbox.worker_sleeps.store(0, std::memory_order_relaxed);
     }
-    // Each request of a mailbox has a higher number than the previous one; otherwise it is old, and a broken task has
-    // overwritten the state. It has already run, and its caller may be using the shared memory for other work.
+    // Each request of a mailbox has a higher number than the previous one. If not, a broken task has overwritten the
+    // state: the request has already run, and its caller may be using the shared memory for other work.
     if (const Request* const request = read_request(mailbox, copy); request && request->header.number > latest) {
       latest = request->header.number;
       answer_request(setup, mailbox, *request);
@@ -239,7 +239,7 @@ void serve(const WorkerSetup& setup, Mailbox& mailbox) {
   }
 }
 
-// One line: "ready", or the number of an ErrorCode and a text.
+// Sends one line: "ready", or the number of an ErrorCode and a text.
 void tell_program(std::string line) {
   for (char& c : line)
     if (c == '\n') c = ' ';

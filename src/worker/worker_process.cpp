@@ -25,7 +25,7 @@ Error start_error(int code) {
           "check the limits on processes and files, and WorkerOptions::program"};
 }
 
-// For a worker of that device: CUDA starts faster if it sees only one.
+// The environment for a worker of this device. CUDA starts faster if only one device is visible.
 std::vector<std::string> environment_for(const Setup& setup, const std::vector<std::string>& given) {
   std::vector<std::string> variables;
   const bool cuda = setup.backend.text() == "cuda";
@@ -50,7 +50,7 @@ world::Descriptor raised(int descriptor) noexcept {
   return copy;
 }
 
-// 0 or an error number.
+// Returns 0 or an error number.
 int spawn(const std::string& program, std::vector<std::string> variables, const Setup& setup, int socket, int channel,
           int shared, pid_t& pid) {
   const world::Descriptor raised_socket = raised(socket);
@@ -77,7 +77,7 @@ int spawn(const std::string& program, std::vector<std::string> variables, const 
   posix_spawnattr_setsigdefault(&attributes, &all);
   posix_spawnattr_setpgroup(&attributes, 0);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  std::array<char, 4096> own{};  // its name in a list of processes
+  std::array<char, 4096> own{};  // the worker's name in a list of processes
   const ssize_t length = readlink(program.c_str(), own.data(), own.size());
   std::vector<std::string> arguments{length > 0 ? std::string(own.data(), static_cast<std::size_t>(length)) : program,
                                      worker_argument, setup.device.text().value_or("")};

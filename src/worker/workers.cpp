@@ -92,7 +92,7 @@ Workers::~Workers() {
 }
 
 TaskOptions Workers::limited(TaskOptions options) const {
-  // If no device can run all kernels, the scheduler finds and reports that as well.
+  // If no device can run all kernels, they are kept, so that the scheduler reports that.
   if (!options.kernels.empty() && !scheduler_.state_->limit(options)) options.kernels.clear();
   options.may_decline = true;
   return options;

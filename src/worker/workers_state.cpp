@@ -12,10 +12,10 @@
 namespace berth::worker {
 namespace {
 
-// The threads of a worker: as many tasks as the device runs at a time.
+// A worker has one mailbox, with its own thread, for each task that the device runs at a time.
 std::uint32_t mailboxes_for(const DeviceInfo& info) { return std::clamp<std::uint32_t>(info.concurrency, 1, 64); }
 
-// Parts of the processor are reopened like the whole.
+// Parts of the processor do not count, because a worker can open them like the whole.
 bool is_partition(const DeviceInfo& info) {
   return info.backend != "host" && info.parent && info.id.text().starts_with(info.parent->text() + "/");
 }

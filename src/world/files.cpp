@@ -41,7 +41,7 @@ int write_all(Descriptor& file, std::string_view text) {
   return file.close() == 0 ? 0 : errno;
 }
 
-// Written to a temporary file in the same folder, then renamed.
+// Writes a temporary file in the same folder, then renames it.
 Result<void> replace(const std::string& path, std::string temporary, mode_t mode, std::string_view text) {
   Descriptor file(::mkostemp(temporary.data(), O_CLOEXEC));
   if (!file) return failed("write", path, errno);

@@ -13,7 +13,7 @@ struct Character {
   std::size_t bytes = 0;  // 0: not valid UTF-8
 };
 
-// The size of a character that begins with this byte; 0: none does.
+// The size of a character that begins with this byte; 0 if there is none.
 std::size_t bytes_from(unsigned char lead) {
   if (lead < 0x80) return 1;
   if (lead < 0xc2 || lead > 0xf4) return 0;

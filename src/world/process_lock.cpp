@@ -55,7 +55,7 @@ Result<std::optional<ProcessLock>> ProcessLock::take(const std::string& path, co
     other = size > 0 ? std::string(written, static_cast<std::size_t>(size)) : "another process";
     return std::optional<ProcessLock>();
   }
-  // Only for the message above; on a full disk, the lock still holds.
+  // The text is only for the message above, so a full disk does not matter.
   const std::string text = owner + " (process " + std::to_string(::getpid()) + ")";
   if (::ftruncate(file.get(), 0) == 0) static_cast<void>(::pwrite(file.get(), text.data(), text.size(), 0) < 0);
   all.owners[{status.st_dev, status.st_ino}] = {::getpid(), text};

@@ -18,7 +18,7 @@ Error refused(const std::string& path, const std::string& what) {
   return {ErrorCode::io, path + " " + what, "set BERTH_RUNTIME_DIR to another folder, or remove this one"};
 }
 
-// Shared: owned by root, writable for all, with the sticky bit.
+// Whether the folder is shared: owned by root, writable for all, with the sticky bit.
 bool is_for_all(const std::string& path) {
   struct stat status{};
   return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == 0 &&
@@ -31,8 +31,8 @@ bool is_own(const std::string& path) {
          status.st_uid == ::geteuid();
 }
 
-// A folder of this user, or one that does not exist yet and that this user can create, because it is below the user's
-// own folder.
+// Whether this is a folder of this user, or one that does not exist yet and that this user can create, because it is
+// below the user's own folder.
 bool may_become_own(std::string path) {
   if (!path.starts_with('/')) return false;
   struct stat status{};
@@ -41,7 +41,7 @@ bool may_become_own(std::string path) {
   return is_own(path);
 }
 
-// Like mkdir, with mode 0700 whatever the umask.
+// Like mkdir with mode 0700, but independent of the umask.
 int make_private(const std::string& path) {
   const int result = ::mkdir(path.c_str(), 0700);
   return result == 0 ? ::chmod(path.c_str(), 0700) : result;

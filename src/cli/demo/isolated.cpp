@@ -12,7 +12,7 @@ namespace {
 
 // A worker's record of one frame, in shared memory.
 struct FrameLog {
-  std::atomic<std::int64_t> faulted{0};  // when; 0: never
+  std::atomic<std::int64_t> faulted{0};  // time of the fault; 0 if none
   std::atomic<std::int64_t> done{0};
 };
 
@@ -80,7 +80,7 @@ Result<IsolatedReport> run_isolated(const Scheduler& scheduler, std::span<const 
   const Workers workers = BERTH_TRY(Workers::start(scheduler, options));
   report.startup_seconds = std::chrono::duration<double>(real_clock().now() - began).count();
 
-  std::vector<SharedMemory> memory;  // of each pair two
+  std::vector<SharedMemory> memory;  // two blocks for each pair of frames
   for (const FramePair& pair : pairs)
     for (const auto& bytes : {pair.luma, pair.expected}) memory.push_back(BERTH_TRY(shared_copy(workers, bytes)));
   const SharedMemory logs = BERTH_TRY(workers.share(frames * sizeof(FrameLog)));
@@ -108,7 +108,7 @@ Result<IsolatedReport> run_isolated(const Scheduler& scheduler, std::span<const 
   if (report.failed == frames) return *report.first_error;
   if (inject_fault && results[frames / 2]) {
     report.faulty = results[frames / 2]->device;
-    // The next worker starts with the frame that faulted.
+    // The replacement worker runs the faulted frame first, so recovery ends when that frame is done.
     const FrameLog& log = log_of(logs, frames / 2);
     report.recovery_seconds = static_cast<double>(log.done.load() - log.faulted.load()) / 1e9;
   }

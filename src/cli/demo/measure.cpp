@@ -13,7 +13,7 @@ namespace berth::cli {
 namespace {
 
 constexpr double seconds_apart = 1;
-// Between batches of a device its lanes are idle for a moment.
+// Lanes are idle for a moment between batches, so very short batches would understate the speed.
 constexpr double batch_seconds_min = 0.1;
 constexpr double seconds_together = 2;
 // Limits the list of frames if frames are tiny.
@@ -46,8 +46,8 @@ class Measuring {
     return true;
   }
 
-  // All devices at the same time, each with its own queue: devices may share cores and links, so a
-  // device measured alone could be faster than it is beside the others.
+  // Measures all devices at the same time, each with its own queue: devices may share cores and links, so a device
+  // measured alone could be faster than when all of them work.
   void measure_speeds() {
     std::vector<std::jthread> threads;
     for (DeviceMeasurement& device : report_.devices) threads.emplace_back([&] { measure_speed(device); });

@@ -83,7 +83,7 @@ const KernelSource& sobel_source() {
   static const KernelSource source{
       "sobel",
       [](const LaunchShape& shape, std::uint32_t begin, std::uint32_t end, const HostArguments& arguments) {
-        // A picture of one row is split by columns; all of it is computed at once.
+        // The range is of columns if the picture has only one row, which is then computed at once.
         const auto height = arguments.value<std::uint32_t>(3);
         if (shape.outermost() != 1) begin = 0, end = height;
         sobel_rows(arguments.buffer<const std::uint8_t>(0), arguments.buffer<std::uint8_t>(1),

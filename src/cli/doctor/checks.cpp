@@ -298,7 +298,7 @@ Findings throttling(const Facts& facts) {
 }
 
 Findings foreign_processes(const Facts& facts) {
-  std::map<std::uint32_t, std::string> holds;  // by process; the end of a sentence
+  std::map<std::uint32_t, std::string> holds;  // by process id: the end of a sentence about the process
   std::set<std::string> seen;                  // partitions of a GPU share its processes
   for (const DeviceRow& row : facts.rows) {
     if (!row.seen || !row.seen->processes || !seen.insert(row.info.memory_home()).second) continue;
@@ -319,7 +319,7 @@ Findings foreign_processes(const Facts& facts) {
 
 Findings hidden_processes(const Facts& facts) {
   if (!facts.own_pid_namespace) return {};
-  // The driver itself uses less of a GPU than this.
+  // The driver itself uses less GPU memory than this.
   constexpr std::uint64_t notable = std::uint64_t{2} << 30;
   for (const DeviceRow& row : facts.rows) {
     if (!row.seen) continue;

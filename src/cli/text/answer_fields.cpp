@@ -26,7 +26,7 @@ std::optional<double> number_of(const json::value* value) {
   return std::isfinite(number) ? std::optional(std::clamp(number, -largest, largest)) : std::nullopt;
 }
 std::uint64_t whole(double number) { return number > 0 ? static_cast<std::uint64_t>(number) : 0; }
-// Three digits that count.
+// With three significant digits.
 std::string short_number(double number) {
   char text[32];
   std::snprintf(text, sizeof text, number >= 100 ? "%.0f" : number >= 10 ? "%.1f" : "%.2f", number);
@@ -50,7 +50,7 @@ std::string seconds_text(double seconds) {
 std::string value_text(const json::value& value) {
   if (value.is_string()) return printable(std::string_view(value.get_string()));
   if (!value.is_double()) return printable(format::json_text(value));
-  std::array<char, 32> text{};  // "2.5", where the library writes "2.5E0"
+  std::array<char, 32> text{};  // "2.5"; the library would write "2.5E0"
   std::snprintf(text.data(), text.size(), "%g", value.get_double());
   return text.data();
 }

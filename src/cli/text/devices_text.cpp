@@ -35,7 +35,7 @@ std::string memory_text(OptionalU64 available, OptionalU64 free, OptionalU64 tot
   return first.substr(0, first.find('/') + 1) + part_of_total(free, *total);
 }
 
-// A part whose memory is that of its parent.
+// Whether the device is a part that shares the memory of its parent.
 bool shares_memory(const DeviceInfo& info) { return info.parent && info.memory_home() != info.id.text(); }
 
 std::string health_text(const DeviceRow& row, TimePoint now, const Style& style) {
@@ -73,7 +73,7 @@ std::string health_text(const DeviceRow& row, TimePoint now, const Style& style)
 // that follow.
 struct Line {
   const DeviceRow* row;
-  bool whole = false;  // the line is for the parent of `row`, which has no line of its own
+  bool whole = false;  // the line shows the parent of `row`
   std::string tree;    // drawn before the id of a part
 };
 
@@ -119,8 +119,8 @@ struct Cells {
   std::string tree;                  // drawn before the id; never cut
 };
 
-// Without the vendor, which follows from the back end; for a slice without the GPU's
-// name, which is on the line above.
+// The name without the vendor, which the back end implies; for a slice without the GPU's name, which is on the line
+// above.
 std::string name_text(const Line& line) {
   const DeviceInfo& info = line.row->info;
   const std::string name = printable(info.name.starts_with("NVIDIA ") ? info.name.substr(7) : info.name);
@@ -139,7 +139,7 @@ Cells cells_of(const Line& line, const std::string& brief, TimePoint now, const 
   Cells cells;
   auto& texts = cells.texts;
   texts[device] = line.whole ? info.backend : device_label(info);
-  // For a part, without the prefix that the line above already shows.
+  // The id of a part without the prefix that the line above already shows.
   std::string own = brief;
   if (part && info.id.text().starts_with(info.parent->text() + "/"))
     own = info.id.text().substr(info.parent->text().size() + 1);
@@ -152,7 +152,7 @@ Cells cells_of(const Line& line, const std::string& brief, TimePoint now, const 
   const Telemetry nothing{}, &seen = row.seen ? *row.seen : nothing;
   if (line.whole ? shares_memory(info) : !(part && shares_memory(info))) {
     cells.parts = memory_parts(row);
-    // The lease on the first part does not cover the others.
+    // On the parent's line, `row` is its first part, whose lease does not cover the other parts.
     const OptionalU64 available = line.whole && cells.parts
                                       ? OptionalU64((*cells.parts)[static_cast<std::size_t>(Owner::free)])
                                       : memory_bytes_available(row);

@@ -38,7 +38,7 @@ std::string deployments_part(const json::array& deployments, const Style& style)
          "\n";
 }
 
-// If there are keys; requests without a key are counted in the rows of the deployments.
+// Shown only if there are keys; requests without a key are counted in the rows of the deployments.
 std::string callers_part(const json::array& callers, const Style& style) {
   const bool has_keys = std::any_of(callers.begin(), callers.end(),
                                     [](const json::value& gateway) { return Fields(gateway).text("id") != "local"; });
@@ -60,7 +60,7 @@ std::string callers_part(const json::array& callers, const Style& style) {
                            style);
 }
 
-// Gateways may temporarily skip a replica that accepts requests.
+// A gateway may have ejected a replica that accepts requests.
 std::string state_of(const Fields& row, const Style& style) {
   const bool is_ejected = !row.in("traffic").list("ejected_by").empty();
   return is_ejected ? paint(style, Colour::red, "ejected") : state_cell("state", style)(row);

@@ -49,7 +49,7 @@ std::vector<std::uint32_t> indices(const Fields& pending) {
 }
 std::size_t weight(const Fields& pending) { return std::max<std::size_t>(1, pending.list("replicas").size()); }
 
-// The reason that keeps out most replicas comes first.
+// Sorts by the number of replicas that each reason keeps out, largest first.
 std::vector<Fields> dominant_first(const json::array& pending) {
   std::map<std::string, std::size_t> replicas;
   std::vector<Fields> sorted;
@@ -71,7 +71,7 @@ std::string change_text(const Fields& change) {
   return change.text("text") + (change.has("command") ? ": " + change.text("command") : "");
 }
 
-constexpr std::size_t shown_max = 12;  // of one screen
+constexpr std::size_t shown_max = 12;  // of a list on one screen
 
 std::string pending_text(const json::array& pending, const Style& style) {
   std::string text;
@@ -139,7 +139,7 @@ std::string device_table(const Fields& node, const Style& style) {
   std::vector<DeviceId> all;
   for (const json::value& device : node.list("devices")) all.emplace_back(Fields(device).raw("id"));
   const auto id = [&](const Fields& row) { return printable(short_id(DeviceId(row.raw("id")), all)); };
-  // The state that keeps work away comes first.
+  // A health problem takes precedence over an intent.
   const auto device_state = [&](const Fields& row) {
     if (!row.has("health")) return paint(style, Colour::yellow, "unknown");
     return state_cell(row.raw("intent") == "in_service" || row.raw("health") != "healthy" ? "health" : "intent",
@@ -168,7 +168,7 @@ std::string unhealthy_line(const std::string& node, const std::string& device, c
   return paragraph("! " + node + "  ",
                    device + " is " + row.word("health") + (row.has("advice") ? "; " + row.text("advice") : ""), style);
 }
-// " by user:ann: its fan is loud", after the intent.
+// " by user:ann: its fan is loud", to follow the intent.
 std::string intent_reason(const Fields& row) {
   if (row.raw("intent") == "in_service") return "";
   return (row.has("intent_by") ? " by " + row.text("intent_by") : "") +
@@ -419,7 +419,7 @@ std::string events_text(const json::object& answer, const Style& style) {
 
 namespace {
 
-// The node that may join or has joined, a gateway, a deployment and its callers, or a person.
+// What the token is for: a node, a deployment and its caller, a gateway, or a person.
 std::string token_use(const Fields& row) {
   if (row.has("node")) return "node " + row.text("node");
   if (row.has("deployment")) return row.text("deployment") + (row.has("name") ? ", by " + row.text("name") : "");

@@ -32,7 +32,7 @@ std::array<std::size_t, owners> shares(const MemoryParts& parts, std::size_t wid
   const double total = static_cast<double>(std::accumulate(parts.begin(), parts.end(), std::uint64_t{0}));
   std::array<std::size_t, owners> cells{};
   std::size_t left = width;
-  // Whole cells first; at least one for every owner except driver and free.
+  // Whole cells first; at least one for every owner except "driver or hidden processes" and "free".
   for (std::size_t i = 0; i < owners && total > 0; ++i) {
     cells[i] = static_cast<std::size_t>(static_cast<double>(parts[i]) / total * static_cast<double>(width));
     const bool noticed = i != at(Owner::unattributed) && i != at(Owner::free);

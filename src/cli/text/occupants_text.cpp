@@ -12,14 +12,14 @@ using namespace inventory;
 using namespace world;
 namespace {
 
-// One line before it is put into the table.
+// A row of the table before formatting.
 struct Occupant {
   std::string user;
   std::uint32_t pid = 0;
   std::optional<std::uint64_t> used;
   std::string command;
-  std::optional<std::uint64_t> lease;    // to which the process belongs
-  const DeviceLease* holding = nullptr;  // only on the line of the holder
+  std::optional<std::uint64_t> lease;    // the lease to which the process belongs
+  const DeviceLease* holding = nullptr;  // set only on the line of the holder
 };
 
 struct OnDevice {

@@ -17,7 +17,7 @@ namespace {
 
 struct GatewayAddress {
   std::string name, address;
-  bool is_tls = false;  // true for every address that other machines can reach
+  bool is_tls = false;  // false only for loopback addresses
 };
 
 std::vector<GatewayAddress> gateways_of(const json::object& answer) {
@@ -25,7 +25,7 @@ std::vector<GatewayAddress> gateways_of(const json::object& answer) {
   for (const json::value& entry : Fields(answer).list("gateways")) {
     const Fields gateway(entry);
     std::string address = gateway.text("address");
-    // It listens on all addresses of the server's machine.
+    // The gateway listens on all addresses of the server's machine.
     if (address.starts_with(':')) address = gateway.text("name") + address;
     const auto parsed = http::parse_listen_address(address);
     gateways.push_back({gateway.text("name"), address, !parsed || !http::is_loopback_name(parsed->host)});

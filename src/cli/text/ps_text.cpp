@@ -24,7 +24,7 @@ namespace json = boost::json;
 
 std::string notes_of(const LeaseRow& lease) {
   std::string text;
-  // For whole devices the memory is "all".
+  // The memory column shows "all" for whole devices, which are exclusive in any case.
   const bool whole = std::all_of(lease.devices.begin(), lease.devices.end(),
                                  [](const LeasedDevice& device) { return device.memory_bytes_promised == 0; });
   if (lease.exclusive && !whole) text += ", exclusive";
@@ -43,7 +43,7 @@ std::string state_text(const PsRow& row) {
   return row.lease ? text + notes_of(*row.lease) : text;
 }
 
-// "0,2,5-7" for devices of CUDA, "simulated:0,1" for others.
+// "0,2,5-7" for CUDA devices, "simulated:0,1" for others.
 std::string labels_text(std::span<const std::string> labels) {
   std::map<std::string, std::vector<unsigned long>> ordinals;  // by back end
   std::string text;
@@ -79,7 +79,7 @@ std::vector<DeviceId> devices_of(const PsRow& row) {
   return ids;
 }
 
-// The labels of the devices, or the number that a request waits for.
+// The labels of the devices; for a waiting request, the number of devices that it needs.
 std::string gpus_text(const PsPage& page, const PsRow& row, std::span<const DeviceId> all) {
   if (row.standing == Standing::waits) {
     if (!row.lease || !row.lease->waits_for) return "-";
@@ -137,7 +137,7 @@ std::string brief_age_text(Duration age) {
   return text;
 }
 
-// How long it has been in its state, or how long it ran.
+// How long the row has been in its state; for an ended job, how long it ran.
 std::string time_text(const PsRow& row) {
   if (!row.job) return brief_age_text(row.lease->age);
   const JobProgress& progress = row.job->progress;
@@ -188,7 +188,7 @@ std::string rows_text(const PsPage& page, std::span<const PsRow> rows, const Sty
   return table.empty() ? std::string() : table.to_text(style);
 }
 
-// What it waits for, or what is wrong with it; empty: neither.
+// What the row waits for, or what is wrong with it; empty if neither.
 std::string reason_of(const PsRow& row) {
   const bool unreadable = row.job && row.job->progress.state == JobState::unreadable;
   if (row.standing == Standing::ended && !unreadable) return {};
@@ -197,7 +197,7 @@ std::string reason_of(const PsRow& row) {
     text = "needs " + waited_for_text(*row.lease->waits_for);
   if (!row.job || row.job->progress.reason.empty()) return text;
   std::string reason = row.job->progress.reason;
-  // The table already has its place.
+  // The STATE column already shows the place in line.
   const std::size_t place = reason.starts_with("place ") ? reason.find(" in line: ") : std::string::npos;
   if (place != std::string::npos) reason = reason.substr(place + std::string_view(" in line: ").size());
   return text + (text.empty() ? "" : "; ") + with_short_ids(reason);
@@ -234,7 +234,7 @@ std::string reasons_text(std::span<const PsRow> rows, const Style& style) {
   return text;
 }
 
-// A number alone means a lease of the reader.
+// A number without a user means one of the reader's own leases.
 std::string release_text(const PsPage& page, const LeaseRow& lease) {
   const std::string number = std::to_string(lease.id);
   if (lease.user == page.user) return "to end it, run berth release " + number;
@@ -326,7 +326,7 @@ std::string ps_text(const PsPage& page, std::span<const PsRow> rows, const Style
 }
 
 std::string ps_json(const PsPage& page, std::span<const PsRow> rows) {
-  // In the order of the page.
+  // Pointers into the page, so these sets have its order.
   std::set<const LeaseRow*> leases;
   std::set<const Job*> jobs;
   for (const PsRow& row : rows) {

@@ -12,7 +12,7 @@ namespace json = boost::json;
 
 namespace {
 
-// The replica that the last attempt went to.
+// The replica of the last attempt.
 std::string last_replica(const Fields& request) {
   const json::array& attempts = request.list("attempts");
   return attempts.empty() ? "" : Fields(attempts.back()).text("replica");

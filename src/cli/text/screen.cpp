@@ -51,7 +51,7 @@ Interruptions::Interruptions() {
 }
 
 Interruptions::~Interruptions() {
-  // Signals that arrived in the meantime were meant for the view that has ended.
+  // Discards pending signals, because they were meant for the view that has ended.
   const timespec at_once{};
   while (sigtimedwait(&signals_, nullptr, &at_once) > 0) continue;
   for (const auto& [signal, before] : actions_before_) sigaction(signal, &before, nullptr);

@@ -17,7 +17,7 @@ namespace {
 
 namespace json = boost::json;
 
-// Nothing is rounded.
+// A time in the largest unit that needs no rounding.
 std::string exact_time(double seconds) {
   const auto ms = static_cast<std::int64_t>(std::llround(seconds * 1000));
   for (const auto& [unit_ms, unit] : {std::pair{3'600'000, " h"}, std::pair{60'000, " min"}, std::pair{1000, " s"}})
@@ -28,7 +28,7 @@ std::string exact_time(double seconds) {
 template <world::Described Noun, class Use>
 void for_each_member(const json::object& object, Use&& use);
 
-// A value of an older or a newer version may be of another kind.
+// Another version may have written a value of another type.
 template <class Value>
 std::string value_in_file(const json::value& value) {
   if constexpr (world::Described<Value>) {
@@ -45,13 +45,13 @@ std::string value_in_file(const json::value& value) {
     const double bytes = value.is_number() ? value.to_number<double>() : -1;
     return bytes >= 0 && bytes < 1e18 ? bytes_text(static_cast<std::uint64_t>(bytes)) : value_text(value);
   } else if constexpr (requires { typename Value::value_type; } && !std::ranges::range<Value>) {
-    return value_in_file<typename Value::value_type>(value);  // of an optional
+    return value_in_file<typename Value::value_type>(value);  // the value of an optional
   } else {
     return value_text(value);
   }
 }
 
-// Calls use(name, value) for each, as the file has them.
+// Calls use(name, value) for each member, with both as they are written in a project file.
 template <world::Described Noun, class Use>
 void for_each_member(const json::object& object, Use&& use) {
   for (const auto& [member, value] : object) {

@@ -36,10 +36,10 @@ struct DemoArguments {
 
 // Enough different frames that a device cannot reuse its last result unnoticed.
 constexpr std::size_t distinct_frames = 4;
-// Without --frames, in worker processes.
+// The default of --frames with worker processes.
 constexpr std::size_t isolated_frames = 240;
 
-// 4K if there is an accelerator; on a processor, a frame size that takes milliseconds.
+// 4K frames if there is an accelerator; on a processor, a size that takes milliseconds per frame.
 std::vector<Frame> frames_for(const Pool& pool) {
   for (const DeviceStatus& status : pool.status()) {
     const DeviceInfo& info = status.info;
@@ -66,13 +66,13 @@ class ProgressLine {
   }
 
  private:
-  std::mutex mutex_;  // guards the two below
+  std::mutex mutex_;  // guards last_ and drawn_
   TimePoint last_{};
   bool drawn_ = false;
 };
 
 std::string fixed(double value, int digits) {
-  char text[400];  // any finite double
+  char text[400];  // large enough for any finite double
   std::snprintf(text, sizeof text, "%.*f", digits, value);
   return text;
 }

@@ -26,7 +26,7 @@ namespace {
 namespace json = boost::json;
 
 struct DevicesArguments {
-  std::optional<std::string> backend;  // only this one; it is an error if it is missing
+  std::optional<std::string> backend;  // list only this one; it is an error if it is missing
   bool json = false;
   bool watch = false;
   BackendOptions backends;

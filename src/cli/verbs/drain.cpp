@@ -50,7 +50,7 @@ int run_drain(const DrainArguments& arguments) {
     real_clock().sleep_for(std::min(look_period, deadline.at - real_clock().now()));
     occupation = device->look();
   }
-  if (json) {  // one object, about the final state
+  if (json) {  // a single object with the final state
     if (const int printed = print(device->json()); printed != done) return printed;
   } else if (waits && occupation.empty()) {
     return print(device->name() + " is empty\n");

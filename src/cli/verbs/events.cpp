@@ -15,7 +15,7 @@ using namespace world;
 namespace {
 
 constexpr Duration meet_again = std::chrono::seconds(1);
-constexpr std::size_t limit_max = 1000;  // of the server
+constexpr std::size_t limit_max = 1000;  // the server's limit
 
 struct EventsArguments {
   ServerArguments server;
@@ -60,7 +60,7 @@ int follow_events(const EventsArguments& arguments, const std::string& target, c
     }
     const bool failed = !answer || !followed;
     const Error error = !answer ? answer.error() : failed ? followed.error() : Error{};
-    // A restarted server is connected to again.
+    // Connects again if the server has restarted.
     if (failed && (!last || exit_status(error) != environment_error)) return print_error(error);
     if (failed && !away) print_error(error);
     away = failed;

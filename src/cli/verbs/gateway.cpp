@@ -30,7 +30,7 @@ struct GatewayArguments {
   std::string ca_file, fingerprint;
   std::vector<std::string> listen;
   std::optional<std::string> certificate, key;
-  AgentArguments agent;  // its name and its log
+  AgentArguments agent;  // only the name and the log
   gateway::AccessLines access_lines = gateway::AccessLines::failed;
   gateway::ClientLimits limits;
 };
@@ -56,7 +56,7 @@ Result<std::vector<http::ListenOn>> listeners_of(const GatewayArguments& argumen
   return listeners;
 }
 
-// Joins first if necessary.
+// Joins the fleet if the gateway has not joined it with this token yet.
 Result<void> join_with(const GatewayArguments& arguments, const http::ClientOptions& server, const std::string& name,
                        const std::string& folder) {
   if (!arguments.token_file) return {};
@@ -70,7 +70,7 @@ Result<void> join_with(const GatewayArguments& arguments, const http::ClientOpti
   return agent::join(joining);
 }
 
-// Records the start, so that `berth serve` finds the gateway later.
+// Records the command line, so that `berth serve` recognizes the gateway later.
 Result<void> note_start(const std::string& folder) {
   std::ifstream file("/proc/self/cmdline");
   std::vector<std::string> words;

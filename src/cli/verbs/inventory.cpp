@@ -53,7 +53,7 @@ std::string cell_of(const Link* link, bool brief) {
   return link->peer_access == false ? text + std::string(no_peer_mark) : text;
 }
 
-// Every device against every other; split into blocks of columns if they do not fit on a line.
+// The links between all devices, split into blocks of columns if they do not fit on a line.
 std::string matrix_text(const Topology& topology, std::span<const DeviceId> ids,
                         const std::map<DeviceId, std::string>& labels, bool brief, std::size_t columns) {
   std::size_t label_width = 0, cell_width = 0;
@@ -133,7 +133,7 @@ std::string topology_text(const NodeView& node, const Style& style) {
       unknown |= link == nullptr && a != b;
     }
   }
-  // Words if they fit on the line, otherwise codes.
+  // The names of the link kinds if they fit on the line, otherwise their codes.
   std::string text = matrix_text(topology, ids, labels, false, std::string::npos);
   const bool brief = !fits(text, style.columns);
   if (brief) text = matrix_text(topology, ids, labels, true, style.columns);

@@ -24,14 +24,14 @@ struct LogsArguments {
   ServerArguments server;
   std::string name;
   bool follow = false, previous = false;
-  std::size_t tail = 0;  // 0: all
+  std::size_t tail = 0;  // 0: print all lines
 };
 
 // Prints the output of a command: unchanged to a file or a pipe, without control sequences to a terminal. The command
 // may belong to another user, or run on another machine.
 class OutputPrinter {
  public:
-  // False: it cannot be printed.
+  // Returns false if it cannot be printed.
   bool put(const std::string& piece) {
     if (!piece.empty()) ends_line_ = piece.back() == '\n';
     return is_printed(is_terminal_ ? shown_.put(piece) : piece);
@@ -52,13 +52,13 @@ class OutputPrinter {
   bool ends_line_ = true, has_heading_ = false;
 };
 
-// The output of one job, as far as it has been printed.
+// The output of one job and how much of it has been printed.
 struct JobLog {
   Job job;
-  std::optional<OutputReader> output;  // while it is read
-  bool has_ended = false;              // and all of its output has been printed
+  std::optional<OutputReader> output;  // open while it is being read
+  bool has_ended = false;              // the job has ended, and all of its output has been printed
   bool has_written = false;
-  std::string waits_for;  // the reason that was last printed
+  std::string waits_for;  // the reason for waiting that was last printed
 };
 
 class JobLogs {
@@ -79,9 +79,9 @@ class JobLogs {
   }
 
  private:
-  // False: it cannot be printed.
+  // Returns false if it cannot be printed.
   bool print_next(JobLog& log) {
-    // Checked before the output is read, so that the output is then complete.
+    // The state of the job is checked before its output is read: if it has ended, the output is complete.
     if (!log.output && !open(log)) return false;
     const Result<Job> now = job_named(log.job.id);
     if (now) log.job = *now;

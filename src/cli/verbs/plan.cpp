@@ -68,7 +68,7 @@ std::string readable_plan(const Plan& plan, std::span<const DeviceId> others, co
                           std::span<const std::string> changes, std::span<const std::string> restarts) {
   const std::string whole = with_short_ids(plan_to_text(plan, others, restarts), others);
   std::string text;
-  std::size_t pending = 0;  // lines that begin with "! ", one for each entry
+  std::size_t pending = 0;  // count of lines that begin with "! ", one for each pending entry
   for (std::size_t begin = 0; begin < whole.size();) {
     const std::size_t end = whole.find('\n', begin);
     const std::string line = whole.substr(begin, end - begin);
@@ -92,7 +92,7 @@ int run_plan(const PlanArguments& arguments) {
   int status = done;
   const auto fleet = arguments.fleet ? load_fleet(*arguments.fleet) : this_machine(arguments.backends, status);
   if (!fleet) return print_error(fleet.error());
-  if (status != done) return status;  // a back end named by an option has failed, which has been reported
+  if (status != done) return status;  // a back end named by an option has failed and was reported
   std::vector<Assignment> current;
   if (arguments.current) {
     auto read = read_text(*arguments.current).and_then([&](const std::string& text) {

@@ -43,8 +43,8 @@ std::string name_of_process(std::uint32_t pid) {
   return name;
 }
 
-// The command and arguments of this user's entry, starting at its name, because a waiting request is held by `berth
-// run ... -- COMMAND`. Empty: not known.
+// The command line of this user's entry from its name on, because a waiting request is held by `berth run ... --
+// COMMAND`. Empty if it is not known.
 std::vector<std::string> arguments_of(const LedgerEntry& entry) {
   if (find_process(entry.holder.pid) != entry.holder) return {};
   std::istringstream text(read_text("/proc/" + std::to_string(entry.holder.pid) + "/cmdline").value_or(""));
@@ -91,7 +91,7 @@ struct LeaseFacts {
   const std::vector<WaitingRequest> line;
   const TimePoint now;
   const JobOfEntry job_of;
-  std::vector<ledger::ProcessOwners> owners;  // of each device
+  std::vector<ledger::ProcessOwners> owners;  // for each device
   std::optional<ledger::LeaseProcesses> processes;
 };
 
@@ -128,7 +128,7 @@ LeaseRow lease_row(LeaseFacts& facts, const LedgerEntry& entry) {
     is_whole = is_whole && device.memory_bytes_promised == 0;
     row.devices.push_back(std::move(device));
   }
-  // In the order of `berth devices`.
+  // Sorts devices in the order of `berth devices`.
   const auto position = [&](const LeasedDevice& device) {
     return find_seen(observed, device.id) - observed.devices.data();
   };
@@ -222,12 +222,12 @@ class PsLook {
     return {};
   }
   std::string text(Style style) const {
-    // A script reads the whole commands and all rows.
+    // A script gets untruncated commands and all rows.
     const bool is_terminal = stdout_is_terminal();
     if (!is_terminal) style.columns = std::numeric_limits<unsigned>::max();
     return ps_text(page_, rows_, style, is_terminal && selection_.is_default() ? Extent::screen : Extent::whole);
   }
-  // Ignored files of users, a sentence for each.
+  // One sentence for each user's file that is ignored.
   const std::vector<std::string>& problems() const { return problems_; }
   std::string json() const { return ps_json(page_, rows_); }
 
@@ -248,7 +248,7 @@ class PsLook {
   const PsSelection selection_;
   std::optional<MachineObserver> observer_;
   PsPage page_;
-  std::vector<PsRow> rows_;  // of the page
+  std::vector<PsRow> rows_;  // selected from the page
   std::vector<std::string> problems_;
 };
 

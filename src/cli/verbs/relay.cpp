@@ -18,7 +18,7 @@ struct Arguments {
 };
 
 int run_relay_verb(const Arguments& arguments) {
-  // It outlives the process that started it, and keeps none of its files open.
+  // The relay outlives the process that started it, so it must not keep that process's files open.
   machine::close_inherited_descriptors();
   if (!deployment::is_name(arguments.node))
     return print_error({ErrorCode::invalid_argument, "\"" + arguments.node + "\" is not a valid node name",

@@ -95,7 +95,7 @@ int run_release(const ReleaseArguments& arguments) {
   if (!ledger) return print_error(ledger.error());
   Result<LedgerSnapshot> snapshot = (*ledger)->snapshot();
   if (!snapshot) return print_error(snapshot.error());
-  // A lease of an ended command counts only while a process on a device keeps it.
+  // A lease whose command has ended counts only while a process on a device keeps it alive.
   if (!snapshot->ended.empty()) {
     MachineSnapshot observed;
     if (Result<MachineObserver> observer = MachineObserver::open(std::nullopt, {})) observed = observer->snapshot();

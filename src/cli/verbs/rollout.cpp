@@ -9,7 +9,7 @@ struct RolloutArguments {
   ServerArguments server;
   std::string deployment;
   std::string reason;
-  std::size_t to_revision = 0;  // 0: the previous one
+  std::size_t to_revision = 0;  // 0: the previous revision
   bool wait = false;
 };
 

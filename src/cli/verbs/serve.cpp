@@ -45,7 +45,7 @@ struct ServeArguments {
   AgentArguments agent;
 };
 
-// Reads them from the file, or from the options, which correspond to the file's keys.
+// Reads the settings from the file, or from the options, which correspond to the file's keys.
 Result<server::ServerFile> read_settings(const ServeArguments& arguments) {
   if (arguments.config && (arguments.store || !arguments.listen.empty() || arguments.certificate || arguments.key ||
                            !arguments.names.empty() || arguments.gateway || arguments.access_log))
@@ -68,7 +68,7 @@ Result<server::ServerFile> read_settings(const ServeArguments& arguments) {
   return settings;
 }
 
-// A gateway started by an earlier server continues.
+// Starts the gateway, or continues one that an earlier server started.
 Result<void> start_gateway(const server::ServerFile& settings, const ServeArguments& arguments,
                            const server::ServerReady& serving, const server::ServeOptions& options,
                            std::optional<OwnGateway>& gateway) {
@@ -90,7 +90,7 @@ Result<void> start_gateway(const server::ServerFile& settings, const ServeArgume
     words.push_back(*settings.access_log);
   }
   words.insert(words.end(), settings.gateway_limits.begin(), settings.gateway_limits.end());
-  // Events are also logged.
+  // Each message becomes an event of the fleet.
   gateway.emplace(folder, std::move(words),
                   [note = serving.note_gateway](const format::LogRecord& record) { note(record.message); });
   return {};
@@ -148,7 +148,7 @@ int run_serve(const ServeArguments& arguments) {
   options.version = agent_version();
   options.log = log_to_stderr(arguments.agent, {{"component", "server"}});
 
-  // If another server is running, it also has the agent's folder and the port.
+  // Checked first, because another server that is running also holds the folder of the agent and the port.
   if (const auto checked = server::check_start(options); !checked) return print_error(checked.error());
   std::optional<agent::AgentOptions> own;
   std::optional<world::ProcessLock> lock;
@@ -186,7 +186,7 @@ int run_serve(const ServeArguments& arguments) {
       agent_error = token.error();
       return serving.shutdown();
     }
-    agent::forget_epoch(own->folder);  // it only ever contacts this server, whatever the store
+    agent::forget_epoch(own->folder);  // the agent contacts only this server, even if its store was replaced
     own->server.url = serving.socket;
     own->server.token = *token;
     agent = std::jthread([&, shutdown = serving.shutdown](const std::stop_token& stop) {

@@ -29,7 +29,7 @@ std::string text_of(double value) {
   return text;
 }
 std::string fixed(double value, int digits) {
-  char text[400];  // any finite double
+  char text[400];  // large enough for any finite double
   std::snprintf(text, sizeof text, "%.*f", digits, value);
   return text;
 }

@@ -61,7 +61,7 @@ Result<std::string> run_advance(const StoreArguments& arguments) {
     return Error{ErrorCode::invalid_argument, kind + " is not a persistent store", "name one with --store"};
   const std::shared_ptr<store::Engine> engine = BERTH_TRY(existing_store(kind));
   const std::string file = kind.substr(7) + ".before-advance";
-  // If an earlier run was interrupted, that file has the whole store. Otherwise an existing file is useless.
+  // If an earlier run was interrupted, this file contains the whole store. Otherwise an existing file is useless.
   const bool is_begun = ::access(file.c_str(), F_OK) == 0 && BERTH_TRY(store::is_half_restored(*engine));
   if (!is_begun) {
     ::unlink(file.c_str());

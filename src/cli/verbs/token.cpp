@@ -14,7 +14,7 @@ namespace berth::cli {
 using namespace world;
 namespace {
 
-constexpr std::size_t limit_max = 1'000'000;  // the same as the server's
+constexpr std::size_t limit_max = 1'000'000;  // the same limit as in the server
 
 constexpr std::string_view roles[] = {"read", "operate", "deploy", "join", "call"};
 
@@ -22,14 +22,14 @@ struct TokenArguments {
   ServerArguments server;
   std::string name;  // a role, or an id
   std::string ttl;
-  std::string node;        // for the role join; empty: any
+  std::string node;        // for the role join; empty: any node
   bool gateway = false;    // for the role join: the token is for a gateway
-  std::string for_name;    // who it is for
-  std::string deployment;  // of role call
+  std::string for_name;    // the name of the person or caller who gets the token
+  std::string deployment;  // for the role call
   unsigned weight = 1;
-  std::size_t per_second = 0, concurrent_max = 0;  // 0: not given, no limit
-  bool may_explain = false;                        // of role call
-  std::string output;                              // a file; empty: standard output
+  std::size_t per_second = 0, concurrent_max = 0;  // 0: no limit was given
+  bool may_explain = false;                        // for the role call
+  std::string output;                              // a file; empty: print to standard output
 };
 
 int run_add(const TokenArguments& arguments) {

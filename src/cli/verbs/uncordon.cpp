@@ -29,7 +29,7 @@ int run_uncordon(const DeviceArguments& arguments) {
   if (const Result<void> checked = check_options(arguments); !checked) return print_error(checked.error());
   const Result<std::shared_ptr<Ledger>> ledger = Ledger::open();
   if (!ledger) return print_error(ledger.error());
-  // A device that is no longer there is known by its whole id.
+  // The intent of a removed device can be cleared by the device's whole id.
   const DeviceId whole(arguments.device);
   const Result<bool> known = has_intent(**ledger, whole);
   if (!known) return print_error(known.error());

@@ -27,8 +27,8 @@ struct WaitArguments {
   bool json = false;
 };
 
-// Returns the job once it has ended, or at the deadline. It is read again even after the deadline, because it may have
-// ended while others were waited for.
+// Returns the job once it has ended, or at the deadline. The job is read again even after the deadline, because it may
+// have ended while this command waited for other jobs.
 Result<Job> wait_for(Job job, Deadline deadline) {
   for (bool is_last = false; !job.has_ended() && !is_last;) {
     is_last = deadline.passed(real_clock().now());

@@ -48,7 +48,7 @@ std::string subject_text(const DecisionRecord& record) {
   return text + ", " + utc_text(record.wall_time_us) + " UTC, policy " + record.policy;
 }
 
-// A complete command, or the same verb with another option.
+// The command that makes the change: a complete one, or the same verb with another option.
 std::string next_step(const DecisionRecord& record, const Suggestion& change) {
   if (change.command.starts_with("berth ")) return change.command;
   return "berth " + record.verb + " again" + (change.command.starts_with("-") ? " with " : "; ") + change.command;
@@ -69,7 +69,7 @@ json::object change_to_json(const Suggestion& change) {
 
 int print_list(const std::string& folder, bool as_json) {
   Table table({"ID", "TIME (UTC)", "VERB", "PROGRAM", ">N", "ANSWER"});
-  // The time is also the beginning of the id.
+  // The TIME column may go first, because the id begins with the time.
   table.may_shrink(5, 20).may_shrink(3, 8).may_go(1).may_go(4).may_go(2);
   json::array out;
   const std::vector<std::string> ids = record_ids(folder);
@@ -174,17 +174,17 @@ json::object why_to_json(const DecisionRecord& record, const Explanation& explan
 namespace {
 
 struct WhyArguments {
-  std::optional<std::string> id;              // the id of a decision; absent: the last one
+  std::optional<std::string> id;              // the id of a decision; absent: the last decision
   std::string name;                           // after the word "replica", "request" or "key"
   std::string deployment, host, path, model;  // properties of a hypothetical request, or of a key
   bool list = false;
-  ServerArguments server;  // for a replica or a key
+  ServerArguments server;  // for a replica, a request or a key
 };
 
-// The decision of a job. `unavailable`: none has been made yet.
+// The decision of a job. Fails with `unavailable` if none has been made yet.
 Result<DecisionRecord> record_of_job(const std::string& folder, const Job& job) {
   if (const Result<std::string> own = read_plain_text(job.decision())) return read_record(*own, job.decision());
-  // For a job of an earlier version.
+  // Earlier versions stored only the id of the decision.
   if (!job.progress.decision.empty()) return load_record(folder, job.progress.decision);
   return Error{ErrorCode::unavailable, "job " + job.id + (job.has_ended() ? " ended" : " started") +
                                            " without a decision about devices" +
@@ -202,7 +202,7 @@ int run_why_key(const WhyArguments& arguments) {
   return print(key_place_text(*place, stdout_style()));
 }
 
-// What happened to a request, or what would happen to one.
+// Explains what happened to a request, or what would happen to a hypothetical one.
 int run_why_request(const WhyArguments& arguments) {
   json::object asked;
   for (const auto& [name, value] : {std::pair("deployment", &arguments.deployment),

@@ -10,8 +10,8 @@ struct Identity {
   std::optional<std::string> parent;
 };
 
-// A slice of a GPU has its own UUID, which only the second version of the query returns;
-// the first returns that of the GPU.
+// A slice of a GPU has its own UUID. Only the second version of the query returns it; the first returns the UUID of the
+// GPU.
 std::optional<Identity> identity(const Driver& driver, DeviceNumber number) {
   UuidBytes gpu{}, own{};
   if (driver.cuDeviceGetUuid(reinterpret_cast<CUuuid_st*>(gpu.data()), number) != code_success) return {};

@@ -37,7 +37,7 @@ Error cannot_cut(const DeviceInfo& gpu, std::string message, std::string advice)
   return {ErrorCode::not_supported, std::move(message), std::move(advice), gpu.id.text()};
 }
 
-// A split is plain data until a context is created from it.
+// Only computes the split; the driver allocates nothing until a context is created from it.
 Result<Cut> cut_gpu(const Driver& driver, DeviceNumber number, const DeviceInfo& gpu,
                     std::span<const std::uint32_t> parts) {
   if (gpu.parent) {
@@ -84,7 +84,7 @@ class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(const BackendOptions& options)
       : requests_(options.partitions),
-        // Only CUDA knows how a GPU can be cut.
+        // Cutting a GPU needs CUDA; NVML alone does not suffice.
         starts_to_list_(options.listing_starts_driver || std::any_of(requests_.begin(), requests_.end(),
                                                                      [](const PartitionRequest& request) {
                                                                        return request.device.starts_with("cuda:");
@@ -150,7 +150,7 @@ class CudaBackend final : public Backend {
     std::vector<DeviceId> ids;
     for (const DeviceInfo& info : *infos) ids.push_back(info.id);
     Result<std::vector<Link>> links = nvml::links(ids);
-    // Unknown without NVML.
+    // Without NVML, links are not known.
     if (!links) return std::vector<Link>{};
     const bool complete =
         std::all_of(links->begin(), links->end(), [](const Link& link) { return link.peer_access.has_value(); });
@@ -168,7 +168,7 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  // Whether both GPUs can read each other's memory.
+  // Whether each GPU can read the other's memory.
   static std::optional<bool> reaches(const Driver& driver, DeviceNumber a, DeviceNumber b) {
     int there = 0, back = 0;
     if (driver.cuDeviceCanAccessPeer(&there, a, b) != code_success ||
@@ -177,8 +177,7 @@ class CudaBackend final : public Backend {
     return there != 0 && back != 0;
   }
 
-  // Slices of the machine that CUDA does not show, unless CUDA_VISIBLE_DEVICES selects what
-  // it shows.
+  // MIG slices of this machine that CUDA does not list; none if CUDA_VISIBLE_DEVICES selects devices.
   static std::vector<DeviceInfo> unseen_slices(std::span<const DeviceInfo> seen) {
     std::vector<DeviceInfo> unseen;
     if (std::getenv("CUDA_VISIBLE_DEVICES") != nullptr) return unseen;
@@ -196,10 +195,10 @@ class CudaBackend final : public Backend {
     const Driver* driver = nullptr;
     std::vector<DeviceNumber> numbers;  // of the whole devices
     std::vector<device::Part> parts;
-    std::map<std::size_t, Cut> cuts;  // by the whole's position
+    std::map<std::size_t, Cut> cuts;  // by the position of the whole device
   };
 
-  // The devices as they are now, and their cuts.
+  // Lists the devices as they are now, and cuts them.
   Result<Found> look() {
     Result<StartedDriver> started = start();
     if (!started) return std::move(started).error();
@@ -208,7 +207,7 @@ class CudaBackend final : public Backend {
     std::vector<DeviceInfo> wholes;
     for (int ordinal = 0; ordinal < started->devices; ++ordinal) {
       DeviceNumber number = 0;
-      // A device that cannot be opened does not hide the others.
+      // A device that cannot be opened must not hide the others.
       if (found.driver->cuDeviceGet(&number, ordinal) != code_success) continue;
       found.numbers.push_back(number);
       wholes.push_back(describe(*found.driver, number, ordinal));
@@ -228,7 +227,7 @@ class CudaBackend final : public Backend {
     return found;
   }
 
-  // Parts are disjoint only if their groups come from one split.
+  // Cuts a GPU only once, because parts are disjoint only if their groups come from the same split.
   Result<Cut> cut_once(const Driver& driver, DeviceNumber number, const DeviceInfo& gpu,
                        std::span<const std::uint32_t> parts) {
     const std::lock_guard lock(mutex_);
@@ -244,7 +243,7 @@ class CudaBackend final : public Backend {
   Clock& clock_;
   std::mutex mutex_;  // guards everything below
   std::map<DeviceId, Cut> cuts_;
-  std::map<DeviceId, std::shared_ptr<nvml::Watch>> watches_;  // of observe(), to report each event once
+  std::map<DeviceId, std::shared_ptr<nvml::Watch>> watches_;  // kept for observe(), so that each event is reported once
 };
 
 }  // namespace

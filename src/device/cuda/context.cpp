@@ -11,27 +11,23 @@
 namespace berth::cuda {
 namespace {
 
-// How long close() waits for enqueued work: longer than most kernels, and short enough to
-// wait for when a program ends.
+// How long close() waits for enqueued work: longer than most kernels run, but not too long for the end of a program.
 constexpr std::chrono::seconds drain_limit{10};
 
-// How much the pool keeps, so that memory is not mapped again for each piece of work: thirty 1080p
-// frames, 0.2 % of a large GPU and 3 % of a small one. It is released with the last handle of the
-// opening.
+// How much memory the pool keeps, so that it is not mapped again for each piece of work: enough for thirty 1080p
+// frames, 0.2 % of a large GPU and 3 % of a small one. It is released with the last handle of the opening.
 constexpr std::uint64_t pool_bytes_kept = 256ULL << 20;
-// How much of it the streams of an opening keep in total.
+// How much of that the streams of an opening may keep in total.
 constexpr std::uint64_t kept_bytes_max = 128ULL << 20;
-// An event is recorded for every such amount of freed memory: smaller than the share, and large
-// compared to the cost of an event, which keeps the copies of other streams from overlapping for a
-// moment.
+// An event is recorded each time this much memory has been freed. That is less than the pool keeps, but rare, because
+// recording an event briefly keeps copies on other streams from overlapping.
 constexpr std::uint64_t noticed_bytes = 128ULL << 20;
 
-// The code of the fault that lost the GPU for this process, or code_success. Retaining the
-// primary context again would succeed and every call on it fail, so open() checks this
-// first.
+// The code of the fault by which this process lost the GPU, or code_success. Retaining the primary context again would
+// succeed, but every call on it would fail, so open() checks this first.
 std::atomic<Code>& loss_of(const std::string& fault_domain) {
   static std::mutex mutex;  // guards losses, whose elements never move
-  // Never destroyed: a device may exist until after the end of main.
+  // Never destroyed, because a device may exist until after the end of main.
   static auto& losses = *new std::map<std::string, std::atomic<Code>>;
   const std::lock_guard lock(mutex);
   return losses[fault_domain];
@@ -164,7 +160,7 @@ Code CudaContext::create_stream(StreamHandle* stream, int level) {
   return driver.cuGreenCtxStreamCreate(stream, green_, stream_non_blocking, level);
 }
 
-// An event can be recorded only on streams of the context in which it was created.
+// Created in the context of the streams, because an event can be recorded only on those.
 Code CudaContext::create_event(EventHandle* event) {
   if (green_ == nullptr) return driver.cuEventCreate(event, event_default);
   const std::lock_guard lock(green_mutex_);
@@ -197,8 +193,7 @@ void CudaContext::reach(const CudaContext& other) {
   if (!reached_.insert(other.generation).second) return;
   int can = 0;
   if (driver.cuDeviceCanAccessPeer(&can, number, other.number) != code_success || can == 0) return;
-  // On any error (already enabled, too many peers) the copy still works: the driver then
-  // copies through the host.
+  // If this fails (already enabled, too many peers), copies still work, because the driver copies through the host.
   release([&] { driver.cuCtxEnablePeerAccess(other.handle, 0); });
 }
 
@@ -209,7 +204,7 @@ bool CudaContext::has_pool() {
       MemoryPool pool = nullptr;
       if (driver.cuDeviceGetDefaultMemPool(&pool, number) != code_success) return;
       has_pool_ = true;
-      // The pool belongs to the whole process: a share that other code set is kept.
+      // The pool belongs to the whole process, so a threshold that other code has set is kept.
       std::uint64_t share = 0;
       if (driver.cuMemPoolGetAttribute(pool, pool_release_threshold, &share) != code_success) return;
       if (share != 0 && share != pool_bytes_kept) return;
@@ -217,8 +212,8 @@ bool CudaContext::has_pool() {
       if (driver.cuMemPoolSetAttribute(pool, pool_release_threshold, &share) == code_success) {
         trimmed_.store(pool);
       }
-      // Memory that another stream has freed, but not yet passed, is not reused: the stream that
-      // allocates would wait for the other, and lanes that should overlap would take turns.
+      // Memory whose release is still pending on another stream is not reused. Otherwise the allocating stream would
+      // wait for the other one, and lanes that should overlap would run in turns.
       int no = 0;
       driver.cuMemPoolSetAttribute(pool, pool_reuse_makes_streams_wait, &no);
     });
@@ -253,8 +248,8 @@ void CudaContext::trim_pool() noexcept {
     pending.swap(freed_events_);
   }
   release([&] {
-    // Freed memory counts as in use until its event was waited for. These events are done,
-    // so the waits return at once.
+    // Freed memory counts as in use until some thread has waited for its event. These events are complete, so the waits
+    // return at once.
     const auto over = std::partition(pending.begin(), pending.end(),
                                      [&](EventHandle event) { return driver.cuEventQuery(event) == code_not_ready; });
     for (auto event = over; event != pending.end(); ++event) {
@@ -266,7 +261,7 @@ void CudaContext::trim_pool() noexcept {
     if (driver.cuMemPoolGetAttribute(pool, pool_bytes_reserved, &reserved) != code_success ||
         driver.cuMemPoolGetAttribute(pool, pool_bytes_used, &used) != code_success)
       return;
-    // Trimming to the share would keep any single block that is larger than it.
+    // cuMemPoolTrimTo(pool, pool_bytes_kept) would keep any single block that is larger than that.
     if (reserved > used && reserved - used > pool_bytes_kept) driver.cuMemPoolTrimTo(pool, 0);
   });
   const std::lock_guard lock(events_mutex_);

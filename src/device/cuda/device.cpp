@@ -35,11 +35,11 @@ Result<LoadSample> CudaDevice::sample() {
   context_->trim_pool();
   Result<LoadSample> seen = watch_.sample();
   if (!seen && seen.error().code == ErrorCode::device_lost) return seen;
-  // Without NVML only the free memory is known, from the context.
+  // Without NVML, only the free memory is known: the context reports it.
   LoadSample sample = seen ? *std::move(seen) : LoadSample{};
-  // The total of NVML may include memory that no program can allocate.
+  // NVML's total may include memory that no program can allocate.
   sample.memory_bytes_total = context_->info.memory_bytes_total;
-  // The utilization of the GPU is not that of a part.
+  // NVML reports the utilization of the whole GPU, not of a part.
   if (context_->info.features.contains("partition")) sample.utilization.reset();
   std::size_t free = sample.memory_bytes_free.value_or(0), total = 0;
   if (!sample.memory_bytes_free) {

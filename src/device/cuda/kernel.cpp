@@ -8,7 +8,7 @@
 namespace berth::cuda {
 namespace {
 
-// Enough for the first errors of the compiler; it truncates the rest.
+// Enough for the compiler's first errors; the driver truncates the rest.
 constexpr std::size_t jit_log_bytes = 8192;
 // Kernels take at most 32764 bytes of parameters.
 constexpr std::size_t most_parameters = 4096;
@@ -19,7 +19,8 @@ const std::string& text_of(const KernelSource& source, Form form) {
   return form == Form::cubin ? source.cubin : form == Form::ptx ? source.ptx : source.cuda_cpp;
 }
 
-// For example a binary for another GPU, PTX of a newer toolkit, or no compiler.
+// Whether another form of the kernel may work. These errors occur, for example, for a binary for another GPU, for PTX
+// of a newer toolkit, or without a compiler.
 bool another_form_may_work(ErrorCode code) {
   return code == ErrorCode::not_supported || code == ErrorCode::invalid_argument || code == ErrorCode::not_initialized;
 }
@@ -111,7 +112,7 @@ Result<void> CudaKernel::resolve() {
     std::size_t offset = 0, bytes = 0;
     while (sizes.size() < most_parameters) {
       const Code code = driver.cuFuncGetParamInfo(function, sizes.size(), &offset, &bytes);
-      // Returned for the first index past the last one.
+      // The driver returns this for the first index past the last parameter.
       if (code == code_invalid_value) break;
       if (code != code_success) return code;
       sizes.push_back(bytes);

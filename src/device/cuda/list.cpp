@@ -11,7 +11,7 @@
 namespace berth::cuda {
 
 std::optional<Result<std::vector<DeviceInfo>>> list_without_starting() {
-  // Without CUDA no program can use what the management library lists.
+  // Without CUDA, no program can use the devices that NVML lists.
   if (Result<const Driver*> loaded = Driver::load(); !loaded) return std::move(loaded).error();
   const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
   if (visible != nullptr) {

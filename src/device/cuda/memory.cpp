@@ -91,7 +91,7 @@ Result<PinnedMemory> pin_new(const std::shared_ptr<CudaContext>& context, std::u
   }
   const Driver& driver = context->driver;
   void* address = nullptr;
-  // Portable: copies are fast on every GPU of the process.
+  // Portable, so that copies are fast on every GPU of the process.
   Result<void> got = context->call("pinning " + std::to_string(bytes) + " bytes of new host memory",
                                    [&] { return driver.cuMemHostAlloc(&address, bytes, host_alloc_portable); });
   if (!got) return std::move(got).error();

@@ -13,7 +13,7 @@
 namespace berth::nvml {
 namespace {
 
-// Pause between two starts of the library for a lost device.
+// Pause between two restarts of the library after it has reported a lost device.
 constexpr Duration start_pause = std::chrono::seconds(5);
 
 std::optional<std::uint64_t> number_in(const FieldValue& field) {
@@ -40,7 +40,7 @@ std::optional<RecoveryAction> recovery_action(std::optional<std::uint64_t> numbe
     case 3: return RecoveryAction::drain_peers;
     case 4: return RecoveryAction::drain_and_reset;
     case 5: return RecoveryAction::drain_peers;  // sharing memory with other machines failed
-    case 6: return RecoveryAction::reset;        // of the bus
+    case 6: return RecoveryAction::reset;        // reset of the bus
     case 7: return RecoveryAction::reboot;
     default: return std::nullopt;
   }
@@ -56,13 +56,13 @@ void read_gauges(const Library& library, DeviceHandle gpu, Calls& calls, Telemet
   unsigned number = 0;
   if (calls.ok(library.nvmlDeviceGetTemperature, gpu, sensor_gpu, &number))
     seen.temperature_celsius = static_cast<std::int32_t>(number);
-  // Boards without that sensor report 0.
+  // Boards without this sensor report 0.
   if (const auto celsius = read_field(library, gpu, field_memory_temperature, calls); celsius.value_or(0) != 0)
     seen.memory_temperature_celsius = static_cast<std::int32_t>(*celsius);
   if (calls.ok(library.nvmlDeviceGetClockInfo, gpu, clock_sm, &number)) seen.clock_mhz = number;
   if (calls.ok(library.nvmlDeviceGetClockInfo, gpu, clock_memory, &number)) seen.memory_clock_mhz = number;
   unsigned long long reasons = 0;
-  // The second is the name that drivers before 2023 use.
+  // Drivers before 2023 use the second name.
   if (calls.ok(library.nvmlDeviceGetCurrentClocksEventReasons, gpu, &reasons) ||
       calls.ok(library.nvmlDeviceGetCurrentClocksThrottleReasons, gpu, &reasons))
     seen.throttle_reasons = throttle_words(reasons);
@@ -134,7 +134,7 @@ Result<void> Watch::with_source(Read&& read) {
 
 Code Watch::read_load(const Source& source, LoadSample& load, std::optional<RecoveryAction>& action) {
   const Library& library = source.library;
-  // Before and after the memory of the device; see use_smaller().
+  // Processes are read both before and after the memory of the device; see use_smaller().
   const std::optional<std::vector<DeviceProcess>> before = read_processes(library, source.handle);
   MemoryBytes bytes;
   const Code code = read_memory(library, source.handle, bytes);
@@ -183,7 +183,7 @@ Result<Telemetry> Watch::observe() {
       seen.memory_utilization = rates.memory / 100.0;
     read_gauges(library, source.gpu, calls, seen);
     if (calls.fatal() != success) return calls.fatal();
-    // Last, because it consumes the events.
+    // Called last, because it consumes the events.
     return read_load(source, seen.load, seen.recovery_action);
   });
   if (!asked) {

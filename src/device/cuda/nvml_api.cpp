@@ -15,7 +15,7 @@ struct Meaning {
   std::string_view name;
   ErrorCode meaning;
   std::string_view words;   // replaces "failed while doing" if not empty
-  std::string_view advice;  // empty: none
+  std::string_view advice;  // may be empty
 };
 
 constexpr std::string_view reload = "reboot, or unload and load the NVIDIA kernel modules";

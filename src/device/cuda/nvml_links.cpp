@@ -13,7 +13,7 @@ namespace {
 
 using PciKey = std::array<unsigned, 3>;
 
-// The active NVLinks of a GPU.
+// The number of active NVLinks from a GPU to each other GPU and to switches.
 struct Lanes {
   std::map<PciKey, std::uint32_t> to_gpu;
   std::uint32_t to_switch = 0;

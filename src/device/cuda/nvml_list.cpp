@@ -16,7 +16,7 @@ namespace {
 // A GPU that works answers in milliseconds.
 constexpr Duration describe_within = std::chrono::seconds(1);
 
-// A GPU with what the order of CUDA may depend on.
+// A GPU with the properties by which CUDA may order devices.
 struct Listed {
   DeviceInfo info;
   std::array<unsigned, 3> pci{};
@@ -40,7 +40,7 @@ bool is_whole(const Library& library, DeviceHandle gpu) {
          (mode == virtualization_none || mode == virtualization_passthrough);
 }
 
-// The nearest NUMA node of the host. False if there are several.
+// The nearest NUMA node of the host. Returns false if there are several.
 bool read_node(const Library& library, DeviceHandle gpu, std::optional<std::int32_t>& node) {
   std::array<unsigned long, 16> sets{};
   Calls calls;
@@ -97,7 +97,7 @@ std::optional<Listed> describe(const Library& library, DeviceHandle gpu) {
 }  // namespace
 
 std::optional<std::uint32_t> cores_per_unit(Capability capability) {
-  // An array needs no destructor: threads that hang in the driver may read it while the program ends.
+  // An array needs no destructor, so a thread that is stuck in the driver may still read it while the program ends.
   constexpr std::pair<Capability, std::uint32_t> cores[] = {
       {{5, 0}, 128}, {{5, 2}, 128}, {{6, 0}, 64},  {{6, 1}, 128},  {{7, 0}, 64},   {{7, 5}, 64},   {{8, 0}, 64},
       {{8, 6}, 128}, {{8, 9}, 128}, {{9, 0}, 128}, {{10, 0}, 128}, {{10, 3}, 128}, {{12, 0}, 128}, {{12, 1}, 128}};
@@ -107,12 +107,12 @@ std::optional<std::uint32_t> cores_per_unit(Capability capability) {
 }
 
 std::optional<GpuList> gpus() {
-  // Under WSL, which has this file, other rules apply.
+  // This file exists under WSL, where other rules apply.
   if (access("/dev/dxg", F_OK) == 0) return std::nullopt;
   const Result<const Library*> loaded = Library::load();
   unsigned count = 0;
   if (!loaded || (*loaded)->nvmlDeviceGetCount_v2(&count) != success || count == 0) return std::nullopt;
-  // In parallel, and limited in time: a GPU may hang.
+  // Queried in parallel and with a deadline, because a GPU may hang.
   std::vector<device::DeadlineCall<Listed>> calls;
   for (unsigned index = 0; index < count; ++index) {
     calls.emplace_back(

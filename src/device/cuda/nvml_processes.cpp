@@ -9,11 +9,11 @@ namespace {
 
 using ListProcesses = Code(DeviceHandle, unsigned*, Process*);
 
-// False if the driver does not list them.
+// Returns false if the driver does not list processes.
 bool list_processes(ListProcesses* call, DeviceHandle device, std::vector<Process>& into) {
   if (call == nullptr) return false;
   unsigned count = 32;
-  // Processes may start between two tries.
+  // Repeated, because more processes may start between two calls.
   for (int tries = 0; tries < 8; ++tries) {
     into.resize(count);
     const Code code = call(device, &count, into.data());
@@ -30,8 +30,8 @@ bool list_processes(ListProcesses* call, DeviceHandle device, std::vector<Proces
 
 }  // namespace
 
-// The driver lists a process that computes and draws twice, with the same memory, and a
-// process on several slices once for each, with its memory there.
+// The driver lists a process that both computes and draws twice, with the same memory, and a process on several slices
+// once per slice, with its memory there.
 std::optional<std::vector<DeviceProcess>> read_processes(const Library& library, DeviceHandle device) {
   constexpr std::uint64_t unknown = ~0ULL;
   std::map<std::uint32_t, DeviceProcess> by_pid;

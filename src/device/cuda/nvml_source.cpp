@@ -9,8 +9,8 @@
 namespace berth::nvml {
 namespace {
 
-// Events kept for readers that have not read them yet. A reader that reads four times a
-// second misses some only if the driver reports more than a thousand a second.
+// The number of events kept for slow readers. A reader that reads four times a second misses events only if the driver
+// reports more than a thousand per second.
 constexpr std::size_t events_kept = 256;
 
 struct Starts {
@@ -35,7 +35,7 @@ void start_library_again() {
   if (!lock) return;
   ++starts.number;
   (*loaded)->nvmlShutdown();
-  // If it fails, calls report that the library is not initialized, and a later one tries again.
+  // If this fails, calls report that the library is not initialized, and a later restart tries again.
   static_cast<void>((*loaded)->nvmlInit_v2());
 }
 
@@ -85,7 +85,7 @@ bool EventLog::begin(const Library& library, DeviceHandle gpu) {
 
 Code EventLog::fetch(const Source& source, TimePoint now) {
   const Library& library = source.library;
-  if (start_ != source.start) set_ = nullptr;  // the set ended with that start of the library
+  if (start_ != source.start) set_ = nullptr;  // the event set became invalid when the library was restarted
   start_ = source.start;
   if (!begin(library, source.gpu)) return success;
   for (std::size_t fetched = 0; fetched < events_kept; ++fetched) {

@@ -17,7 +17,7 @@ struct Library {
   symbol##_type* symbol = nullptr;
   BERTH_NVRTC_CALLS(BERTH_NVRTC_MEMBER)
 #undef BERTH_NVRTC_MEMBER
-  std::vector<int> architectures;  // empty: there is no usable library
+  std::vector<int> architectures;  // empty if there is no usable library
 
   Library() {
     void* library = nullptr;
@@ -57,7 +57,7 @@ class OwnedProgram {
   const Library& library_;
 };
 
-// A string that the library returns with its size, which includes the final zero.
+// Reads a string from the library, whose size includes the final zero.
 template <class Size, class Get>
 std::string text_of(Program program, Size size_call, Get get_call) {
   std::size_t bytes = 0;

@@ -11,8 +11,8 @@
 namespace berth::cuda {
 namespace {
 
-// A query takes well under a microsecond: short work is waited for without a system call,
-// and a wait of more than about a millisecond yields its core.
+// A query takes well under a microsecond, so a wait for short work makes no system call, and a wait of more than about
+// a millisecond yields its core.
 constexpr unsigned polls_before_yielding = 2000;
 constexpr std::string_view waiting = "work was running";
 
@@ -43,7 +43,7 @@ Result<void> CudaEvent::wait(Deadline deadline) {
     const Code code = query();
     if (code == code_success) return {};
     if (code != code_not_ready) return context_->fail(code, waiting);
-    // Another thread may have closed or lost the device.
+    // Another thread may have closed the device, or a fault may have lost it.
     if (Result<void> ok = context_->watchable(); !ok) return ok;
     if (deadline.passed(context_->clock.now())) {
       return Error{ErrorCode::timeout, "the work did not finish before the deadline",
@@ -73,7 +73,7 @@ Result<std::unique_ptr<CudaStream>> CudaStream::open(Device& device, const std::
   const Driver& driver = context->driver;
   StreamHandle handle = nullptr;
   Result<void> made = context->call("opening a stream", [&] {
-    // Lower numbers are more urgent; both are 0 if there are no priorities.
+    // Lower numbers are more urgent; both are 0 if the device has no priorities.
     int least = 0, greatest = 0;
     const Code code = driver.cuCtxGetStreamPriorityRange(&least, &greatest);
     if (code != code_success) return code;

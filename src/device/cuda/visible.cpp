@@ -9,7 +9,7 @@ namespace {
 constexpr std::string_view digits = "0123456789";
 constexpr std::string_view uuid_characters = "0123456789abcdefABCDEF-";
 constexpr std::size_t uuid_length = 36;
-// What Slurm sets for a job without GPUs.
+// Slurm sets this for a job without GPUs.
 constexpr std::string_view none_of_slurm = "NoDevFiles";
 
 Error malformed(std::string_view text, const std::string& what) {
@@ -33,7 +33,7 @@ bool is_uuid(std::string_view item, std::string_view prefix) {
   return item.size() <= uuid_length && only(item, uuid_characters);
 }
 
-// "MIG-<uuid>", or "MIG-GPU-<uuid>/<instance>/<instance>" of older drivers.
+// "MIG-<uuid>", or with older drivers "MIG-GPU-<uuid>/<instance>/<instance>".
 bool is_slice(std::string_view item) {
   if (is_uuid(item, "MIG-")) return true;
   const auto slash = item.find('/');
@@ -41,7 +41,7 @@ bool is_slice(std::string_view item) {
          only(item.substr(slash), "0123456789/");
 }
 
-// "007" and "7" are the same device.
+// "007" and "7" name the same device.
 std::string_view canonical(std::string_view item) {
   const auto first = item.find_first_not_of('0');
   if (!only(item, digits)) return item;
@@ -70,7 +70,7 @@ std::optional<Error> check_visible_devices(std::string_view text, std::optional<
     if (comma == std::string_view::npos) break;
     rest.remove_prefix(comma + 1);
   }
-  // The driver uses only one of several slices.
+  // If several slices are named, the driver uses only one of them.
   if (!shown || slices || *shown >= named.size()) return {};
   return malformed(text, "names '" + std::string(named[*shown]) + "', which the driver does not show");
 }

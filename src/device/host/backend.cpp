@@ -1,10 +1,9 @@
-// The host back end: the processor of this machine, as one device or as parts that have
-// separate cores and share the memory. It always exists and really computes.
+// The host back end: the processor of this machine, as one device or as parts that have separate cores and share the
+// memory. It always exists and executes kernels for real.
 //
-// Work runs at once on the thread that enqueues it, so events are done when they are
-// recorded. During a launch or run() on a part, the thread is pinned to the cores of the
-// part and gets its own affinity back afterwards; copies run on any core. Work that
-// throws is work_failed at the next event of its stream only.
+// Work runs immediately on the thread that enqueues it, so events are complete when they are recorded. During a launch
+// or run() on a part, the thread is pinned to the cores of the part, and its own affinity is restored afterwards;
+// copies run on any core. If work throws an exception, only the next event of its stream fails, with work_failed.
 #include <sys/utsname.h>
 
 #include <algorithm>
@@ -21,7 +20,7 @@
 namespace berth::device {
 namespace {
 
-// Far more than the cores of any machine.
+// More than the cores of any machine.
 constexpr unsigned most_devices = 1024;
 // Reading the free memory costs microseconds, so it is read only for allocations that
 // could exhaust the machine.
@@ -71,19 +70,19 @@ class HostStream final : public Stream {
  private:
   const std::shared_ptr<HostDevice> device_;
   const Priority priority_;
-  std::optional<Error> failed_;  // work since the last event, first failure
+  std::optional<Error> failed_;  // the first failure since the last event
 };
 
-// The state of a device that survives closing it.
+// The part of a device's state that outlives its closing.
 struct HostPart {
   DeviceInfo info;
   std::shared_ptr<Account> account;
   std::vector<unsigned> cores;
   std::shared_ptr<const CoreSet> pin;  // null: threads are not pinned
-  std::optional<CoreTimes> times;      // when last observed
+  std::optional<CoreTimes> times;      // at the last observation
 
-  // The machine's free memory, but at most what is not allocated yet: an allocation
-  // counts before its pages are touched.
+  // The machine's free memory, but at most what Berth has not allocated yet, because an allocation must count before
+  // its pages are touched.
   std::optional<std::uint64_t> memory_bytes_free() const {
     const auto available = read_host_limits().memory_bytes_free;
     if (!available || !info.memory_bytes_total) return {};
@@ -226,7 +225,7 @@ std::string processor_name() {
   return uname(&machine) == 0 ? std::string(machine.machine) + " processor" : "processor";
 }
 
-// The cores divided as evenly as possible.
+// Divides the cores as evenly as possible.
 PartitionRequest equal_shares(unsigned cores, unsigned devices) {
   PartitionRequest request{"host:0", {}};
   for (unsigned i = 0; i < devices; ++i) {
@@ -256,7 +255,7 @@ class HostBackend final : public Backend {
     return std::shared_ptr<Device>(std::make_shared<HostDevice>(**part, clock_));
   }
 
-  // The utilization is that of the time since the last observation.
+  // The utilization covers the time since the last observation.
   Result<Telemetry> observe(const DeviceId& id) override {
     const std::lock_guard guard(mutex_);
     const Result<HostPart*> part = find(id);
@@ -326,7 +325,7 @@ class HostBackend final : public Backend {
   }
 
   Clock& clock_;
-  std::mutex mutex_;  // guards the times of the parts
+  std::mutex mutex_;  // guards HostPart::times
   Result<std::vector<HostPart>> parts_;
 };
 

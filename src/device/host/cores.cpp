@@ -47,8 +47,8 @@ CorePin::~CorePin() {
   if (before_) write_mask(*before_);
 }
 
-// "cpu3 user nice system idle iowait irq softirq steal ..."; what follows is
-// already counted in user and nice.
+// "cpu3 user nice system idle iowait irq softirq steal ..."; the fields after these are already counted in user and
+// nice.
 std::optional<CoreTimes> read_core_times(const std::filesystem::path& root, std::span<const unsigned> cores) {
   CoreTimes sum;
   std::size_t found = 0;

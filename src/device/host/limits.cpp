@@ -31,7 +31,7 @@ std::optional<std::uint64_t> number_after(const path& file, const std::string& k
   return {};
 }
 
-// The words on the first line; "max" and missing files give no number.
+// The words on the first line. A missing file has none, and "max" is not a number.
 std::vector<std::string> words(const path& file) {
   std::vector<std::string> found;
   std::ifstream in(file);
@@ -44,7 +44,7 @@ void lower(std::optional<T>& limit, std::optional<T> other) {
   if (other && (!limit || *other < *limit)) limit = other;
 }
 
-// Limits of one control group (version 2).
+// Applies the limits of one control group (version 2).
 void apply_group(const path& group, HostLimits& limits) {
   const std::vector<std::string> cpu = words(group / "cpu.max");
   if (cpu.size() == 2) {
@@ -86,7 +86,7 @@ HostLimits read_host_limits(const path& root, unsigned affinity_cores) {
   limits.memory_bytes_total = kib("MemTotal:");
   limits.memory_bytes_free = kib("MemAvailable:");
 
-  // "0::/a/b" names the group; its ancestors limit it too.
+  // "0::/a/b" names the group, and the limits of its ancestors apply too.
   const path groups = root / "sys/fs/cgroup";
   std::ifstream in(root / "proc/self/cgroup");
   for (std::string line; std::getline(in, line);) {

@@ -65,7 +65,7 @@ class OpenclBackend final : public Backend {
     std::weak_ptr<Context> context;  // of the open parts
   };
 
-  const Api* const api_;  // null: the system's
+  const Api* const api_;  // null: use the system's loader
   const std::vector<PartitionRequest> requests_;
   Clock& clock_;
   std::mutex mutex_;  // guards shared_

@@ -8,9 +8,9 @@
 namespace berth::opencl {
 namespace {
 
-// Created once for each way to cut a device, and kept until the process ends:
-// clReleaseCommandQueue of PoCL (seen in 5.0) uses the queue's device after releasing
-// the context, which may have held the last reference to a sub-device.
+// Sub-devices are created once for each way to cut a device, and kept until the process ends: PoCL's
+// clReleaseCommandQueue (seen in 5.0) uses the queue's device after it has released the context, which may have held
+// the last reference to a sub-device.
 Result<std::vector<cl_device_id>> find_sub_devices(const Api& api, const Found& device) {
   using Cuts = std::map<std::pair<cl_device_id, std::vector<std::uint32_t>>, std::vector<cl_device_id>>;
   static std::mutex mutex;  // guards cuts

@@ -10,7 +10,7 @@
 namespace berth::opencl {
 namespace {
 
-// KiB in total and in the largest block; the Khronos headers do not declare it.
+// The free memory and the largest free block, in KiB. The Khronos headers do not declare this query.
 constexpr cl_device_info device_global_free_memory_amd = 0x4039;
 
 // How long close() waits for enqueued work: longer than a copy of the whole memory of
@@ -121,8 +121,8 @@ Result<Buffer> OpenclDevice::allocate(std::uint64_t bytes) {
 
 Result<std::unique_ptr<Stream>> OpenclDevice::open_stream(Priority priority) {
   if (closed()) return lost();
-  // Profiling is the only source of times on the device. It costs 0.1 us per launch
-  // on PoCL and 6 us on NVIDIA, where the CUDA back end is preferred.
+  // Profiling is the only source of times measured on the device. It costs 0.1 us per launch on PoCL and 6 us on
+  // NVIDIA, where the CUDA back end is preferred anyway.
   cl_int code = CL_SUCCESS;
   cl_command_queue queue = nullptr;
   if (info().features.contains("stream_priority")) {
@@ -152,8 +152,8 @@ Result<std::shared_ptr<LoadedKernel>> OpenclDevice::load(const KernelSource& sou
   Owned<cl_program> program(api_.clCreateProgramWithSource(context_->handle.get(), 1, &text, &size, &code),
                             api_.clReleaseProgram);
   if (code != CL_SUCCESS) return failed(code, "kernel '" + source.entry + "' could not be read");
-  // The argument kinds are needed to refuse a value in place of a buffer, which
-  // drivers would use as an address.
+  // The kinds of the arguments are needed to refuse a value in place of a buffer, which drivers would use as an
+  // address.
   code = api_.clBuildProgram(program.get(), 1, &found_.device, "-cl-kernel-arg-info", nullptr, nullptr);
   if (code != CL_SUCCESS) {
     std::string log = text_of([&](std::size_t space, void* to, std::size_t* used) {
@@ -179,7 +179,7 @@ Result<LoadSample> OpenclDevice::sample() {
     sample.active_streams = static_cast<std::uint32_t>(queues_.size());
   }
   if (info().is_fallback && info().memory_bytes_total) {
-    // Host memory: the machine's free memory, but at most what this device has not allocated yet.
+    // For host memory: the machine's free memory, but at most what this device has not allocated yet.
     const std::uint64_t total = *info().memory_bytes_total;
     const std::uint64_t used = used_->load(std::memory_order_relaxed);
     const auto available = device::read_host_limits().memory_bytes_free;

@@ -8,8 +8,8 @@ namespace {
 
 using enum ErrorCode;
 
-// Handles are checked before they are passed to the driver. When it still calls a
-// queue or a context invalid, a fault has destroyed them.
+// Handles are checked before they are passed to the driver. If the driver still reports an invalid queue or context, a
+// fault has destroyed it.
 constexpr ErrorRow rows[] = {
     {-1, "CL_DEVICE_NOT_FOUND", no_device},
     {-2, "CL_DEVICE_NOT_AVAILABLE", unavailable},
@@ -95,8 +95,8 @@ constexpr ErrorRow rows[] = {
     {-1140, "CL_INCOMPATIBLE_COMMAND_QUEUE_KHR", invalid_argument},
     {-1141, "CL_INVALID_MUTABLE_COMMAND_KHR", invalid_argument},
     {-1142, "CL_INVALID_SEMAPHORE_KHR", invalid_argument},
-    // Not in any header. NVIDIA's driver returns it after an illegal address, and
-    // from then on to every new context of the process.
+    // This code is in no header. NVIDIA's driver returns it after an illegal address, and from then on for every new
+    // context of the process.
     {-9999, "illegal address (NVIDIA)", device_lost},
 };
 

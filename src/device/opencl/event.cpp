@@ -6,9 +6,8 @@
 namespace berth::opencl {
 namespace {
 
-// A status query costs about 20 ns, an empty kernel on a GPU about 8 us: most short
-// work ends while the waiter spins. Yielding then leaves the core to other threads,
-// and sleeping keeps a long wait from occupying a core.
+// A status query costs about 20 ns, an empty kernel on a GPU about 8 us, so most short work ends while the waiting
+// thread spins. After that, the thread yields its core to others, and it sleeps if the wait is long.
 constexpr unsigned spin_rounds = 500;
 constexpr unsigned yield_rounds = 1000;
 constexpr std::chrono::microseconds sleep_shortest{20};
@@ -39,7 +38,7 @@ Result<void> OpenclEvent::wait(Deadline deadline) {
       std::this_thread::yield();
       continue;
     }
-    // The driver works in real time, whatever clock the deadline is on.
+    // The driver works in real time, whichever clock the deadline uses.
     real_clock().sleep_for(pause);
     pause = std::min(2 * pause, sleep_longest);
   }

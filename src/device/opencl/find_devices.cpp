@@ -58,7 +58,7 @@ std::string formatted(const char* format, auto... values) {
   return text;
 }
 
-// "OpenCL 3.0 ..." is 3.0.
+// "OpenCL 3.0 ..." has the version 3.0.
 std::optional<Capability> parse_version(const std::string& text) {
   Capability version;
   if (std::sscanf(text.c_str(), "OpenCL %d.%d", &version.major, &version.minor) != 2) return {};
@@ -79,7 +79,7 @@ std::optional<std::string> find_pci_address(const Api& api, cl_device_id device,
   return {};
 }
 
-// In the format of CUDA and NVML, so that a GPU has the same id in every back end.
+// The UUID in the format of CUDA and NVML, so that a GPU has the same id in every back end.
 std::optional<std::string> find_uuid(const Api& api, cl_device_id device, const std::string& extensions) {
   if (!has_word(extensions, "cl_khr_device_uuid")) return {};
   const auto uuid = device_value<std::array<cl_uchar, CL_UUID_SIZE_KHR>>(api, device, CL_DEVICE_UUID_KHR);
@@ -100,7 +100,7 @@ bool partitions_by_counts(const Api& api, cl_device_id device) {
   return code == CL_SUCCESS && std::find(kinds.begin(), end, CL_DEVICE_PARTITION_BY_COUNTS) != end;
 }
 
-// The name of the driver, as short as the platform reports it.
+// The name of the driver, in the shortest form that the platform reports.
 std::string family_of(const Api& api, cl_platform_id platform) {
   std::string suffix = platform_text(api, platform, CL_PLATFORM_ICD_SUFFIX_KHR);
   return suffix.empty() ? platform_text(api, platform, CL_PLATFORM_NAME) : suffix;
@@ -139,8 +139,8 @@ Found describe(const Api& api, cl_platform_id platform, cl_device_id device, con
   found.reports_free_memory = has_word(extensions, "cl_amd_device_attribute_query");
   found.partitionable = partitions_by_counts(api, device);
 
-  // The hardware's identifier if the driver reports one. Some drivers report the same made-up UUID
-  // for two devices; such a device is numbered like one without a UUID.
+  // The id is the hardware's, if the driver reports it. Some drivers report the same made-up UUID for two devices; the
+  // second one is then numbered like a device without a UUID.
   const auto taken = [&](const DeviceId& id) {
     return std::ranges::any_of(before, [&](const Found& other) { return other.info.is_called(id); });
   };
@@ -156,9 +156,9 @@ Found describe(const Api& api, cl_platform_id platform, cl_device_id device, con
   return found;
 }
 
-// Ids for the devices that have none yet: "cpu-opencl-0", "gpu-opencl-0". Platforms are
-// numbered in the order of their names and versions, because the loader lists them in the
-// order in which it finds their files. Within a platform, the driver's order counts.
+// Gives ids to the devices that have none yet: "cpu-opencl-0", "gpu-opencl-0". Platforms are sorted by name and
+// version, because the loader lists them in the order in which it finds their files. Within a platform, the driver's
+// order is kept.
 void number_devices(const Api& api, std::vector<Found>& all) {
   std::vector<Found*> unnamed;
   for (Found& found : all) {
@@ -173,14 +173,13 @@ void number_devices(const Api& api, std::vector<Found>& all) {
     found->info.id = DeviceId(stem + std::to_string(counts[stem]++));
   }
   for (Found& found : all) {
-    // The driver for a processor can fail while the processor keeps working.
+    // A driver for the processor can fail while the processor keeps working, so the fault domain is not "host".
     found.info.memory_domain = found.info.is_fallback ? "host" : found.info.id.text();
     found.info.fault_domain = found.info.id.text();
   }
 }
 
-// PoCL silently ignores names in POCL_DEVICES that it does not know, so the variable
-// is checked here.
+// POCL_DEVICES is checked here, because PoCL silently ignores unknown names in it.
 Result<std::vector<Found>> find_whole_devices(const Api& api) {
   cl_uint count = 0;
   if (const cl_int code = api.clGetPlatformIDs(0, nullptr, &count); code != CL_SUCCESS) {

@@ -49,8 +49,8 @@ Result<void> OpenclStream::launch(const LoadedKernel& kernel, const LaunchShape&
   if (ours->device() != device_) return device_->misplaced("kernel", ours->device()->id());
   if (Result<void> fits = ours->check(arguments); !fits) return fits;
 
-  // The size is rounded up to whole groups, as on CUDA: not every driver accepts a
-  // remainder. Without a group size the driver chooses one and nothing is rounded.
+  // As on CUDA, the size is rounded up to whole groups, because not every driver accepts a remainder. If no group size
+  // is given, the driver chooses one and nothing is rounded.
   const bool grouped = shape.group[0] || shape.group[1] || shape.group[2];
   std::size_t global[3];
   std::size_t group[3];

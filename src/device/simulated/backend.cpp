@@ -11,7 +11,7 @@ namespace berth {
 namespace simulated {
 namespace {
 
-// Adds a device to the domain, which lives as long as any of its devices is in use.
+// Adds a device to the fault domain, which lives as long as any of its devices is in use.
 std::shared_ptr<Hardware> add(const std::shared_ptr<FaultDomain>& domain, SimulatedSpec spec,
                               std::shared_ptr<device::BytesUsed> used) {
   domain->members.push_back(std::make_unique<Hardware>(std::move(spec), *domain, std::move(used)));

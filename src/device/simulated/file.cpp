@@ -1,5 +1,5 @@
-// Reads simulated devices from TOML. Strict: an unknown key is an error, because a
-// misspelt key would silently simulate something else.
+// Reads simulated devices from TOML. An unknown key is an error, because a misspelt key would silently simulate
+// something else.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -19,8 +19,7 @@ Error at_position(const std::string& path, const toml::source_position& position
           "docs/guide/simulated.md describes the format"};
 }
 
-// One table of the file. finish() refuses keys that were not read. The first error is
-// kept.
+// One table of the file. finish() refuses keys that were not read. Only the first error is kept.
 class Reader {
  public:
   Reader(const toml::table& table, const std::string& path, std::string what)
@@ -45,7 +44,7 @@ class Reader {
     if (!has(key)) return;
     text(key, into.emplace());
   }
-  // A whole number from `least` up.
+  // A whole number of at least `least`.
   template <class T>
   void whole(std::string_view key, T& into, std::int64_t least) {
     const toml::node* node = find(key);
@@ -78,9 +77,9 @@ class Reader {
       fail(*node, key, "must be a number of bytes such as 1073741824 or \"80GiB\"");
     }
   }
-  // A number from 0 up, whole or not; greater than 0 if `positive`.
+  // A number of at least 0, with or without decimals; greater than 0 if `positive`.
   std::optional<double> number(std::string_view key, bool positive) {
-    // A year in nanoseconds: enough for every time, and far from overflow.
+    // A year in nanoseconds: longer than any useful time, and far from overflow.
     constexpr double most = 3.2e16;
     const toml::node* node = find(key);
     if (node == nullptr) return {};
@@ -89,7 +88,7 @@ class Reader {
     fail(*node, key, positive ? "must be a number above 0" : "must be a number, at least 0");
     return {};
   }
-  // A number of units of `unit_ns` nanoseconds.
+  // A time in units of `unit_ns` nanoseconds.
   void time(std::string_view key, Duration& into, double unit_ns) {
     const auto value = number(key, false);
     if (!value) return;

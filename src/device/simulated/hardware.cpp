@@ -132,7 +132,7 @@ void Hardware::end_all(TimePoint when) {
     opening->over = true;
   }
   openings.clear();
-  // All work ends with the last opening, so the engines are free for the next one.
+  // All work ends with the openings, so the engines are free for the next one.
   std::fill(engines.begin(), engines.end(), when);
   std::fill(std::begin(links), std::end(links), when);
   pending = {};

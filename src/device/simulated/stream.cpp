@@ -8,7 +8,7 @@ namespace berth::simulated {
 namespace {
 
 Duration to_duration(double nanoseconds) {
-  constexpr double most = 4.0e18;  // the sum of two still fits the type
+  constexpr double most = 4.0e18;  // the sum of two such times still fits the type
   return Duration(static_cast<std::int64_t>(std::clamp(nanoseconds, 0.0, most)));
 }
 

@@ -16,8 +16,8 @@ std::uint64_t below(std::uint64_t random, std::uint64_t bound) {
   return static_cast<std::uint64_t>((u128{random} * bound) >> 64);
 }
 
-// What a device is drawn in proportion to: its weight, or units per 2^48 ns, which is above
-// the cap of learnt times, so at least 1.
+// The weight of a device in the draw: its configured weight, or units of work per 2^48 ns. Learnt times are capped
+// below that, so the result is at least 1.
 std::uint64_t speed(SpeedSource source, Candidate device) {
   if (source == SpeedSource::configured) return device.weight_milli();
   return (std::uint64_t{1} << 48) / capped_ns(device.unit_cost_ns().value_or(1));

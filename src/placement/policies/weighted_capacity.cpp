@@ -15,7 +15,7 @@ namespace berth::policy {
 
 Policy weighted_capacity() {
   Policy policy = by_cost("exact shares in proportion to the weights", [](const Candidates& all) {
-    std::uint64_t pieces = 1;  // including the one to be placed
+    std::uint64_t pieces = 1;  // including the piece to be placed
     std::uint64_t weights = 0;
     for (std::size_t i = 0; i < all.size(); ++i) {
       pieces = saturating_sum(pieces, all[i].charged_total());
