@@ -330,7 +330,9 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
       if (!added) return std::move(added).error();
       place = *std::move(added);
     }
-    { const Ledger::Lock done = *std::move(lock); }
+    {
+      const Ledger::Lock done = *std::move(lock);
+    }
     if (!out.limit) name_common_cause(request.requirements, out);
     tell(static_cast<std::size_t>(me - queue.begin()) + 1, out.reason());
     // A lease may end without a write to the ledger, so leases are checked more often than drivers are queried.
