@@ -1,4 +1,4 @@
-// For tests that need a process of their own, without threads of other tests: this program again.
+// For tests that need a separate process without threads of other tests: it runs this program again.
 #pragma once
 
 #include <string_view>
@@ -6,14 +6,14 @@
 namespace berth::agent {
 
 inline constexpr const char* test_process_verb = "test-process";
-// What the process does; its exit status.
+// Runs in the new process and returns its exit status.
 int run_test_process(std::string_view name);
 
 // A replica: serves HTTP where its environment says, until it is killed (node_relay_test.cpp).
 inline constexpr const char* test_replica_verb = "test-replica";
 [[noreturn]] void run_test_replica();
 
-// In the environment of a relay of this program: its version.
+// The environment variable with the version that the relay of this program reports.
 inline constexpr const char* relay_version_variable = "TEST_RELAY_VERSION";
 
 }  // namespace berth::agent

@@ -1,4 +1,4 @@
-// For tests: a server with scripted answers, and the verbs as functions whose output is caught.
+// For tests: a server with scripted answers, and the verbs as functions whose output is captured.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ inline Outcome outcome_of(const std::function<int()>& verb) {
   return outcome;
 }
 
-// The words of a command line, through the parser.
+// Parses and runs the words of a command line.
 template <class... Add>
 Outcome run_words(std::vector<std::string> words, Add... add) {
   words.insert(words.begin(), "berth");
@@ -44,8 +44,7 @@ Outcome run_words(std::vector<std::string> words, Add... add) {
 
 class TestServer {
  public:
-  // "GET /api/v1/nodes" and its answer. What is not listed is 404. Several answers are given one after another, the
-  // last one for ever.
+  // "GET /api/v1/nodes" and its answers, which are given in order; the last one is repeated. Other requests get 404.
   using Answers = std::map<std::string, std::vector<http::Response>>;
   explicit TestServer(Answers answers, const std::string& address = "127.0.0.1:0")
       : answers_(std::move(answers)), server_({}, [this](http::Request request, const http::Responder& responder) {

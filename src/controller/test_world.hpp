@@ -107,7 +107,7 @@ struct World {
   std::set<NodeId> unheard;  // they have not reported to this server
   void silence(const std::string& node) { silent.insert(NodeId(node)); }
 
-  // What the node of this incarnation says about it from now on.
+  // What the node of this replica reports about it from now on.
   void say(const fleet::Assigned& replica, ReplicaState state, std::uint32_t failures = 0,
            const std::string& reason = "") {
     auto& replicas = reports.at(replica.place.node).replicas;
@@ -119,21 +119,21 @@ struct World {
     report.reason = reason;
     replicas.push_back(report);
   }
-  // Every node that is heard carries out its orders at once.
+  // Every node that is not silent carries out its orders at once.
   void obey() {
     for (const fleet::Assigned& replica : assigned) {
       if (!silent.contains(replica.place.node))
         say(replica, replica.stopping ? ReplicaState::gone : ReplicaState::ready);
     }
   }
-  // Obedience and steps until nothing changes.
+  // Repeats obey() and step() until nothing changes.
   void settle() {
     for (int steps = 0; steps < 1000; ++steps) {
       obey();
       advance(1s);
       if (!step().has_actions()) return;
     }
-    FAIL() << "it does not settle";
+    FAIL() << "the fleet does not settle";
   }
 
   fleet::Assigned& find(const std::string& name, std::size_t which = 0) {

@@ -1,4 +1,4 @@
-// A back end of another one's devices for tests of drivers that hang: list(), links() or
+// For tests of drivers that hang: a back end with the devices of another one, whose list(), links() or
 // open() of one device block until release().
 #pragma once
 

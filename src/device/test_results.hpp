@@ -10,7 +10,7 @@
 
 namespace berth::test {
 
-// On a busy machine, under a sanitizer; reached only by a hang.
+// Long enough for a busy machine under a sanitizer; only a hang reaches it.
 inline Deadline soon() { return Deadline::after(real_clock(), std::chrono::seconds(20)); }
 
 template <class T>
@@ -24,7 +24,7 @@ testing::AssertionResult works(const Result<T>& result) {
   return testing::AssertionFailure() << to_string(result.error().code) << ": " << result.error().to_text();
 }
 
-// With this code and a message.
+// Whether the call failed with this code and a message.
 template <class T>
 testing::AssertionResult fails_with(const Result<T>& result, ErrorCode code) {
   if (result) return testing::AssertionFailure() << "the call succeeded";

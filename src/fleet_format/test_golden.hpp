@@ -30,14 +30,14 @@ using Nouns = std::map<std::string, Noun>;
 
 inline std::filesystem::path folder() { return std::filesystem::path(BERTH_SOURCE_DIR) / "tests" / "golden"; }
 
-// What a field has that was not set.
+// The value of a field that was not set.
 inline bool is_nothing(const boost::json::value& value) {
   return value == boost::json::value(0) || value == boost::json::value(0u) || value == boost::json::value(false) ||
          value == boost::json::value("") || (value.is_array() && value.get_array().empty()) ||
          (value.is_object() && value.get_object().empty());
 }
 
-// What 0.1.0 called some fields. Its inventories had the memory in use as memory_bytes_foreign.
+// Fields that had other names in 0.1.0. Its inventories had the memory in use as memory_bytes_foreign.
 inline const std::map<std::string_view, std::string_view> new_names{{"utilisation", "utilization"},
                                                                     {"memory_utilisation", "memory_utilization"},
                                                                     {"memory_bytes_foreign", "memory_bytes_used"}};

@@ -32,7 +32,7 @@ inline bool eventually(const std::function<bool()>& condition, std::chrono::seco
   return false;
 }
 
-// A connection on which this was sent.
+// Opens a connection and sends `text`.
 inline int sent(const std::string& url, const std::string& text) {
   const int client = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in to{};
@@ -69,7 +69,7 @@ class OnThread {
   std::thread thread_;
 };
 
-// A replica that answers at once, or holds requests until it is told to answer.
+// A replica that answers at once, or holds requests until release().
 class Replica {
  public:
   explicit Replica(std::string name, bool holds = false)

@@ -1,4 +1,4 @@
-// The folder of a test's own, under the name that tests of the ledger and the machine use.
+// TestFolder, under the name that tests of the ledger and the machine use.
 #pragma once
 
 #include "world/test_folder.hpp"

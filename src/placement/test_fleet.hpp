@@ -23,7 +23,7 @@ inline Requirements needing(std::uint64_t bytes) {
   return requirements;
 }
 
-// Those that choose the same devices whatever order they are listed in.
+// The policies that choose the same devices in whatever order they are listed.
 inline std::vector<Policy> order_free_policies() {
   std::vector<Policy> result;
   for (const Policy& policy : policies()) {
@@ -92,7 +92,7 @@ class TestFleet {
   std::span<const DeviceView> views() const { return views_; }
   operator std::span<const DeviceView>() const { return views_; }
 
-  // What acquiring does to the device chosen.
+  // Changes the chosen device as acquire() does.
   void charge(std::size_t i) {
     ++views_[i].in_flight;
     ++views_[i].charged_total;

@@ -1,5 +1,5 @@
-// A checker apart from the code: it keeps its own account of every device, from what the pool was told and from the
-// documents alone, and compares.
+// A checker that is independent of the code: it keeps its own account of every device, from the pool's input and the
+// documentation alone, and compares.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace berth::pool {
 
 constexpr std::size_t fault_devices_max = 12;
 
-// A device that lets the checker hear what it says to the pool.
+// A device whose answers to the pool are also passed to the checker.
 class Overheard final : public Device {
  public:
   using Hear = std::function<void(const Overheard&, const Result<LoadSample>&)>;
@@ -46,10 +46,10 @@ class Overheard final : public Device {
  private:
   const std::shared_ptr<Device> inner_;
   const Hear hear_;
-  bool asked_ = false;  // and has not answered
+  bool asked_ = false;  // and has not answered yet
 };
 
-// What happened in all seeds together, so that nobody takes an idle test for a good one.
+// Counts over all seeds, which show that the test was not idle.
 struct Tally {
   std::uint64_t leases = 0, groups = 0, waited = 0, timeouts = 0, failures = 0, ejections = 0, spared = 0, losses = 0,
                 returns = 0, hung_polls = 0, silences = 0;
@@ -77,7 +77,7 @@ struct Tally {
 // The checker's account of one device.
 struct Account {
   DeviceId id;
-  std::size_t domain = 0;  // the first device of what shares its memory and is lost with it
+  std::size_t domain = 0;  // the first device of those that share its memory and are lost with it
   std::vector<Duration> deaths;
   bool dies_for_good = false;
 
@@ -89,12 +89,12 @@ struct Account {
   bool needs_recovery = false;
   bool reports_recovery = false;  // itself, and not a device of its domain
   bool cordoned = false;
-  bool lost_perhaps = false;  // it said so, later than the pool waits for
+  bool lost_perhaps = false;  // it answered so, but later than the pool waits
   std::optional<TimePoint> silent_since;
   std::optional<TimePoint> repair_at;
 
   std::uint64_t completed = 0, failed = 0, cancelled = 0, held = 0, held_bytes = 0;
-  std::uint64_t promised_ahead = 0;  // granted to somebody who waits and has not looked yet
+  std::uint64_t promised_ahead = 0;  // granted to a waiting request that has not looked yet
 };
 
 class FaultChecker {
@@ -121,7 +121,7 @@ class FaultChecker {
   // The devices are joined in this order and keep their slots.
   std::size_t slot_of(const Account& account) const { return static_cast<std::size_t>(&account - accounts_.data()); }
 
-  // By which rule the device must not get work now; null: by none.
+  // The rule by which the device must not get work now, or null.
   const char* barred(const Account& account) const {
     if (!account.device) return "it has left";
     if (account.cordoned) return "it is cordoned";
@@ -131,14 +131,14 @@ class FaultChecker {
     return nullptr;
   }
 
-  // The board's own words, after every step beside the checker's.
+  // Compares the board's state with the checker's account after every step.
   void audit() {
     const auto [views, slots, charges] = board_of(*pool_).snapshot({});
     const std::size_t count = views.size();
     bool known[fault_devices_max] = {};
     seen_stale_.assign(accounts_.size(), false);
     bool all_seen = true;
-    // Before any is compared: one that is lost takes its siblings along.
+    // Before any comparison: a lost device takes its siblings along.
     for (std::size_t i = 0; i < count; ++i) {
       Account& account = accounts_[slots[i]];
       if (std::exchange(account.lost_perhaps, false) && views[i].health == Health::lost) lose(account);
@@ -149,7 +149,7 @@ class FaultChecker {
       known[slots[i]] = true;
       seen_stale_[slots[i]] = view.sample == SampleState::stale;
       if (!account.device) return complain(account.id.text() + " has left and is still there");
-      // Whoever asks for a device may notice that a pause is over, from its end on.
+      // Any request for a device may notice that a pause is over.
       if (account.health == Health::quarantined && clock_.now() >= account.out_until &&
           view.health == Health::probation) {
         account.health = Health::probation;
@@ -162,7 +162,7 @@ class FaultChecker {
       const std::uint64_t expected = account.held + account.promised_ahead;
       if (view.in_flight < expected) return complain("a lease on " + account.id.text() + " was lost");
       if (view.in_flight > expected) {
-        if (const char* rule = barred(account)) return complain(account.id.text() + " was given away: " + rule);
+        if (const char* rule = barred(account)) return complain(account.id.text() + " must not get work: " + rule);
         account.promised_ahead += view.in_flight - expected;
       }
       all_seen = all_seen && account.promised_ahead == 0;
@@ -180,8 +180,8 @@ class FaultChecker {
     }
   }
 
-  // At most half of what is neither lost nor silent is out because of errors, with this one.
-  // What belongs together counts once.
+  // At most half of the devices that are neither lost nor silent may be out because of errors,
+  // including this one. Devices of one domain count once.
   bool may_go(const Account& leaving) const {
     std::set<std::size_t> alive, out{leaving.domain};
     for (const Account& account : accounts_) {
@@ -263,11 +263,11 @@ class FaultChecker {
     }
   }
 
-  // On its way to the pool.
+  // The answer is on its way to the pool.
   void note_sample(const Overheard& device, const Result<LoadSample>& answer) {
     audit();
     Account& account = account_of(device.id());
-    if (account.device.get() != &device) return;  // an earlier opening; what it says concerns nobody
+    if (account.device.get() != &device) return;  // an earlier opening, whose answers are ignored
     if (answer) {
       account.silent_since = std::max(*account.silent_since, poll_began);
       for (const DeviceEvent& event : answer->events) told_event(account, event);
@@ -298,7 +298,7 @@ class FaultChecker {
   }
 
   Tally& tally_;
-  TurnClock clock_;  // outlives whoever waits on it
+  TurnClock clock_;  // outlives all threads that wait on it
   PoolOptions rules_;
   std::vector<Account> accounts_;
   std::deque<std::string> notes_;

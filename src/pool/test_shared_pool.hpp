@@ -25,7 +25,7 @@ class SharedPool : public testing::Test {
     EXPECT_FALSE(pool.ledger_error());
     return pool;
   }
-  // Also where the ledger cannot be written.
+  // Works even if the ledger cannot be written.
   Pool open_unchecked() {
     PoolOptions options;
     options.poll = false;
@@ -47,8 +47,8 @@ class SharedPool : public testing::Test {
     return requirements;
   }
 
-  // What is not used any more goes back at a poll, unless it was claimed since the
-  // one before; the others believe it at a poll of their own.
+  // A poll returns unused bytes, unless they were claimed since the
+  // poll before; other pools notice it at their own next poll.
   static void settle(std::initializer_list<Pool> pools) {
     for (int i = 0; i < 3; ++i) {
       for (const Pool& pool : pools) pool.poll_now();

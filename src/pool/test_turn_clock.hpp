@@ -54,7 +54,7 @@ class TurnClock final : public Clock {
       if (actors_[i]->work) hand_to(*actors_[i]);
     }
   }
-  // Stops wherever somebody wanted to be woken.
+  // Stops at each time at which a waiting thread wants to be woken.
   void advance(Duration duration, const std::function<void()>& woken) {
     const TimePoint end = now() + duration;
     for (;;) {

@@ -1,5 +1,5 @@
 // For tests: a gateway that takes the connections of relays and sends what its clients ask for to the target that a
-// header names, and servers on threads of their own.
+// header names, and servers on their own threads.
 #pragma once
 
 #include <chrono>
@@ -29,7 +29,7 @@ inline bool eventually(const std::function<bool()>& condition, Duration within =
   return false;
 }
 
-// A server on a thread of its own.
+// A server on its own thread.
 class Running {
  public:
   Running(http::ServerOptions options, auto handler) : server(std::move(options), std::move(handler)) {
@@ -67,7 +67,7 @@ inline http::ServerOptions knowing(const std::string& key) {
   return options;
 }
 
-// With a key it takes relays that prove to know it, and no others.
+// With a key, it accepts only relays that prove that they know the key.
 class TestGateway {
  public:
   explicit TestGateway(std::string key = {})
@@ -96,7 +96,7 @@ class TestGateway {
     return http::Client::create({.url = url()})
         ->request("POST", "/path", body, {.headers = {{std::string(header_target), target}, {"x-berth-other", "1"}}});
   }
-  // All of the answer, or the error.
+  // The complete answer, or the error.
   std::string read_stream(
       const std::string& target, const std::string& path = "/",
       const std::function<void(std::string_view)>& on_piece = [](std::string_view) {}) const {

@@ -1,4 +1,4 @@
-// What tests of the router share: devices, a scheduler and a router, and work that
+// Shared by tests of the router: devices, a scheduler and a router, and work that
 // can be held at a gate.
 #pragma once
 
@@ -45,7 +45,7 @@ struct Site {
     spec.concurrency = lanes;
     return simulated::make_simulated_device(spec, clock);
   }
-  // Where a piece of work for this key really runs.
+  // The device on which a piece of work for this key runs.
   Result<DeviceId> served(const std::string& key) {
     auto task = router->submit(key, [](TaskContext& execution) { return execution.device().id(); });
     Result<TaskResult<DeviceId>> got = task.get();

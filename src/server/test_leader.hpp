@@ -29,7 +29,7 @@ class LeaderTest : public testing::Test {
     EXPECT_TRUE(leader_.add_node(node_, credential, "", "test"));
   }
 
-  // As a machine that joins with the token of this id.
+  // Joins like a machine that has the token with this id.
   Result<void> join_with(const std::string& token, const std::string& id) {
     fleet::Credential credential;
     credential.id = id;
@@ -37,7 +37,7 @@ class LeaderTest : public testing::Test {
     credential.node = node_;
     return leader_.add_node(node_, credential, token, "test");
   }
-  // Time passes in which this server leads and the node is silent.
+  // Lets time pass in which this server leads and the node is silent.
   void lose_node() {
     for (int i = 0; i < 100 && leader_.health(node_) != controller::NodeHealth::lost; ++i) {
       clock_.advance(5s);
@@ -65,7 +65,7 @@ class LeaderTest : public testing::Test {
     last.report.replicas = std::move(replicas);
     return leader_.take_report(std::move(last));
   }
-  // One replica without a GPU, which the node gets.
+  // Deploys one replica without a GPU, which the node gets.
   void deploy(DeploymentSpec spec) {
     spec.name = DeploymentId("batch");
     spec.model = "llama-3.1-8b";

@@ -1,4 +1,4 @@
-// The engines that the contract suites run on. One that joins this list is tested before its author writes a test.
+// The engines that the contract suites run on. An engine is tested as soon as it joins this list.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ using world::TestFolder;
 struct EngineKind {
   std::string name;
   bool is_shared_by_processes;
-  // A store in `folder`, made where it is missing: opened twice, it has the same content.
+  // A store in `folder`, created if it is missing. Opened twice, it has the same content.
   std::function<Result<std::shared_ptr<Engine>>(const std::string& folder)> open;
   friend std::ostream& operator<<(std::ostream& out, const EngineKind& kind) { return out << kind.name; }
 };

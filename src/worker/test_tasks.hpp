@@ -1,4 +1,4 @@
-// Tasks of the tests of this folder: good ones, and one that does to its worker what a broken task can.
+// Tasks for the tests in this folder: good ones, and one that harms its worker in every way that a broken task can.
 #pragma once
 
 #include <sys/mman.h>
@@ -23,7 +23,7 @@ struct Pair {
   int a = 0, b = 0;
 };
 
-// What a test and its tasks tell each other.
+// Shared by a test and its tasks.
 struct Flags {
   std::atomic<int> begun{0};
   std::atomic<int> go_on{0};
@@ -69,7 +69,7 @@ inline const Kernel doubling({
       })",
 });
 
-// Takes minutes.
+// A kernel that takes minutes.
 inline const Kernel endless({
     .entry = "endless",
     .opencl_c = R"(kernel void endless(global volatile uint* x) {
@@ -107,15 +107,15 @@ enum class Harm {
 
 struct Harmful {
   Harm harm = Harm::segv;
-  int first_times = 1'000'000;  // how often it does harm, by the count of all runs
+  int first_times = 1'000'000;  // harms only in this many first runs
   SharedFlags flags;
   std::uint64_t seed = 1;
 };
 
-// The channel, as a broken pointer might find it.
+// The channel, which a broken pointer might hit.
 inline Channel channel_of_this_worker() { return Channel::open(world::Descriptor(dup(worker_channel))).value(); }
 
-// Sanitizers have handlers of their own, which would end the process in another way.
+// Sanitizers have their own handlers, which would end the process in another way.
 inline void without_sanitizer([[maybe_unused]] int signal) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   std::signal(signal, SIG_DFL);
@@ -158,12 +158,12 @@ inline int do_harm(WorkerContext& context, const Harmful& in) {
           words[word] = static_cast<std::uint32_t>(x >> 32) % (x % 2 == 0 ? 4 : ~0U);
         }
       }
-      // The answer as well, while the program reads it; then nothing more comes.
+      // Overwrites the answer as well while the program reads it, and then never answers.
       for (volatile bool on = true; on;) {
       }
       return 0;
     }
-    case Harm::change_messages: {  // of the tasks beside it, as long as it lives
+    case Harm::change_messages: {  // of other tasks, as long as it lives
       const Channel channel = channel_of_this_worker();
       for (std::uint32_t x = 1;; ++x)
         for (std::size_t i = 0; i < channel.mailboxes(); ++i) {
@@ -192,7 +192,7 @@ inline int do_harm(WorkerContext& context, const Harmful& in) {
       }
       return 0;
     }
-    case Harm::answer_wrongly: {  // in everything but the checksum like a worker
+    case Harm::answer_wrongly: {  // like a worker, except for the checksum
       const Channel channel = channel_of_this_worker();
       for (std::size_t i = 0; i < channel.mailboxes(); ++i) {
         Mailbox& mailbox = channel.mailbox(i);
@@ -205,7 +205,7 @@ inline int do_harm(WorkerContext& context, const Harmful& in) {
       }
       return 0;
     }
-    case Harm::ask_again: {  // for what tasks were asked for that have ended
+    case Harm::ask_again: {  // repeats requests of tasks that have ended
       const Channel channel = channel_of_this_worker();
       for (std::size_t i = 0; i < channel.mailboxes(); ++i) {
         std::atomic<std::uint32_t>& state = channel.mailbox(i).state;
@@ -261,7 +261,7 @@ BERTH_TASK(launch_faulty, [](WorkerContext& task, const Pair&) -> Result<void> {
   BERTH_TRY(task.launch(faulty, {1}, {}));
   return task.wait();
 });
-// Its kernel has one form.
+// A kernel with only one form.
 inline const Kernel for_the_host({.entry = "none",
                                   .host = [](const LaunchShape&, unsigned, unsigned, const HostArguments&) {}});
 BERTH_TASK(launch_on_host, [](WorkerContext& task, const Pair&) -> Result<int> {
@@ -280,7 +280,7 @@ BERTH_TASK(
       if (task.device().id().text().ends_with("-0")) return 100;
       return Error{ErrorCode::not_supported, "needs another device"};
     });
-// Starts a process that stays; gives its id.
+// Starts a process that keeps running; returns its id.
 BERTH_TASK(start_a_process, [](WorkerContext&, const Pair&) -> int {
   const pid_t child = fork();
   if (child == 0)

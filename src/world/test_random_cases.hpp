@@ -1,11 +1,11 @@
-// How many random cases a test tries, by how slow the build makes each of them.
+// How many random cases a test tries, depending on how slow the build is.
 #pragma once
 
 #include <cstdint>
 
 namespace berth::world {
 
-// Sanitizers make a case ten to thirty times slower, and look for other mistakes than the law does.
+// Sanitizers make a case ten to thirty times slower, and look for other mistakes than the laws do.
 constexpr std::uint64_t random_cases(std::uint64_t count) {
 #ifdef BERTH_SANITIZED
   return count / 5;

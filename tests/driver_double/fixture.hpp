@@ -75,7 +75,7 @@ inline KernelSource kernel(const char* entry) {
   ret;
 }
 
-// Runs for that many nanoseconds.
+// Runs for `duration` nanoseconds.
 .visible .entry spin(.param .u64 duration)
 {
   .reg .pred %p<2>;
@@ -90,7 +90,7 @@ again:
   ret;
 }
 
-// Writes where it is told to.
+// Writes to `address`.
 .visible .entry poke(.param .u64 address)
 {
   .reg .b32 %r<2>;

@@ -1,4 +1,4 @@
-// On the OpenCL devices of this machine; some tests replace single functions of the driver. PoCL's two `basic` devices
+// Tests on the OpenCL devices of this machine; some replace single functions of the driver. PoCL's two `basic` devices
 // come from POCL_DEVICES="basic basic pthread".
 #pragma once
 
@@ -77,7 +77,7 @@ class Opencl : public testing::Test {
   std::vector<DeviceInfo> infos_;
 };
 
-// By their own intervals, on the first two devices with a thread each.
+// Compares the intervals that the kernels of two threads report, one on each of the first two devices.
 inline testing::AssertionResult Opencl::kernels_overlap() {
   KernelSource source;
   source.entry = "burn";
