@@ -1,4 +1,4 @@
-# For .ci/run and scripts/nightly: stages with their times, which go on after a failure, and a summary. Sourced. With words, only stages with
+# For .ci/run and scripts/nightly: stages with their times, which continue after a failure, and a summary. Sourced. With words, only stages with
 # one of them in their name run.
 set -uo pipefail
 stages_begin=$SECONDS

@@ -1,4 +1,4 @@
-"""What tests of jobs share: jobs that are stopped at the end, and looks at their state."""
+"""Shared by tests of jobs: jobs that are stopped at the end, and functions that read their state."""
 import json
 import os
 import time
@@ -12,7 +12,7 @@ class JobsCase(Machine):
         super().end_all()
 
     def job(self, *arguments, **environment):
-        """Starts a job and gives its id."""
+        """Starts a job and returns its id."""
         answer = self.berth("run", "-d", *arguments, **environment)
         self.assertEqual(answer.returncode, 0, answer.stderr)
         self.assertRegex(answer.stdout, r"^j\d+\n$")
