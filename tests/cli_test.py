@@ -101,7 +101,7 @@ class Command(CommandCase):
         column = lines[0].index("HEALTH")
         for line in lines[1:lines.index("") if "" in lines else None]:  # the processes stand below
             self.assertRegex(line, r"^(cuda|opencl|host|simulated)(:\d+)? ")
-            if ":" in line.split()[0]:  # the whole of parts is no device
+            if ":" in line.split()[0]:  # a GPU that is cut is not a device itself
                 self.assertEqual(line[column:].split(",")[0], "healthy")
         self.assertLessEqual(max(map(len, lines)), 100)
         self.assertTrue(all(line.isascii() for line in lines), "plain text without a terminal")

@@ -72,7 +72,7 @@ struct Process {
   bool graphics = false;
   bool both = false;    // listed with those that compute, too
   bool unsaid = false;  // listed without its bytes
-  bool hidden = false;  // in use, and listed for nobody
+  bool hidden = false;  // in use but never listed
   // Empty if it is not there yet.
   std::optional<unsigned> number() const;
 };

@@ -39,7 +39,7 @@ class Double {
   }
 };
 
-// Begins a new machine. What the process had of the one before is void.
+// Begins a new machine. Handles of the previous one are void.
 inline void start(const std::string& script) {
   static std::uint64_t series = 0;
   const char* wrong = Double::of_this_process().reset(("series " + std::to_string(++series) + "\n" + script).c_str());
