@@ -12,7 +12,7 @@ else
   echo "$(basename "$0"): starting over from the clean base"
   rm -rf "$system" && mkdir -p "$system" && tar -C "$system" -xf build/fresh/base.tar
 fi
-# The clean system reaches the network as this one does.
+# The clean system uses the network configuration of this one.
 cp -L /etc/resolv.conf /etc/hosts "$system/etc/"
 cp /etc/apt/sources.list.d/*.sources "$system/etc/apt/sources.list.d/" 2>/dev/null && rm -f "$system/etc/apt/sources.list"
 cp /etc/apt/apt.conf.d/*proxy* "$system/etc/apt/apt.conf.d/" 2>/dev/null || true

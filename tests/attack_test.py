@@ -18,7 +18,7 @@ from shared_box_case import ALICE, MALLORY, MOUNTS, OneUser, SharedFolder, shell
 
 
 class Limits(OneUser):
-    """A caller that leaves little to work with."""
+    """A caller with few resources."""
 
     def limited(self, prepare, *arguments):
         return subprocess.run([BERTH, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120,
@@ -81,10 +81,10 @@ class Limits(OneUser):
             answer = self.limited(limit, "run", "--mem", "10G", "--", "echo", "started")
             self.assertRefused(answer, 1, "File too large", "ulimit -f")
             self.assertEqual(answer.stdout, "")
-            self.assertEqual(ledger.read_bytes()[:64], before[:64], "what counted before still does")
+            self.assertEqual(ledger.read_bytes()[:64], before[:64], "the earlier entries are unchanged")
             self.assertEqual([lease["pid"] for lease in self.ps()], [held.command_pid])
         self.assertEqual([path.name for path in self.runtime.glob("berth-ledger*")], [ledger.name])
-        # And the command gets the signal's own meaning back.
+        # The command gets the default action of the signal back.
         answer = self.limited(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4 << 20, 4 << 20)), "run", "-q", "--mem", "1G", "--",
                               "dd", "if=/dev/zero", f"of={self.folder}/big", "bs=1M", "count=8")
         self.assertEqual(answer.returncode, -signal.SIGXFSZ, answer.stderr)
@@ -92,7 +92,7 @@ class Limits(OneUser):
 
 class ProcessList(OneUser):
     def test_a_driver_that_does_not_list_processes_makes_no_device_empty(self):
-        """An engine that outlived its command is known by its memory on the device alone, and the driver fails to tell."""
+        """An engine that outlived its command is known only by its memory on the device, and the driver does not list it."""
         daemon = ("import os, time\nif os.fork(): os._exit(0)\nos.setsid()\nprint(os.getpid(), flush=True)\nos.closerange(0, 4096)\n"
                   "os.execve('/bin/sleep', ['sleep', '300'], {})")
         engine = int(self.berth("run", "-q", "--mem", "60G", "--", sys.executable, "-c", daemon).stdout)
@@ -105,7 +105,7 @@ class ProcessList(OneUser):
         self.rewrite(f"process gpu=0 pid={engine} bytes=10GiB")
         self.assertFalse(self.fits("25G"), "the lines above did not remove it")
         self.rewrite()
-        self.assertTrue(self.fits("70G"), "the driver says that nobody is there")
+        self.assertTrue(self.fits("70G"), "the driver reports that no process is there")
 
 
 class SeveralUsers(SharedFolder):
@@ -119,7 +119,7 @@ class SeveralUsers(SharedFolder):
                  f"file.seek(16384)\nfile.write({text.encode()!r})\nfile.flush()\nos.chmod(file.name, 0o644)\n"
                  f"fcntl.fcntl(file, 37, struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, (1 << 40) + {name}, 1, 0))")  # F_OFD_SETLK
         self.python(MALLORY, forge)
-        self.assertEqual(sorted(entry["user"] for entry in self.ps()), ["5001", "5002"], "it is read as a lease of its author")
+        self.assertEqual(sorted(entry["user"] for entry in self.ps()), ["5001", "5002"], "it counts as a lease of its author")
         for who in (user(ALICE), user(MALLORY), ()):
             self.assertFalse(self.fits("30G", prefix=who), who)
         inside = self.berth("run", "-q", "--mem", "50G", "--", "echo", "in", prefix=user(ALICE), BERTH_LEASE=lease)
@@ -137,7 +137,7 @@ class SeveralUsers(SharedFolder):
         held = self.start("run", "-q", "--mem", "60G", "--", sys.executable, "-c", drop)
         pid = int(held.stdout.readline())
         self.assertEqual([(lease["user"], lease["pid"]) for lease in self.ps()], [("root", pid)])
-        # 60 are promised, 40 of them in use: 20 can be had, whoever looks.
+        # 60 are promised, 40 of them in use: 20 are available to every user.
         self.rewrite(f"process gpu=0 pid={pid} bytes=40GiB")
         for who in ((), user(ALICE), user(MALLORY)):
             self.assertFalse(self.fits("25G", prefix=who), who)
@@ -208,7 +208,7 @@ class Crowd(OneUser):
         before, began = self.reads(pids), time.monotonic()
         time.sleep(5)
         reads = (self.reads(pids) - before) / (time.monotonic() - began) / len(pids)
-        self.assertLess(reads, 60, "reads a second by each of them")
+        self.assertLess(reads, 60, "reads per second by each waiting command")
 
 
 if __name__ == "__main__":

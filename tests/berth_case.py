@@ -1,4 +1,4 @@
-"""What tests of the command share: a machine of scripted GPUs, a ledger of its own, and processes that are ended."""
+"""Shared by tests of the command: a machine of scripted GPUs, a ledger of its own, and processes that are ended."""
 import faulthandler
 import fcntl
 import functools
@@ -21,7 +21,7 @@ import termios
 import time
 import unittest
 
-# Whole paths: in another mount namespace there is no working folder.
+# Absolute paths: in another mount namespace there is no working folder.
 BERTH, ROOT, DOUBLE = (os.path.abspath(sys.argv.pop(1)) for _ in range(3))
 ROOT = pathlib.Path(ROOT)
 BERTH_WORD = shlex.quote(BERTH)  # in a command of a shell
@@ -40,7 +40,7 @@ while 0 not in (readable := select.select([0, arrived], [], [])[0]):
     print(signal.Signals(os.read(arrived, 1)[0]).name, flush=True)
 print(input())
 """)
-# ctest ends a test after ten minutes without a word about where it hung.
+# ctest ends a test after ten minutes without reporting where it hung.
 if "CTEST_INTERACTIVE_DEBUG_MODE" in os.environ:
     faulthandler.dump_traceback_later(570, exit=True)
 # A build without SQLite keeps the store of a server in memory.
@@ -48,7 +48,7 @@ needs_sqlite = unittest.skipUnless(b"libsqlite3.so" in pathlib.Path(BERTH).read_
 
 
 def print_skip(result, test, reason, before=unittest.TextTestResult.addSkip):
-    """In the form that scripts/skips reads: a skip that tests/expected_skips.txt does not list turns `make test` red."""
+    """Prints a skip in the form that scripts/skips reads: a skip that tests/expected_skips.txt does not list turns `make test` red."""
     before(result, test, reason)
     kind = re.fullmatch(r"setUp\w+ \((.*)\)", test.id())
     name = (kind[1] if kind else test.id().split(" ")[0]).removeprefix("__main__.")
@@ -58,13 +58,13 @@ def print_skip(result, test, reason, before=unittest.TextTestResult.addSkip):
 unittest.TextTestResult.addSkip = print_skip
 
 
-# Set by `make nightly` on a machine that does nothing else. Elsewhere a bar on a duration only ends what hangs.
+# Set by `make nightly` on a machine that does nothing else. Elsewhere limits on durations only end tests that hang.
 QUIET = bool(os.environ.get("BERTH_QUIET_MACHINE"))
 
 
 @functools.cache
 def may_mount():
-    """Root of a machine may; root of a container mostly may not."""
+    """Whether this process may mount: root of a machine may, root of a container usually may not."""
     return os.geteuid() == 0 and shutil.which("unshare") and subprocess.run(
         ["unshare", "--mount", "--pid", "--fork", "mount", "-t", "tmpfs", "none", "/tmp"], capture_output=True).returncode == 0
 
@@ -90,7 +90,7 @@ class Machine(unittest.TestCase):
         self.runtime = self.folder / "runtime"
         self.started = []
         self.addCleanup(self.end_all)
-        # Of OpenCL's drivers PoCL alone: a real GPU would be one device too many.
+        # Only PoCL of OpenCL's drivers: a real GPU would be one device too many.
         self.vendors = self.folder / "vendors"
         self.vendors.mkdir()
         # Some loaders take the names of drivers from this variable, others files from a folder, and some both (without listing one twice).
@@ -178,7 +178,7 @@ class Machine(unittest.TestCase):
         return pid, master, read_until
 
     def on_terminal(self, columns, *arguments, until=None, rows=50, **environment):
-        """What the command shows on a terminal, and its status. `until`: words after which it is interrupted."""
+        """The output of the command on a terminal, and its status. `until`: words after which it is interrupted."""
         pid, master = pty.fork()
         if pid == 0:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -210,18 +210,18 @@ class Machine(unittest.TestCase):
         self.fail(what)
 
     def assertQuick(self, seconds, bar, why=""):
-        """The bar holds on a quiet machine; on a busy one it is three times as high, and at least 15 s."""
+        """Checks a limit that holds on a quiet machine; on a busy one it is three times as high, and at least 15 s."""
         self.assertLess(seconds, bar if QUIET else max(15, 3 * bar), why)
 
     def reads(self, pids):
-        """How many times processes have read so far: what they do, however long it takes them."""
+        """How many read calls the processes have made so far, which does not depend on their speed."""
         return sum(int(pathlib.Path(f"/proc/{pid}/io").read_text().split("syscr:")[1].split()[0]) for pid in pids)
 
     def assertRefused(self, answer, status, *words):
         self.assertEqual(answer.returncode, status, answer.stderr)
         for word in words:
             self.assertIn(word, answer.stderr)
-        self.assertNotIn("\nberth: ", answer.stderr.rstrip(), "one sentence")
+        self.assertNotIn("\nberth: ", answer.stderr.rstrip(), "the message is one sentence")
 
     def gpus(self):
         return [device["id"] for device in json.loads(self.berth("devices", "--backend", "cuda", "--json").stdout)]

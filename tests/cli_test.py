@@ -80,7 +80,7 @@ class Command(CommandCase):
     @unittest.skipUnless(HAS_OPENCL, "there is no driver of OpenCL here")
     def test_a_device_has_a_short_id_and_answers_to_its_former_one(self):
         devices = [row for row in json.loads(berth("devices", "--backend", "opencl", "--json").stdout) if row["is_fallback"]]
-        self.assertEqual([row["id"] for row in devices], ["cpu-opencl-0", "cpu-opencl-1"], "whatever the processor is called")
+        self.assertEqual([row["id"] for row in devices], ["cpu-opencl-0", "cpu-opencl-1"], "ids do not depend on the processor's name")
         former = devices[1]["former_id"]
         self.assertRegex(former, r"^opencl/pocl/(basic|cpu-minimal)-.*\.1$")
         here = {"BERTH_RUNTIME_DIR": tempfile.mkdtemp(dir=RUNTIME.name)}
@@ -101,10 +101,10 @@ class Command(CommandCase):
         column = lines[0].index("HEALTH")
         for line in lines[1:lines.index("") if "" in lines else None]:  # the processes stand below
             self.assertRegex(line, r"^(cuda|opencl|host|simulated)(:\d+)? ")
-            if ":" in line.split()[0]:  # the whole of parts is no device
+            if ":" in line.split()[0]:  # a GPU that is cut is not a device itself
                 self.assertEqual(line[column:].split(",")[0], "healthy")
         self.assertLessEqual(max(map(len, lines)), 100)
-        self.assertTrue(all(line.isascii() for line in lines), "plain text off a terminal")
+        self.assertTrue(all(line.isascii() for line in lines), "plain text without a terminal")
 
     def test_a_device_that_never_answers_does_not_delay_the_others(self):
         path = self.write("hang.toml", '[[device]]\nid = "a"\n[[device]]\nid = "b"\n[[device.fault]]\nkind = "sample_hang"\nat_sample = 1\n')
@@ -124,8 +124,8 @@ class Command(CommandCase):
             os.kill(terminal.pid, signal.SIGINT)
             self.assertEqual(terminal.finish(), 0)
             self.assertIn("\x1b[?25l", terminal.text)
-            self.assertGreater(terminal.text.rindex("\x1b[?25h"), terminal.text.rindex("\x1b[?25l"), "the cursor is back")
-            self.assertIn("sim-large-0", terminal.text[terminal.text.rindex("\x1b[?1049l"):], "the last picture stays")
+            self.assertGreater(terminal.text.rindex("\x1b[?25h"), terminal.text.rindex("\x1b[?25l"), "the cursor is visible again")
+            self.assertIn("sim-large-0", terminal.text[terminal.text.rindex("\x1b[?1049l"):], "the last screen stays")
             self.assertIn("free", terminal.text, "a terminal gets a legend")
 
     def test_watching_off_a_terminal_appends_one_json_array_a_line(self):
@@ -170,7 +170,7 @@ class Command(CommandCase):
     def test_a_named_back_end_that_fails_is_the_error_of_every_verb(self):
         wrong = ("--partition", "cuda:99=1,1")
         project = str(ROOT / "examples/project.toml")
-        # Without CUDA an environment error, with it wrong input.
+        # Without CUDA this is an environment error, with CUDA wrong input.
         status = berth("devices", *wrong).returncode
         self.assertIn(status, (1, 2))
         for arguments in (("inventory",), ("plan", project), ("cordon", "host:0")):
@@ -188,7 +188,7 @@ class Command(CommandCase):
         shown = json.loads(berth("fleet", "show", fleet, "--json").stdout)["nodes"][0]
         self.assertEqual([d["id"] for d in shown["devices"]], [d["id"] for d in inventory["devices"]])
         self.assertEqual(shown["memory_bytes"], inventory["node"]["memory"])
-        # A plan for the file is the plan for the machine it was taken of.
+        # A plan for the inventory file is the plan for its machine.
         project = self.write("p.toml", '[cluster]\nname = "c"\n[[deployment]]\nname = "a"\nmodel = "m"\ngpus = 2\nmemory = "20GiB"\n')
         here = berth("plan", project, "--simulated", str(ROOT / "examples/devices.toml"))
         self.assertEqual((here.returncode, here.stdout), (0, berth("plan", project, "--fleet", fleet).stdout), here.stderr)
@@ -363,7 +363,7 @@ class Command(CommandCase):
                 result = run(*([machine] if machine else []), *arguments, BERTH_RUNTIME_DIR=str(self.folder / name))
                 # A line of three dots stands for any number of lines.
                 pattern = "".join("(?:.*\n)*" if line == "..." else re.escape(line) + "\n" for line in expected.splitlines())
-                if "alice" in expected:  # whoever runs the test, in columns of that width
+                if "alice" in expected:  # the user who runs the test, in columns of that width
                     pattern = re.sub(r"(\\ )+", " +", pattern).replace("alice", r"\S+")
                 self.assertRegex(result.stdout + result.stderr, f"^{pattern}$", command)
 
@@ -383,14 +383,14 @@ class Command(CommandCase):
         self.assertEqual(len(here("why", "--list").stdout.splitlines()), 3)
         for entry, status in zip(listed, (3, 0)):
             text = here("why", entry["id"], "--json").stdout
-            self.assertNotIn("--mem", json.dumps(json.loads(text)["hints"]), "no arguments are kept")
+            self.assertNotIn("--mem", json.dumps(json.loads(text)["hints"]), "no arguments are recorded")
             again = here("replay", self.write("record.json", text))
             self.assertEqual(again.returncode, status, again.stderr)
             self.assertEqual(again.stdout.splitlines()[0], here("why", entry["id"]).stdout.splitlines()[0])
         changed = json.loads(text)
         changed["outcome"]["winners"] = ["sim-small-0"]
         self.assert_refused(here("replay", self.write("changed.json", json.dumps(changed))), 2, "changed.json", "was edited")
-        # As an older version wrote it, which decided otherwise.
+        # A record of an older version, which decided otherwise.
         del changed["check"]
         changed["version"] = 1
         result = here("replay", self.write("older.json", json.dumps(changed)))

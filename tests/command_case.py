@@ -1,4 +1,4 @@
-"""What tests of the command share that need no machine of their own: the command, on scripted GPUs, and on a terminal."""
+"""Shared by tests of the command that need no separate machine: the command, on scripted GPUs, and on a terminal."""
 import fcntl
 import os
 import pathlib
@@ -33,7 +33,7 @@ def on_double(machine, *arguments, **environment):
 
 
 def without_cuda(*arguments, **environment):
-    """As on a machine without NVIDIA's driver: what is found first under its name is not a library."""
+    """Runs the command without NVIDIA's driver: the first file with its name is not a library."""
     for name in ("libcuda.so.1", "libcuda.so", "libnvidia-ml.so.1"):
         pathlib.Path(RUNTIME.name, "no-driver").mkdir(exist_ok=True)
         pathlib.Path(RUNTIME.name, "no-driver", name).write_text("not a library\n")
@@ -41,7 +41,7 @@ def without_cuda(*arguments, **environment):
 
 
 class Terminal:
-    """The command with a terminal of 100 columns of its own."""
+    """The command on a separate terminal of 100 columns."""
 
     def __init__(self, arguments, **environment):
         self.text = ""

@@ -30,14 +30,14 @@ def section(text, heading):
 
 
 def rows(text):
-    """A name, what is beside it, and its description, which begins in a later column or line."""
+    """A name, the text beside it, and its description, which begins in a later column or line."""
     for row in re.split(r"\n(?=  \S)", text.rstrip()):
         name, more, about = re.fullmatch(r"  (\S+)((?: \S+)*)(?:\s+(.*))?", row, re.S).groups()
         yield name, more.strip(), " ".join((about or "").split())
 
 
 def placeholder(text):
-    """Of "N=1", "DEVICE=UNITS,..." and "Excludes: --fleet"."""
+    """The placeholder in "N=1", "DEVICE=UNITS,..." and "Excludes: --fleet"."""
     first = text.split(" ")[0]
     return "" if first.startswith(("Excludes:", "(Env:")) else re.sub(r"=(?![A-Z]).*", "", first)
 

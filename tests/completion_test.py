@@ -42,8 +42,8 @@ class Tree(unittest.TestCase):
         self.assertEqual(offered("token", "ad"), ["add"])
         self.assertEqual(offered("nonsense", ""), [])
         self.assertEqual(offered("devices", "--j"), ["--json"])
-        self.assertEqual(offered("devices", "--json", "--j"), [], "it is there already")
-        self.assertEqual(offered("run", "--device", "x", "--devi"), ["--devices", "--device"], "it may be repeated")
+        self.assertEqual(offered("devices", "--json", "--j"), [], "--json is already given")
+        self.assertEqual(offered("run", "--device", "x", "--devi"), ["--devices", "--device"], "--device may be repeated")
 
     def test_what_is_no_name_of_berth_may_be_a_file(self):
         for words in (["validate", ""], ["agent", "--token-file", ""], ["run", "--", "pyth"], ["serve", "--config=be"]):
@@ -109,7 +109,7 @@ class Shells(Fleet):
     """The shells themselves, on a terminal."""
 
     def serve(self):
-        """Only where a test asks for a server."""
+        """Starts the server only if a test needs it."""
 
     def shell(self, *command, set_up):
         folder = self.folder / "bin"
@@ -132,7 +132,7 @@ class Shells(Fleet):
         """The line after the tab key, which is not executed."""
         self.type(typed + "\t")
         self.shown(completed)
-        self.type("\x15")  # it is removed
+        self.type("\x15")  # removes the line
 
     def expect_all(self):
         self.expect("berth unc", "uncordon")
@@ -168,7 +168,7 @@ class Live(Fleet):
         self.add_nodes("left", "right")
         self.apply(self.web("chat", replicas=2))
         self.assertEqual(self.offered("nodes", ""), ["left", "right"])
-        self.assertEqual(self.offered("nodes", "--server", f"unix:{self.folder}/none", ""), [], "it asks the server that was named")
+        self.assertEqual(self.offered("nodes", "--server", f"unix:{self.folder}/none", ""), [], "completion asks the named server")
         self.assertEqual(self.offered("rollout", "pause", ""), ["chat"])
         self.assertEqual(self.offered("replicas", ""), ["chat", "chat/0", "chat/1"])
         self.assertEqual(self.offered("delete", ""), ["chat", "node/left", "node/right"])

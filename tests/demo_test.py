@@ -7,7 +7,7 @@ from command_case import HAS_CUDA, CommandCase, berth, on_double
 
 class Demo(CommandCase):
     def clip(self, frames):
-        """Small pictures: a GPU of the driver double, which may be this machine's own, computes slowly."""
+        """A clip of small pictures, because a GPU of the driver double computes slowly."""
         path = self.folder / f"{frames}.y4m"
         picture = bytes((7 * x * y) % 256 for y in range(18) for x in range(32))
         path.write_bytes(b"YUV4MPEG2 W32 H18 F25:1 Cmono\n" + frames * (b"FRAME\n" + picture))
@@ -28,7 +28,7 @@ class Demo(CommandCase):
         self.assertEqual(len(gpus), 8)
         for gpu in gpus:
             self.assertGreater(gpu["frames"], 0, f"{gpu['id']} got no work")
-        # A kernel that faults on a GPU: its context is lost, and with it one worker.
+        # A kernel that faults on a GPU loses the context and one worker.
         arguments = ("--isolation", "process", "--inject-fault", "--backend", "cuda")
         report = json.loads(on_double("eight", "demo", *arguments, "--input", clip, "--json").stdout)
         self.assertEqual((report["frames"], report["failed"], report["wrong"]), (40, 0, 0))
@@ -54,7 +54,7 @@ class Demo(CommandCase):
         self.assertEqual(sum(device["worker_deaths"] for device in report["devices"]), 1)
         faulty = next(device for device in report["devices"] if device["id"] == report["faulty"])
         self.assertEqual(faulty["worker_starts"], 2)
-        # On a GPU a kernel faults, elsewhere the worker itself.
+        # On a GPU a kernel faults; on other devices the worker itself does.
         self.assertRegex(faulty["last_death"], "SIGSEGV|CUDA_ERROR_ILLEGAL_ADDRESS")
         self.assertGreater(report["recovery_seconds"], 0)
         text = berth("demo", "--isolation", "process", "--input", self.clip(20)).stdout
@@ -83,7 +83,7 @@ class Demo(CommandCase):
         for device in (slow, fast):
             self.assertAlmostEqual(device["frame_share"], device["speed_share"], delta=0.1, msg=device)
             self.assertAlmostEqual(device["frame_share"], device["frames"] / 200)
-            self.assertGreater(device["startup_seconds"], 0.5 / device["frames_per_second"], "the first frame is in it")
+            self.assertGreater(device["startup_seconds"], 0.5 / device["frames_per_second"], "the startup includes the first frame")
 
     def test_demo_reads_a_video(self):
         width, height = 32, 18

@@ -16,14 +16,14 @@ class Display(Machine):
     script = (ROOT / "tests/double/machines/eight.txt").read_text()
 
     def lines(self, text):
-        """Without colours and other sequences of the terminal."""
+        """The lines without colours and other terminal sequences."""
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r", "").splitlines()
 
     def assertFits(self, columns, *arguments):
         text, _ = self.on_terminal(columns, *arguments)
-        # Of a demo the closing table: progress is drawn over itself.
+        # Only the closing table of a demo: its progress is overwritten.
         for line in self.lines(text[text.rfind("\r\x1b[K") + 1:]):
-            # What is to be copied, and a sentence about an error, are not broken by us.
+            # Lines to be copied and messages about errors are not wrapped.
             if not line.lstrip().startswith((">", "berth: ")):
                 self.assertLessEqual(len(line), columns, f"berth {' '.join(arguments)}: {line}")
         return text
@@ -47,10 +47,10 @@ class Display(Machine):
                          ["why"], ["why", "--list"], ["fleet", "show", str(ROOT / "examples/fleet.toml")], *(["plan", str(plan)] for plan in plans)):
                 with self.subTest(columns=columns, verb=verb):
                     self.assertFits(columns, *verb)
-        self.assertIn("LOAD", self.assertFits(80, "devices"), "the load survives 80 columns")
+        self.assertIn("LOAD", self.assertFits(80, "devices"), "80 columns have room for the load")
 
     def test_a_long_id_hides_no_column_that_identifies_a_row(self):
-        """Of 60 characters, on 80 columns."""
+        """An id of 60 characters, on 80 columns."""
         ids = [f"a-device-whose-driver-gives-names-that-are-very-long-indeed-{number}"[:59] + str(number) for number in range(2)]
         self.assertEqual({len(long_id) for long_id in ids}, {60})
         file = self.folder / "long.toml"
@@ -80,13 +80,13 @@ class Display(Machine):
     def test_opencl_is_not_started_to_show_the_processor_beside_gpus(self):
         self.needs_pocl()
         rows = lambda: {row["backend"] for row in json.loads(self.berth("devices", "--json").stdout)}
-        self.assertEqual(rows(), {"cuda", "opencl", "host"}, "POCL_DEVICES names some")
+        self.assertEqual(rows(), {"cuda", "opencl", "host"}, "POCL_DEVICES names devices")
         environment = self.environment()
         del environment["POCL_DEVICES"]
         self.environment = lambda: environment
         self.assertEqual(rows(), {"cuda", "host"})
         (self.vendors / "another.icd").write_text("/nowhere/libother.so\n")
-        self.assertEqual(rows(), {"cuda", "opencl", "host"}, "which may have another GPU")
+        self.assertEqual(rows(), {"cuda", "opencl", "host"}, "another driver may have another GPU")
 
     def test_foreign_processes_are_listed_with_user_and_command(self):
         self.machine.write_text(f"gpus 2\nprocess gpu=1 pid={os.getpid()} bytes=30GiB\n")
@@ -157,7 +157,7 @@ class Display(Machine):
         text, status = self.on_terminal(80, "ps", "--watch", until=b"COMMAND")
         self.assertEqual(status, 0)
         self.assertIn("\x1b[?1049h", text)
-        self.assertIn("10.0 GiB", text[text.rindex("\x1b[?1049l"):], "the last picture stays")
+        self.assertIn("10.0 GiB", text[text.rindex("\x1b[?1049l"):], "the last screen stays")
 
     def test_a_watch_ends_at_q_and_leaves_the_terminal_as_it_was(self):
         self.hold("--mem", "10G", "--device", "cuda:0")
@@ -198,7 +198,7 @@ class Display(Machine):
 
 
 class Messages(Machine):
-    """What is said where something is wrong."""
+    """Messages about problems."""
 
     def shell(self, script):
         return ("sh", "-ec", script + '; exec "$@"', "sh")
@@ -313,7 +313,7 @@ class Messages(Machine):
             device = answer(*words)
             self.assertLessEqual(keys, set(device), words)
             self.assertEqual((device["ordinal"], device.get("intent")), (0, intent), words)
-        # Of a device that is gone, its id is all that is known.
+        # Only the id of a device that is gone is known.
         self.assertEqual(self.berth("cordon", "cuda:1").returncode, 0)
         gone = self.gpus()[1]
         self.machine.write_text("gpus 1 memory=80GiB\n")

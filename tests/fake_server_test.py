@@ -15,7 +15,7 @@ EPOCH = 2 ** 60
 
 
 class FakeServer(socketserver.ThreadingTCPServer):
-    """Answers every request of an agent or a command as a server would, and keeps all bytes that it gets."""
+    """Answers every request of an agent or a command like a server, and keeps all received bytes."""
     allow_reuse_address, daemon_threads = True, True
 
     def __init__(self, port, orders):
@@ -98,13 +98,13 @@ class OnThePortOfAServer(Fleet):
             self.until(lambda: fake.connections + fake.requests >= 6, self.situation)
             fake.end()
             self.assertGotNothing(fake, credential)
-            self.assertNotIn(b"/api/v1/agent", fake.received, "not even what it asks for")
+            self.assertNotIn(b"/api/v1/agent", fake.received, "not even the path of a request was sent")
             self.assertFalse(marker.exists(), "orders of a stranger were obeyed")
-            self.assertLess(int(epoch_file.read_text()), 100, "the epoch of a stranger was kept")
+            self.assertLess(int(epoch_file.read_text()), 100, "the epoch of a stranger was stored")
             self.assertIn("does not prove that it knows this token", a.log.read_text())
             self.serve()
             self.until_healthy("a")
-        self.assertEqual(self.until_ready("web", 1)[0]["generation"], replica["generation"], "it was not touched")
+        self.assertEqual(self.until_ready("web", 1)[0]["generation"], replica["generation"], "the replica was not touched")
         self.apply(self.web(replicas=2))
         self.until_ready("web", 2)
 
@@ -124,7 +124,7 @@ class OnThePortOfAServer(Fleet):
         fake.end()
         self.assertGreaterEqual(fake.connections, 4)
         self.assertGotNothing(fake, deploy, join)
-        self.assertFalse(list(self.runtime.glob(f"agent-{os.geteuid()}/a/credential")), "it has not joined a stranger")
+        self.assertFalse(list(self.runtime.glob(f"agent-{os.geteuid()}/a/credential")), "the agent has not joined a stranger")
         self.serve()
         self.assertEqual(self.berth("nodes", "--server", url, BERTH_TOKEN_FILE=str(deploy)).returncode, 0)
 

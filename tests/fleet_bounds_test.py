@@ -33,7 +33,7 @@ class BoundsAtAcceptance(Fleet):
         self.apply(many, wait=False)
         self.until(lambda: len(self.get("replicas?deployment=many")["replicas"]) == 6000 and forged.report(), self.situation)
         self.assertOthersArePlaced(many)
-        # And a server that is started again reads it.
+        # A server that is started again reads it.
         self.server.kill()
         self.server.wait()
         self.serve()
@@ -104,11 +104,11 @@ class DamagedStore(Fleet):
         self.assertIn("deployment/other", text)
         self.until_healthy("a", "b", "c")
         self.assertEqual(self.get(f"nodes/{node}")["node"]["intent"], "cordoned")
-        # What is not damaged is decided on, the replica whose record is lost is replaced, and the deployment serves on.
+        # Undamaged deployments are still decided, the replica whose record is lost is replaced, and the deployment serves.
         self.assertEqual(self.command("uncordon", f"node/{node}").returncode, 0)
         self.until_ready("third", 1)
         self.assertEqual(self.pids("other"), before)
-        # Applied again, all is well.
+        # Another apply repairs everything.
         self.apply(self.web(), self.web("other"), self.web("third"), self.web("fourth"))
         self.until_ready("other", 1)
         self.assertNotIn("warnings", self.get("status"))
@@ -127,11 +127,11 @@ class StoreFile(Fleet):
         self.assertRefused(self.berth("serve", "--no-agent", "--gateway", "none", "--config", str(settings), **other), 2, "--gateway")
         self.assertRefused(self.berth("serve", "--no-agent", "--config", str(settings), **other), 2, f"there is no store {missing}")
         self.assertFalse(missing.exists())
-        # A folder is never made.
+        # A folder is never created.
         missing = self.folder / "typo" / "store.db"
         self.assertRefused(self.berth(*serve, f"sqlite:{missing}", "--create", **other), 2, "there is no folder", str(missing.parent))
         self.assertFalse(missing.parent.exists())
-        # A new one is made when it is asked for, and is there the next time.
+        # A new store is created with --create, and exists the next time.
         new = self.store.parent / "new.db"
         for options in (["--create"], []):
             self.server.terminate()
@@ -169,7 +169,7 @@ class Nodes(Fleet):
         self.assertEqual(self.get("nodes")["nodes"][0]["name"], other)
         event = [event for event in self.get("events")["events"] if event["text"] == f"{place} was removed"]
         self.assertEqual([row["kind"] for row in event], ["node"])
-        # Its credential is gone with it, and stays so after a restart of the server.
+        # Its credential is removed too, also after a restart of the server.
         removed = self.nodes[place]
         self.until(lambda: "token" in removed.log.read_text(), lambda: removed.log.read_text())
         self.server.kill()
@@ -177,7 +177,7 @@ class Nodes(Fleet):
         self.serve()
         self.until_healthy(other)
         self.assertEqual([node["name"] for node in self.get("nodes")["nodes"]], [other])
-        # With a new token it joins again, in service.
+        # With a new token the node joins again and is in service.
         removed.kill()
         shutil.rmtree(removed.runtime)
         removed.start(self.token("join"))
@@ -190,7 +190,7 @@ class Nodes(Fleet):
 @needs_sqlite
 class Restored(Fleet):
     def test_a_fleet_that_lives_goes_back_to_its_backup(self):
-        """docs/operate/operations.md: what was placed since the backup is stopped, what is in it is started."""
+        """docs/operate/operations.md: replicas that were placed after the backup are stopped, those in the backup are started."""
         self.add_nodes("a", gpus=3)
         self.apply(self.web("stays"), self.web("removed"))
         stays, removed = self.pids("stays"), self.pids("removed")
@@ -209,7 +209,7 @@ class Restored(Fleet):
         self.until(lambda: not self.pids("later"), self.situation)
         self.until_ready("removed", 1)
         self.until_ready("stays", 1)
-        self.assertEqual(self.pids("stays"), stays, "it never stopped")
+        self.assertEqual(self.pids("stays"), stays, "the replica never stopped")
         self.assertNotEqual(self.pids("removed"), removed)
         self.assertEqual({deployment["name"] for deployment in self.get("deployments")["deployments"]}, {"stays", "removed"})
         self.assertGreaterEqual(self.get("status")["epoch"], epoch + 1_000_000)

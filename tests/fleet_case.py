@@ -81,7 +81,7 @@ def is_alive(pid):
 
 
 def in_own_mounts(name):
-    """The rest of the test in a mount namespace of its own, which ends with it. Needs root and ip."""
+    """Runs the rest of the test in its own mount namespace, which ends with the test. Needs root and ip."""
     if not may_mount() or not shutil.which("ip"):
         print(f"[  SKIPPED ] {name}: needs root and ip, for users, mounts and networks of its own")
         sys.exit(77)
@@ -91,7 +91,7 @@ def in_own_mounts(name):
 
 
 def in_own_network(name, address):
-    """The rest of the test in a network of its own, where the machine has this address besides loopback."""
+    """Runs the rest of the test in its own network, where the machine has this address besides loopback."""
     if os.environ.get("BERTH_TEST_NETWORK"):
         return
     own_network = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--net"]
@@ -160,7 +160,7 @@ class Node:
         self.agent.wait()
 
     def jobs(self):
-        """State of each job folder of its replicas, by the name of the job."""
+        """The state in each job folder of its replicas, by the name of the job."""
         found = {}
         for folder in self.runtime.glob(f"agent-*/{self.name}/jobs/j*"):
             try:
@@ -253,7 +253,7 @@ class Fleet(Machine):
         self.assertEqual(status, 200, text)
         return json.loads(text)["token"]
 
-    # Nodes.
+    # The nodes.
 
     def make_node(self, name, gpus=2, memory="80GiB", forwarded=False, options=(), runtime=None, **environment):
         node = self.nodes[name] = Node(self, name, gpus, memory, len(self.nodes) + 1)
@@ -269,7 +269,7 @@ class Fleet(Machine):
         return self.make_node(name, **how).start(token or self.token("join"))
 
     def place(self, node):
-        """Before its agent starts: where it is and how it reaches the server."""
+        """Called before the node's agent starts: sets where it runs and how it reaches the server."""
 
     def add_nodes(self, *names, **how):
         nodes = [self.add_node(name, **how) for name in names]
@@ -277,14 +277,14 @@ class Fleet(Machine):
         return nodes
 
     def until_healthy(self, *names):
-        """Until each has reported since its agent, and the server, started."""
+        """Waits until each node has reported since its agent and the server started."""
         def is_healthy(node):
             since = max(self.nodes[node["name"]].began, self.began) if node["name"] in self.nodes else 0
             return node["devices"] and node.get("last_report_age_s", 99) < min(3, time.monotonic() - since)
         self.until(lambda: {node["name"] for node in self.get("nodes")["nodes"] if is_healthy(node)} >= set(names), self.situation)
 
     def until_reports(self, *names, count=3, holds=lambda: True):
-        """Until each of these nodes has reported that many times more: what it might do wrongly, it has done. `holds`: at every look."""
+        """Waits until each node has sent `count` more reports, enough to reveal a mistake. `holds` is checked at every look."""
         ages, left = {}, dict.fromkeys(names, count)
 
         def reported():
@@ -297,7 +297,7 @@ class Fleet(Machine):
             return max(left[name] for name in names) <= 0
         self.until(reported, self.situation)
 
-    # What is wanted.
+    # The desired deployments.
 
     def write_project(self, *deployments):
         text = '[cluster]\nname = "lab"\n'
@@ -308,16 +308,16 @@ class Fleet(Machine):
         return str(path)
 
     def web(self, name="web", text="v1", **more):
-        """A deployment of replicas as above, each with a GPU of its own."""
+        """A deployment of replicas as above, each with its own GPU."""
         return {"name": name, "gpus": 1, "command": [sys.executable, "-SE", str(self.program), "{port}", str(self.journal), text],
                 "readiness": {"http": "/", "every": "100ms"}, "stop_grace": "2s", **more}
 
     def apply(self, *deployments, wait=True, status=0):
-        """`status`: None where it depends on what the server knows at that moment whether all of it fits."""
+        """`status`: None if it depends on the server's current knowledge whether everything fits."""
         answer = self.command("apply", self.write_project(*deployments), *(["--wait"] if wait else []))
         self.assertIn(answer.returncode, (0, 3) if status is None else (status,), answer.stdout + answer.stderr + self.situation())
 
-    # What is there.
+    # The actual state.
 
     def replicas(self, deployment="web"):
         """The current incarnations, by replica."""
@@ -327,7 +327,7 @@ class Fleet(Machine):
         return {replica: row["generation"] for replica, row in self.replicas(deployment).items()}
 
     def until_ready(self, deployment, count, where=lambda row: True):
-        """Until so many replicas are ready and nothing else of the deployment is left."""
+        """Waits until `count` replicas are ready and no others of the deployment are left."""
         def found():
             all_of_it = self.get(f"replicas?deployment={deployment}")["replicas"]
             if len(all_of_it) == count and all(row["state"] == "ready" and where(row) for row in all_of_it):
@@ -346,11 +346,11 @@ class Fleet(Machine):
         return sorted(found, key=lambda life: life[2])
 
     def seconds_until_running(self, deployment, replica, since):
-        """From `since`, a time of the monotonic clock, until a process of this replica that was not there before ran."""
+        """The seconds from `since`, a time of the monotonic clock, until a new process of this replica ran."""
         return min(began for number, _, began, _, _ in self.lives(deployment) if number == replica and began > since) - since
 
     def pids(self, deployment="web"):
-        """Processes of the replicas that live, by replica."""
+        """The processes of running replicas, by replica."""
         alive = {}
         for replica, pid, *_ in self.lives(deployment):
             if is_alive(pid):
@@ -368,12 +368,12 @@ class Fleet(Machine):
             connection.close()
 
     def answering(self, deployment="web"):
-        """What the replicas that live answer, by replica."""
+        """The answers of running replicas, by replica."""
         alive = {(replica, port) for replica, pid, _, _, port in self.lives(deployment) if is_alive(pid)}
         return {replica: text for replica, port in alive if (text := self.answer_of(port))}
 
     def processes(self):
-        """Processes with this test's folder in their environment, but for servers and agents."""
+        """Processes with this test's folder in their environment, except servers and agents."""
         known, found = {process.pid for process in self.started}, {}
         for folder in pathlib.Path("/proc").glob("[0-9]*"):
             try:
@@ -384,7 +384,7 @@ class Fleet(Machine):
         return found
 
     def situation(self):
-        """For the message of a failure."""
+        """A description of the state, for the message of a failure."""
         try:
             lines = [json.dumps(row) for row in self.get("replicas")["replicas"] + self.get("status")["deployments"] + self.get("status")["pending"]]
             lines += [f"{event['kind']} {event['subject']}: {event['text']}" for event in self.get("events?limit=40")["events"]]
@@ -406,7 +406,7 @@ class Fleet(Machine):
         return found
 
     def watch_ledgers(self, total, may_fail=()):
-        """Reads all ledgers over and over, and notes what must never be; also a reader that fails, and too few looks.
+        """Reads all ledgers over and over, and records states that must never occur, a reader that fails, and too few looks.
 
         `may_fail`: nodes whose ledger cannot always be read, as on a full disk or where another user holds its lock."""
         wrong, ends, looks = [], threading.Event(), {}
@@ -426,7 +426,7 @@ class Fleet(Machine):
                 for node in list(self.nodes.values()):
                     try:
                         look(node)
-                    except Exception as error:  # noqa: a watcher that has died has seen nothing wrong
+                    except Exception as error:  # noqa: a watcher that has died must not count as a success
                         if node.name not in may_fail:
                             wrong.append(f"the ledger of {node.name} could not be read: {type(error).__name__} {error}")
         thread = threading.Thread(target=watch)

@@ -26,7 +26,7 @@ SEED = int(sys.argv.pop(1)) if len(sys.argv) > 1 and sys.argv[1].isdigit() else 
 DECISION_SECONDS_MAX = 5
 STRANGER = 5001
 
-# A node with a valid credential that reports devices of others, flips its own, and forges names and holders.
+# A node with a valid credential that reports devices of other nodes, flips its own devices, and forges names and holders.
 LIAR = """
 import http.client, json, random, ssl, sys, time
 host, port, token, seed, devices = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), sys.argv[5].split(",")
@@ -124,7 +124,7 @@ class Chaos(Networked):
 
     @contextlib.contextmanager
     def disturbed_server(self):
-        """No decision is timed that overlaps with this."""
+        """Decisions that overlap with this are not timed."""
         self.server_disturbances += 1
         try:
             yield
@@ -184,7 +184,7 @@ class Chaos(Networked):
                 os.kill(dice.choice(alive), signal.SIGKILL)
         time.sleep(dice.uniform(0, 3))
 
-    # People.
+    # Users.
 
     def operate(self, dice, ends):
         """Applies one change after the other, and measures how long the server takes to act on those that it accepted: until a
@@ -229,14 +229,14 @@ class Chaos(Networked):
                     self.wrong.append(f"apply {accepted} was accepted, but the server has {command[-1]} of {self.attempted}")
 
     def quietly(self, question):
-        """Absent: the server does not answer now."""
+        """The answer, or None if the server does not answer now."""
         try:
             return question()
         except (OSError, AssertionError, ValueError, KeyError):
             return None
 
     def guarded(self, what, *arguments):
-        """A thread whose failure is a finding."""
+        """A thread whose failure makes the test fail."""
         def body():
             try:
                 what(*arguments)
@@ -285,7 +285,7 @@ class Chaos(Networked):
             thread.join()
         for helper, name in (liar, "liar"), (hostile, "hostile_user"):
             self.assertIsNone(helper.poll(), f"{name} ended early: " + (self.folder / f"{name}.log").read_text()[-1000:])
-        # The operators remove the node that lies: what it was given it never runs and never ends. Then all is well.
+        # The operators remove the lying node, which never runs or ends its replicas. Then the fleet recovers.
         liar.kill()
         self.until_healthy(*nodes)
         self.until(lambda: self.command("delete", "node/liar").returncode == 0, self.situation, 120)

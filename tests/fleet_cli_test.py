@@ -25,13 +25,13 @@ class Verbs(Fleet):
         self.assertEqual(self.get("project")["version"], 0, "a plan changes nothing")
         self.assertIn("applied as version 1\n2 of 2 replicas are ready\n", self.text("apply", project, "--plan", plan, "--wait"))
         self.assertIn("nothing has changed; version 1 remains active\n", self.text("apply", project))
-        # The plan was for the version before; then the file is another one.
+        # The plan was made for the previous version; then the file is a different one.
         self.assertRegex(self.text("apply", project, "--plan", plan, status=1), "version 0.*version 1.*plan again")
         self.assertIn("was made for another project file", self.text("apply", self.write_project(self.web(replicas=1)), "--plan", plan, status=1))
         self.assertEqual(len(self.until_ready("web", 2)), 2, "nothing has changed")
-        # No room for a surge: the wait goes on while one is pending, until its predecessor has gone.
+        # Without room for a surge, the wait continues while a replica is pending, until its predecessor has ended.
         self.assertIn("2 of 2 replicas are ready\n", self.text("apply", self.write_project(self.web(replicas=2, text="v2")), "--wait"))
-        # More than there is: applied, and said.
+        # More than fits: it is applied, and the message says so.
         more = self.text("apply", self.write_project(self.web(replicas=4, text="v2", on_shortage="best_effort")), "--wait", status=3)
         self.assertIn("! web/2-3  pending: ", more)
         self.assertIn("\n  would fit: add a node like a, with 2 GPUs\n", more)
@@ -85,7 +85,7 @@ class Verbs(Fleet):
         self.assertRegex(self.text("events", "--subject", "web/0"), r"ready +web/0 ")
         of_web = self.text("events", "--subject", "web")
         for replica in ("web/0", "web/1"):
-            self.assertRegex(of_web, rf"ready +{replica} ", "those of its replicas are events of the deployment")
+            self.assertRegex(of_web, rf"ready +{replica} ", "events of replicas belong to the deployment")
         self.assertNotIn("node/", of_web)
         self.assertRegex(self.text("events", "--subject", "a"), r"node +node/a ")
         self.assertEqual(self.text("events", "--subject", "wbe", status=2), 'berth: there is no event about "wbe"; did you mean web?\n')
@@ -101,7 +101,7 @@ class Verbs(Fleet):
         self.assertRegex(self.text("cordon", "node/a"), r"^a is cordoned; these replicas are not interrupted: web/\d\n$")
         following = json.loads(follow.stdout.readline())
         self.assertEqual((following["id"], following["kind"], following["subject"]), (first["id"] + 1, "intent", "node/a"))
-        # Over the stream: each would be a second late if the list of events was asked again and again.
+        # Events come over the stream: with polling, each would be up to a second late.
         delays = []
         for verb in 5 * ("uncordon", "cordon"):
             self.text(verb, "node/a")
@@ -117,7 +117,7 @@ class Verbs(Fleet):
         secret.write_text("of another user\n")
         script = f"ln -sf {secret} $(readlink /proc/$$/fd/1); exec sleep 1000"
         self.apply(self.web(replicas=1, command=["sh", "-c", script], readiness={"command": ["true"]}))
-        # Readiness says nothing about how far its command is.
+        # A ready replica may not have written its output yet.
         self.until(lambda: self.text("logs", "web/0") == "", lambda: self.text("logs", "web/0"))
 
     @needs_sqlite
@@ -142,7 +142,7 @@ class Verbs(Fleet):
         self.assertEqual(self.text("drain", f"node/a/{device[:10]}", "--wait", "30s"),
                          f"a/{device} is draining; these replicas will be moved: web/0\nno replica is left on a/{device}\n")
         self.until_ready("web", 1, lambda replica: replica["devices"] != [device])
-        # The server keeps it; the ledger of the machine knows nothing of it.
+        # The server keeps the reason; the ledger of the machine does not have it.
         self.server.kill()
         self.server.wait()
         self.serve()
@@ -173,7 +173,7 @@ class Verbs(Fleet):
         self.assertRegex(self.text("nodes", "b"), f"^b: healthy, cordoned by {user}: a new power supply; last report ")
         self.assertRegex(self.text("nodes", "a"), f"(?m)^! {of_device}$")
         self.assertRegex(self.text("events"), "b is cordoned: a new power supply")
-        # It goes with the cordon.
+        # The reason is removed with the cordon.
         self.text("uncordon", "node/b")
         self.assertNotIn("power supply", self.text("status") + self.text("nodes"))
         self.assertNotIn("intent_reason", self.get("nodes/b")["node"])
@@ -217,7 +217,7 @@ class Verbs(Fleet):
         self.assertRegex(self.text("scale", "wbe", "3", status=2), '^berth: there is no deployment "wbe"; did you mean web[?]\n$')
         # Each replica gets a successor with the same settings.
         self.assertRegex(self.text("rollout", "restart", "web", "--wait"), r"(?s)^web: \w+.*\n3 of 3 replicas are ready\n$")
-        self.assertFalse(before & set(self.generations().values()), "it waited for the successors")
+        self.assertFalse(before & set(self.generations().values()), "the command waited for the successors")
         self.until_ready("web", 3)
         self.apply(self.web(replicas=3, text="v2"))
         self.apply(self.web(replicas=3, text="v3"))
@@ -232,7 +232,7 @@ class Verbs(Fleet):
                  if event["actor"].startswith("user")]
         self.assertEqual(texts, [("user", "it is scaled from 1 to 3 replicas"), ("user", "it is scaled from 3 to 9 replicas"), ("user", "it is scaled from 9 to 3 replicas"),
                                  ("user", "restarting its replicas as revision 2"), ("user", "reverting to the settings of revision 1 as revision 5")])
-        # A token that operates may restart, and changes neither the number nor the settings.
+        # A token of role operate may restart, but not change the number of replicas or the settings.
         operator = self.token("operate")
         for path, body, expected in (("scale", {"replicas": 1}, 403), ("rollout", {"action": "undo"}, 403), ("rollout", {"action": "restart", "dry_run": True}, 200)):
             status, _, text = self.ask("POST", f"/api/v1/deployments/web/{path}", body, operator)

@@ -1,4 +1,4 @@
-"""What a replica of a fleet gets from its machine and its project: variables and secrets, and who else sees them."""
+"""What a replica of a fleet gets from its machine and its project: variables and secrets, and which other users can see them."""
 import hashlib
 import http.client
 import os
@@ -9,10 +9,10 @@ from berth_case import needs_sqlite
 
 
 class Environment(Fleet):
-    """What a replica and its probes are started with."""
+    """The environment with which a replica and its probes are started."""
 
     def variables(self, name):
-        """Of the replica and of its probe, each written down by itself."""
+        """The variables of the replica and of its probe, as each has recorded them."""
         found = [self.journal / f"{name}.{source}" for source in ("replica", "probe")]
         self.until(lambda: all(file.exists() and file.read_text().endswith("end\n") for file in found), self.situation)
         return [dict(line.split("=", 1) for line in file.read_text().split("\n") if "=" in line) for file in found]
@@ -94,8 +94,8 @@ class Secrets(Fleet):
             if file.is_file() and file not in (folder / "key", self.folder / "outside"):
                 texts[file] = file.read_bytes().decode(errors="replace")
                 searched += file.suffix == ".json"
-        self.assertGreaterEqual(searched, 2, "the files of the job are among them")
-        self.assertTrue(any("store.db" in str(file) and texts[file] for file in texts), "and the store")
+        self.assertGreaterEqual(searched, 2, "the files of the job were searched")
+        self.assertTrue(any("store.db" in str(file) and texts[file] for file in texts), "the store was searched")
         for where, text in texts.items():
             self.assertNotIn("planted-in", text, where)
 

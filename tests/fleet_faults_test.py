@@ -1,7 +1,7 @@
 """A fleet under faults: every machine in a network namespace of its own, TLS between them, links that go down, disks that
 are full, clocks that are wrong.
 
-  fleet_faults_test.py BERTH ROOT DOUBLE [all]   all: also those that take long; they run in `make nightly`
+  fleet_faults_test.py BERTH ROOT DOUBLE [all]   all: also the long tests, which run in `make nightly`
 """
 import os
 import pathlib
@@ -69,11 +69,11 @@ class Networked(Fleet):
     """The server is at HEAD; each node has one link to it, which is named after the node."""
 
     def setUp(self):
-        # Of this class once would do, but a test may leave its network broken.
+        # Once per class would be enough, but a test may leave its network broken.
         self.keepers = []
         self.addCleanup(self.end_keepers)
         self.head = self.network()
-        # Without an address of its own a bridge changes it as links are added, and nodes that talk to it at that moment lose it.
+        # Without a fixed address, a bridge changes its address as links are added, and nodes lose their connections.
         self.inside(self.head, "ip", "link", "add", "fleet", "address", "02:00:00:00:00:01", "type", "bridge")
         self.inside(self.head, "ip", "address", "add", f"{HEAD}/24", "dev", "fleet")
         self.inside(self.head, "ip", "link", "set", "fleet", "up")
@@ -116,7 +116,7 @@ class Networked(Fleet):
         node.prefix, node.url = self.into(node.network), f"https://{HEAD}:{PORT}"
 
     def received_packets(self, node):
-        """Of its link to the server."""
+        """The packets received on the node's link to the server."""
         lines = pathlib.Path(f"/proc/{node.network}/net/dev").read_text().splitlines()
         return next(int(line.split()[2]) for line in lines if line.split()[0] == "eth0:")
 
@@ -129,7 +129,7 @@ class Networked(Fleet):
         self.addCleanup(run, "umount", "--lazy", str(path))
 
     def fill(self, folder):
-        """A file that takes all the room there is."""
+        """Creates a file that fills the disk."""
         with (folder / "filler").open("wb", buffering=0) as file:
             for size in (65536, 1):
                 try:
@@ -146,7 +146,7 @@ class Faults(Networked):
     def lives_one_after_another(self, deployment):
         lives = self.lives(deployment)
         for earlier, later in zip(lives, lives[1:]):
-            self.assertLess(earlier[3], later[2], f"{deployment} lived twice at once: {lives}")
+            self.assertLess(earlier[3], later[2], f"{deployment} ran twice at once: {lives}")
         return lives
 
     def test_a_cable_is_pulled_and_put_back(self):
@@ -166,18 +166,18 @@ class Faults(Networked):
         now = self.until(moved, self.situation)
         for replica in range(3):
             if replica in moving:
-                # It runs elsewhere after replace_after, which may begin 2 s before the cut.
+                # The replica runs elsewhere after replace_after, which may begin 2 s before the cut.
                 took = self.seconds_until_running("web", replica, cut_at)
                 self.assertGreater(took, 3, "not before replace_after")
                 self.assertQuick(took, 8, "replace_after and 2 s")
             else:
-                self.assertEqual(now[replica]["generation"], web[replica]["generation"], "the others were not touched")
+                self.assertEqual(now[replica]["generation"], web[replica]["generation"], "other replicas were not touched")
         new = self.until(lambda: (entry := self.replicas("one")[0])["node"] != cut and entry["state"] == "ready" and entry, self.situation)
         self.assertGreater(new["generation"], single["generation"])
         self.lives_one_after_another("one")
         self.set_link(cut, "up")
         after = self.until_ready("web", 3)
-        self.assertEqual({k: v["generation"] for k, v in after.items()}, {k: v["generation"] for k, v in now.items()}, "the newer stay")
+        self.assertEqual({k: v["generation"] for k, v in after.items()}, {k: v["generation"] for k, v in now.items()}, "the newer replicas stay")
         self.assertEqual(self.until_ready("one", 1)[0]["generation"], new["generation"])
         self.until_healthy(cut)
         self.lives_one_after_another("one")
@@ -193,8 +193,8 @@ class Faults(Networked):
         self.assertEqual(late.agent.wait(timeout=30), 1)
         self.assertIn(f"the server refused to let late join: the token in {late.folder}/token is wrong, already used or expired", late.log.read_text())
         late.start(used)
-        self.assertEqual(late.agent.wait(timeout=30), 1, "once")
-        # Another certificate is not talked to, and the token does not leave the machine.
+        self.assertEqual(late.agent.wait(timeout=30), 1, "the token can be used once")
+        # A server with another certificate gets no requests, and the token is not sent.
         run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=head",
             "-addext", f"subjectAltName=IP:{HEAD}", "-keyout", str(late.folder / "key"), "-out", str(late.folder / "other.pem"))
         late.options = ["--ca", str(late.folder / "other.pem")]
@@ -207,7 +207,7 @@ class Faults(Networked):
         self.until_healthy("late")
 
     def test_a_copy_of_a_node_does_not_speak_for_it(self):
-        """As when the disk of a machine is copied: the same name and credential, on another machine."""
+        """The disk of a machine is copied: the same name and credential exist on another machine."""
         a, = self.add_nodes("a")
         twin = Node(self, "twin", 2, "80GiB", 9)
         self.nodes["twin"] = twin
@@ -232,7 +232,7 @@ class Faults(Networked):
         self.assertEqual(len(a.jobs()), 2)
 
     def test_a_server_is_killed_amid_applies(self):
-        """One apply after the other. What was acknowledged is there after every kill, and kills do fall into applies."""
+        """One apply after another: after every kill the acknowledged changes are there, and some kills interrupt an apply."""
         self.add_nodes("a", "b")
         self.apply(self.web(text="n0"))
         applies = types.SimpleNamespace(attempted=0, acknowledged=0, count=0, is_open=False, cut=set(), wrong=[])
@@ -265,14 +265,14 @@ class Faults(Networked):
             acknowledged = applies.acknowledged
             self.serve()
             kept = int(self.get("deployments/web")["deployment"]["spec"]["command"][-1][1:])
-            self.assertTrue(acknowledged <= kept <= applies.attempted, f"apply {acknowledged} was acknowledged, and the server has {kept}")
+            self.assertTrue(acknowledged <= kept <= applies.attempted, f"apply {acknowledged} was acknowledged, but the server has {kept}")
             if len(applies.cut) >= 3:
                 break
         ends.set()
         operator.join()
         self.assertEqual(applies.wrong, [])
-        self.assertGreaterEqual(len(applies.cut), 3, "kills that an apply did not survive")
-        self.assertGreaterEqual(applies.count, 6, "acknowledged")
+        self.assertGreaterEqual(len(applies.cut), 3, "too few kills interrupted an apply")
+        self.assertGreaterEqual(applies.count, 6, "too few applies were acknowledged")
         self.apply(self.web(replicas=3, text="end"))
         self.until_ready("web", 3)
         self.assertEqual({len(pids) for pids in self.pids().values()}, {1})
@@ -302,13 +302,13 @@ class FullDisks(Networked):
         self.apply(self.web())
         before, pids = self.until_ready("web", 1), self.pids()
         filler = self.fill(self.disk)
-        # The write-ahead log has room of its own for some commits; a large one finds its end.
+        # The write-ahead log has room for some small commits; a large one exceeds it.
         large = {f"VARIABLE_{number}": "x" * 2000 for number in range(100)}
         answer = self.until(lambda: (run := self.command(
             "apply", self.write_project(self.web(replicas=2, environment={**large, "N": str(time.time())})))).returncode != 0 and run,
                             "the disk is full", 30)
         self.assertRefused(answer, 1, "there is no room for the store")
-        self.assertIsNone(self.server.poll(), "it stays up")
+        self.assertIsNone(self.server.poll(), "the server keeps running")
         self.assertEqual(self.get("nodes/a")["node"]["health"], "healthy")
         self.assertTrue(is_alive(pids[0][0]) or self.pids())
         filler.unlink()
@@ -323,7 +323,7 @@ class FullDisks(Networked):
         self.apply(self.web())
         pids = self.pids()
         filler = self.fill(disk)
-        # What runs runs on, is reported and can be stopped. Something new does not start, and that is said.
+        # Running replicas continue, are reported and can be stopped. New ones do not start, and the reason is reported.
         self.apply(self.web(), self.web("more"), wait=False)
         why = self.until(lambda: (text := " ".join(self.command("why", "replica", "more/0").stdout.split())) and "No space left" in text and text,
                          self.situation)
@@ -333,7 +333,7 @@ class FullDisks(Networked):
         filler.unlink()
         self.until_ready("more", 1)
         self.until_ready("web", 1)
-        self.assertEqual(self.pids(), pids, "the other was not touched")
+        self.assertEqual(self.pids(), pids, "the other deployment was not touched")
 
 
 @LONG
@@ -361,7 +361,7 @@ class Clocks(Networked):
             for name, entry in before.items():
                 now = self.replicas(name)[0]
                 self.assertEqual((now["state"], now["generation"], now["failures"]), ("ready", entry["generation"], 0), self.situation())
-            # What starts now gets ready, and what fails is restarted.
+            # New replicas become ready, and failed ones are restarted.
             self.apply(self.web(), plain, {**plain, "name": f"new{step}", "gpus": 0, "cpu": True})
             self.until_ready(f"new{step}", 1)
             clock.write_text("0")
@@ -373,7 +373,7 @@ class Clocks(Networked):
 @LONG
 class Storm(Networked):
     def test_many_faults_one_after_another(self):
-        """Whatever happens, devices are not promised twice, a single replica does not run twice, and all is well in the end."""
+        """Whatever happens, devices are not promised twice, a single replica does not run twice, and in the end everything serves."""
         seed = random.randrange(1 << 32)
         dice = random.Random(seed)
         nodes = self.add_nodes("a", "b", "c")
@@ -409,7 +409,7 @@ class Storm(Networked):
         self.until_ready("one", 1)
         lives = self.lives("one")
         for earlier, later in zip(lives, lives[1:]):
-            self.assertLess(earlier[3], later[2], f"seed {seed}: one lived twice at once: {lives}")
+            self.assertLess(earlier[3], later[2], f"seed {seed}: one replica ran twice at once: {lives}")
         stop_watching()
         self.assertEqual(wrong, [], f"seed {seed}")
 

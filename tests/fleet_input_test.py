@@ -1,4 +1,4 @@
-"""Bad input to a fleet: each is one clear sentence at the place where the user looks, and changes nothing."""
+"""Bad input to a fleet: each is reported in one clear sentence where the user looks, and changes nothing."""
 import http.client
 import json
 import re
@@ -20,14 +20,14 @@ class BadInput(Fleet):
         broken.write_text('[cluster]\nname = "lab"\n[[deployment]]\nname = \n')
         self.assertRefused(self.command("apply", str(broken)), 2, "broken.toml:4:8: the text is not valid TOML")
         self.assertRefused(self.command("apply", str(self.folder / "none.toml")), 2, "none.toml")
-        self.assertEqual(self.get("project")["version"], 0, "nothing half done")
-        # A command that does not exist is said where the user looks.
+        self.assertEqual(self.get("project")["version"], 0, "nothing was changed in part")
+        # A command that does not exist is reported where the user looks.
         bad = {"name": "bad", "gpus": 1, "command": ["/no/such/program"]}
         self.apply(self.web(), bad, wait=False)
         why = self.until(lambda: (text := self.command("why", "replica", "bad/0").stdout) and "/no/such/program" in text and text, self.situation)
         self.until_ready("web", 1)
         self.assertIn("/no/such/program", self.get("deployments/bad")["deployment"]["reason"])
-        # A plan for another version.
+        # A plan that was made for another version.
         plan = self.folder / "plan.json"
         file = self.write_project(self.web(replicas=2))
         self.assertEqual(self.command("plan", file, "--server", "-o", str(plan)).returncode, 0)
@@ -43,7 +43,7 @@ class BadInput(Fleet):
         self.add_nodes("a")
         self.apply(self.web())
         before, pids = self.until_ready("web", 1), self.pids()
-        # It ends at once: the rollout pauses, and the old one serves on.
+        # The new replica ends at once: the rollout pauses, and the old replica continues to serve.
         self.apply(self.web(command=["sh", "-c", "echo no model; exit 3", "{port}"]), wait=False)
         paused = self.until(lambda: (deployment := self.get("deployments/web")["deployment"])["state"] == "paused" and deployment, self.situation)
         self.assertIn("failed 3 times in a row", paused["reason"])
@@ -51,7 +51,7 @@ class BadInput(Fleet):
         self.assertIn("paused", self.command("rollout", "status", "web").stdout)
         self.assertIn("no model", self.command("logs", "web/0").stdout)
         self.assertEqual(self.command("rollout", "undo", "web").returncode, 0)
-        self.assertEqual(self.until_ready("web", 1)[0]["generation"], before[0]["generation"], "what runs is what is wanted again")
+        self.assertEqual(self.until_ready("web", 1)[0]["generation"], before[0]["generation"], "the running replica matches the project again")
         # A probe that never gets an answer.
         never = {"readiness": {"tcp": True, "port": 1, "every": "100ms"}, "ready_within": "1s"}
         problem = "it was not ready within 1 s: port 1: Connection refused"
@@ -59,21 +59,21 @@ class BadInput(Fleet):
         self.assertEqual(answer.returncode, 1, answer.stdout + answer.stderr + self.situation())
         self.assertIn("failed 3 times in a row: " + problem, answer.stdout + answer.stderr)
         self.assertIn(problem, " ".join(self.command("why", "replica", "web/0").stdout.split()))
-        self.assertEqual(self.pids()[0][0], pids[0][0], "the old one serves on")
+        self.assertEqual(self.pids()[0][0], pids[0][0], "the old replica continues to serve")
         self.assertEqual(self.command("rollout", "undo", "web").returncode, 0)
         self.until_ready("web", 1)
         self.assertEqual(self.pids(), pids)
 
     @needs_sqlite
     def test_of_a_server(self):
-        # Its port is in use, its folder is in use.
+        # The server's port or folder is in use.
         taken = socket.create_server(("127.0.0.1", 0))
         self.addCleanup(taken.close)
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         serve = ("serve", "--no-agent", "--gateway", "none", "--listen")
         self.assertRefused(self.berth(*serve, address, BERTH_RUNTIME_DIR=str(self.folder / "other")), 1, f"port {taken.getsockname()[1]}", "in use")
         self.assertRefused(self.command(*serve, "127.0.0.1:0"), 1, "server")
-        self.assertEqual(self.get("status")["project"]["version"], 0, "the first one serves on")
+        self.assertEqual(self.get("status")["project"]["version"], 0, "the first server still works")
         # A store of a newer version.
         self.server.terminate()
         self.assertEqual(self.server.wait(timeout=30), 0)
@@ -85,13 +85,13 @@ class BadInput(Fleet):
         database.close()
         content = newer.read_bytes()
         self.assertRefused(self.command(*serve, "127.0.0.1:0", "--store", f"sqlite:{newer}"), 2, "newer", "9.9.9")
-        self.assertEqual(newer.read_bytes(), content, "it is left as it is")
+        self.assertEqual(newer.read_bytes(), content, "the store is not changed")
         self.serve()
         self.assertEqual(self.get("status")["project"]["version"], 0)
 
     def test_of_agents_and_tokens(self):
         a, = self.add_nodes("a")
-        # One name, twice: elsewhere, and here with the same folder.
+        # The same node name twice: in another folder, and in the same folder.
         token = self.token("join")
         other = self.add_node("b")
         self.until_healthy("b")
@@ -126,7 +126,7 @@ class BadInput(Fleet):
     def test_each_role_does_what_it_may(self):
         self.add_nodes("a")
         project = {"project": {"cluster": {"name": "lab"}, "deployments": []}}
-        requests = {  # the least role
+        requests = {  # with the least role that each needs
             "read": [("GET", "status", None), ("GET", "nodes/a", None), ("GET", "events", None)],
             "operate": [("PUT", "nodes/a/intent", {"intent": "in_service"}), ("PUT", "nodes/a/devices/x/intent", {"intent": "in_service"}),
                         *(("POST", "deployments/x/rollout", {"action": action}) for action in ("restart", "pause", "resume")),
@@ -147,15 +147,15 @@ class BadInput(Fleet):
                     self.assertEqual(status == 403, not may, (role, method, path, status, text))
         for method, path, body in sum(requests.values(), []):
             self.assertEqual(self.ask(method, f"/api/v1/{path}", body, "berth_no")[0], 401, path)
-        # The page is for those who may read; a session reads all that there is.
+        # The page needs the role read; a session may read everything.
         for role, token in tokens.items():
             status, _, text = self.ask("POST", "/api/v1/login", {"token": token}, token="berth_no")
             self.assertEqual(status, 200 if role in ranks else 401, (role, text))
-        # A token to join is for now.
+        # A join token is valid for a short time.
         made = {role: json.loads(self.ask("POST", "/api/v1/tokens", {"role": role})[2]) for role in ("join", "read")}
         self.assertNotIn("expires_at_ms", made["read"])
         self.assertTrue(0 < made["join"]["expires_at_ms"] - time.time() * 1000 <= 3_600_000, made["join"])
-        # A node speaks for itself alone, and a token that is no node's runs nothing.
+        # A node may act only for itself, and a token of no node gets no replicas.
         self.add_nodes("b")
         report = {"schema": 1, "agent": "x", "version": "0", "boot": "x", "now_at_ms": 0, "epoch": 1, "revision": 1, "replicas": [],
                   "inventory": {"format": 1, "node": {"name": "b"}, "devices": [], "links": []}}
@@ -164,7 +164,7 @@ class BadInput(Fleet):
 
 
 class HostileNode(Fleet):
-    """One node reports what no agent would: it harms nothing but its own replicas."""
+    """One node sends reports that no agent would send: they harm only its own replicas."""
 
     def setUp(self):
         super().setUp()
@@ -198,7 +198,7 @@ class HostileNode(Fleet):
         revision = self.report(node=evil)["revision"]
         self.report(node=evil, revision=revision, replicas=[{"deployment": "own", "replica": 0, "generation": replica["generation"], "state": "backing_off",
                                                              "failures": 1, "reason": "R" * 1_100_000, "job": "J" * 1_100_000}])
-        # A device whose name is in events and in places.
+        # A device with an id that appears in events and placements.
         self.report([{"id": "D" * 1_100_000, "backend": "cuda", "health": "lost"}], node=evil, status=400)
         self.apply(own, self.web(), wait=False)
         self.until_ready("web", 1)
@@ -211,7 +211,7 @@ class HostileNode(Fleet):
         device = self.get("nodes/good")["node"]["devices"][0]["id"]
         known = {"id": "GPU-e", "backend": "cuda", "memory_bytes_total": 1 << 36, "memory_bytes_free": 1 << 36}
         self.report([known], devices=[{"id": f"x{number}"} for number in range(10_000)] + [known])
-        self.assertEqual(self.get("nodes/evil/history?device=x1")["t_ms"], [], "it is not in the inventory")
+        self.assertEqual(self.get("nodes/evil/history?device=x1")["t_ms"], [], "the device is not in the inventory")
         self.assertEqual(len(self.get("nodes/evil/history?device=GPU-e")["t_ms"]), 1)
         samples = len(self.get(f"nodes/good/history?device={device}")["t_ms"])
         self.until(lambda: len(self.get(f"nodes/good/history?device={device}")["t_ms"]) > samples, "a sample every ten seconds", 30)
@@ -221,7 +221,7 @@ class HostileNode(Fleet):
         self.report([{"id": gpu["id"], "backend": "cuda", "memory_bytes_total": gpu["memory_bytes_total"], "health": "lost"} for gpu in gpus])
         self.apply(self.web(replicas=len(gpus)), wait=False)
         self.until_ready("web", len(gpus), lambda replica: replica["node"] == "good")
-        # An id that it has twice counts once, and the rest of its report counts.
+        # A repeated id counts once, and the rest of the report counts.
         twice = [{"id": "GPU-e", "backend": "cuda", "name": name, "memory_bytes_total": 1 << 36} for name in ("first", "second")]
         self.report([*twice, {**twice[0], "id": "GPU-f"}], devices=[*twice, {**twice[0], "id": "GPU-f"}])
         self.assertEqual([(gpu["id"], gpu["name"]) for gpu in self.get("nodes/evil")["node"]["devices"]], [("GPU-e", "first"), ("GPU-f", "first")])
@@ -242,13 +242,13 @@ class HostileNode(Fleet):
         self.assertIn("more memory than any device", str(self.report([{**gpu, "memory_bytes_total": 2 ** 64 - 1}], status=400)))
         self.report([gpu], devices=[{**gpu, "memory_bytes_free": 2 ** 63}, {**gpu, "id": "GPU-f", "memory_bytes_free": 2 ** 40}])
         devices = self.get("status")["devices"]
-        self.assertEqual(devices["memory_bytes_total"], total + (1 << 36), "the first row is not shown")
+        self.assertEqual(devices["memory_bytes_total"], total + (1 << 36), "the first row does not count")
         self.assertIn("1 of its devices is not valid", self.get("nodes/evil")["node"]["problem"])
         self.assertLessEqual(devices["memory_bytes_free"], devices["memory_bytes_total"])
 
 
 class EqualMachines(Fleet):
-    """Two nodes whose devices have the same ids, as two machines of one kind without UUIDs."""
+    """Two nodes whose devices have the same ids, like two machines of one kind without UUIDs."""
 
     def test_both_are_used(self):
         for name in ("a", "b"):
@@ -262,7 +262,7 @@ class EqualMachines(Fleet):
         replicas = self.until_ready("web", 4).values()
         places = {(replica["node"], *replica["devices"]) for replica in replicas}
         self.assertEqual((len(places), {replica["node"] for replica in replicas}), (4, {"a", "b"}))
-        # A device is meant on its node alone.
+        # A device id applies to its own node only.
         device = next(replica["devices"][0] for replica in replicas if replica["node"] == "a")
         self.assertEqual(self.command("cordon", f"node/a/{device}").returncode, 0)
         intents = {name: [row["intent"] for row in self.get(f"nodes/{name}")["node"]["devices"] if row["id"] == device] for name in ("a", "b")}
@@ -361,7 +361,7 @@ class StoreThatFails(Fleet):
         self.addCleanup(database.close)
         with database:
             database.execute("create trigger broken before insert on entries begin select raise(abort, 'no more of it'); end")
-        self.nodes["a"].kill()  # that it is silent is an event, which cannot be kept
+        self.nodes["a"].kill()  # its silence is an event, which cannot be stored
         problem = self.until(lambda: self.get("status").get("problem"), self.situation)
         self.assertIn("no more of it", problem)
         text = self.command("status").stdout

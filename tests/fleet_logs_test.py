@@ -15,7 +15,7 @@ class Logs(Fleet):
         self.until_ready("w", 1)
 
     def own(self, text):
-        """Without Berth's line about the devices that the replica got."""
+        """The text without Berth's line about the replica's devices."""
         return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("berth: GPU-"))
 
     def as_user(self):
@@ -80,7 +80,7 @@ class Logs(Fleet):
                              "the output of one that has ended is removed\n"))
         self.assertRefused(self.command("logs", "w/0#x"), 2, "'w/0#x' is not a replica")
         self.assertRefused(self.command("logs", "--previous", "j1"), 2, "--previous applies only to replicas")
-        # A replica that has run once has nothing before.
+        # A replica that has run only once has no previous output.
         self.assertEqual(self.command("rollout", "restart", "w").returncode, 0)
         self.until(lambda: self.generations("w")[0] != first, self.situation)
         self.until_ready("w", 1)

@@ -20,7 +20,7 @@ class LyingNode(Fleet):
         return {"id": id, "backend": "cuda", "memory_bytes_total": 80 << 30, "health": "healthy", **more}
 
     def assertHonestNodesWork(self, text):
-        """They roll out, are shown with all of their devices, and what is shown is what the API promises."""
+        """Honest nodes roll out and are shown with all of their devices, as the API describes."""
         self.apply(self.web(text=text, replicas=2), wait=False)
         revision = self.get("deployments/web")["deployment"]["revision"]
         self.until_ready("web", 2, lambda replica: replica["revision"] == revision and replica["node"] in "mn")
@@ -37,7 +37,7 @@ class LyingNode(Fleet):
     def test_devices_of_other_nodes_reported_as_lost(self):
         self.evil.report([self.device(id, health="lost") for id in self.ids], devices=[self.device(id, health="lost") for id in self.ids])
         self.assertHonestNodesWork("v2")
-        # A node that shows the same ids as healthy and free gets no replica that others could have.
+        # A node that reports the same ids as healthy and free gets no replica that other nodes could run.
         self.evil.report([self.device(id) for id in self.ids], devices=[self.device(id) for id in self.ids])
         for name in "mn":
             self.assertEqual({device["health"] for device in self.get(f"nodes/{name}")["node"]["devices"]}, {"healthy"})
@@ -54,7 +54,7 @@ class LyingNode(Fleet):
         after = []
         while page := self.get(f"events?limit=1000&after={after[-1]['id'] if after else 0}")["events"]:
             after += page
-        self.assertEqual([event for event in after if event["id"] <= before[-1]["id"]], before, "nothing was pushed out")
+        self.assertEqual([event for event in after if event["id"] <= before[-1]["id"]], before, "no earlier event was removed")
         of_evil = [event for event in after if event["subject"] == "node/evil" and event["kind"] == "device"]
         self.assertLessEqual(len(of_evil), 1000)
         self.assertTrue(any("further ones are left out" in event["text"] for event in after))
@@ -69,15 +69,15 @@ class LyingNode(Fleet):
         node = self.get("nodes/evil")["node"]
         self.assertEqual([device["id"] for device in node["devices"]], ["GPU-g"])
         self.assertIn("7 of its devices are not valid", node["problem"])
-        self.assertEqual([job["node"] for job in self.get("jobs")["jobs"]], ["evil"], "a row is about its reporter")
+        self.assertEqual([job["node"] for job in self.get("jobs")["jobs"]], ["evil"], "a row belongs to its reporter")
         warnings = {warning["subject"]: warning["text"] for warning in self.get("status")["warnings"]}
         self.assertEqual(list(warnings), ["node/evil"])
         self.assertIn("node/evil: 7 of its devices are not valid", " ".join(self.command("status").stdout.split()))
         log = self.folder / "server.log"
         self.until(lambda: "are not valid" in log.read_text(), "it is in the log")
         self.assertHonestNodesWork("v4")
-        self.assertEqual(log.read_text().count("are not valid"), 1, "one message about that node")
-        # Reports in the name of another, and such that cannot be read at all.
+        self.assertEqual(log.read_text().count("are not valid"), 1, "one message about this node")
+        # Reports in the name of another node, and unreadable reports.
         self.evil.about["name"] = "m"
         self.evil.report(status=403)
         self.assertIn("it is about m", self.get("nodes/evil")["node"]["problem"])

@@ -7,7 +7,7 @@ from berth_case import needs_sqlite
 
 class Placement(Fleet):
     def pending(self, deployment):
-        """The reason why something of it has no place."""
+        """Why a replica of the deployment has no place."""
         found = self.until(lambda: [entry for entry in self.get("status")["pending"] if entry["deployment"] == deployment], self.situation)
         return found[0]["reason"]
 
@@ -21,7 +21,7 @@ class Placement(Fleet):
         return {**self.web(name), "model": "gpt-4o", "key": "env:KEY", **more}
 
     def gpus_of_one(self, replica):
-        """The GPUs of a replica: as the server says, as the replica sees them, and as the ledger of its machine has them."""
+        """The GPUs of a replica, which the server, the replica itself and the ledger of its machine must agree on."""
         seen = self.until(lambda: self.answer_of(replica["port"]), "it answers").split()
         self.assertEqual(set(seen[2].split(",") if len(seen) > 2 else []), set(replica["devices"]))
         leased = {device["id"] for lease in self.nodes[replica["node"]].leases() for device in lease["devices"]}
@@ -71,7 +71,7 @@ class Placement(Fleet):
         reason = self.pending("ask")
         self.assertEqual((reason["kind"], reason["provider"]), ("no_egress_nodes", "open_ai"))
         self.assertEqual(self.pending("new")["kind"], "unknown_transport")
-        # A node that has GPUs, and not as many.
+        # A node that has too few GPUs.
         self.add_nodes("b", gpus=2)
         self.apply(self.web(gpus=4), {**self.web("plain", cpu=True), "gpus": 0}, wait=False, status=3)
         reason = self.until(lambda: (pending := self.pending("web"))["kind"] == "not_enough_gpus" and pending, self.situation)
@@ -98,11 +98,11 @@ class Placement(Fleet):
         self.until_healthy("a")
         self.apply(self.web("one"), self.web("two"))
         second = self.gpus_of_one(self.until_ready("two", 1)[0])
-        self.assertEqual(self.gpus_of_one(self.until_ready("one", 1)[0]), first, "it was not touched")
+        self.assertEqual(self.gpus_of_one(self.until_ready("one", 1)[0]), first, "the replica was not touched")
         self.assertFalse(first & second)
         self.apply(self.web("one"), self.web("two"), self.web("three"), wait=False, status=3)
         self.assertEqual(self.pending("three")["kind"], "not_enough_gpus")
-        # What ends leaves its GPU to the one that waits.
+        # A replica that ends leaves its GPU to the pending one.
         self.assertEqual(self.command("delete", "two").returncode, 0)
         self.gpus_of_one(self.until_ready("three", 1)[0])
 
@@ -116,12 +116,12 @@ class Placement(Fleet):
         self.apply(self.web(gpus=2, replicas=2))
         groups = [self.gpus_of_one(replica) for replica in self.until_ready("web", 2).values()]
         ids = [device["id"] for device in self.get("nodes/a")["node"]["devices"] if device["backend"] == "cuda"]
-        self.assertEqual(sorted(sorted(ids.index(gpu) for gpu in group) for group in groups), [[0, 3], [1, 2]], "pairs that NVLink joins")
+        self.assertEqual(sorted(sorted(ids.index(gpu) for gpu in group) for group in groups), [[0, 3], [1, 2]], "pairs that are joined by NVLink")
         self.assertIn(chosen, groups)
 
     def test_S1_6_an_explicit_runtime_wins_over_the_name_of_the_model(self):
         self.add_nodes("a", gpus=1)
-        # The name says a provider, the runtime a GPU of this machine.
+        # The model's name implies a provider, the runtime a GPU of this machine.
         self.apply(self.web("own", model="gpt-4o", runtime="vllm"))
         self.assertEqual(len(self.gpus_of_one(self.until_ready("own", 1)[0])), 1)
 
@@ -150,7 +150,7 @@ class Placement(Fleet):
         self.assertEqual(self.get("replicas")["replicas"], [])
         self.apply(self.web(replicas=3, on_shortage="best_effort"), wait=False, status=3)
         self.until_ready("web", 2)
-        # A node more, and the one that waits starts by itself.
+        # With another node, the pending replica starts by itself.
         self.add_nodes("b")
         self.until_ready("web", 3)
 

@@ -4,7 +4,7 @@ import unittest
 
 from fleet_case import Fleet
 
-# Answers every request with the status in a file, and writes down its process.
+# Answers every request with the status in a file, and records its process.
 REPLICA = """
 import http.server, os, pathlib, sys
 folder = pathlib.Path(sys.argv[2])
@@ -31,7 +31,7 @@ class Probes(Fleet):
         (self.journal / f"{probe}.new").rename(self.journal / probe)
 
     def served(self):
-        """Processes of the replica that ever answered."""
+        """The processes of the replica that have ever answered."""
         return len(list(self.journal.glob("pid.*")))
 
     def deployment(self, **probes):
@@ -71,7 +71,7 @@ class Probes(Fleet):
 
     def test_a_replica_whose_liveness_probe_fails_is_restarted(self):
         self.answer("readiness", 200)
-        # Fails from its start: nothing was good yet but the other probe, and then it counts.
+        # Fails from its start: it counts although only the other probe has ever succeeded.
         self.answer("liveness", 200)
         self.apply(self.deployment(readiness={}, liveness={"failures": 2}), wait=False)
         before = self.until_ready("web", 1)[0]

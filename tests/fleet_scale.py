@@ -78,7 +78,7 @@ class Scale(Fleet):
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def until_so(self, condition, seconds):
-        """How long it took, and how long each of the questions waited for its answer."""
+        """Waits for the condition. Returns the time that it took and the waiting time of each request."""
         begin, waits = time.monotonic(), []
         while True:
             asked = time.monotonic()
@@ -115,7 +115,7 @@ class Scale(Fleet):
             lambda status: status["nodes"]["lost"] == 1 and sum(deployment["ready"] for deployment in status["deployments"]) == total, 90)
         print(f"a node with {held} replicas is silent: all ready again {silent_s:.2f} s after its last report, of which the server waits 30 s; "
               f"longest wait for an answer {max(waits):.3f} s")
-        self.assertLess(empty_s, 5 * NODES / 200, "the bar: five seconds of one core for 200 nodes")
+        self.assertLess(empty_s, 5 * NODES / 200, "the limit: five seconds of one core for 200 nodes")
         self.assertLess(silent_s, 36, "30 s, then two turns of the nodes' reports and a plan")
 
 

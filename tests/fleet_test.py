@@ -31,7 +31,7 @@ class Killed(Fleet):
         after = self.until_ready("web", 2)
         self.assertEqual((self.pids(), {k: v["generation"] for k, v in after.items()}), (pids, {k: v["generation"] for k, v in before.items()}))
         self.assertEqual({k: (v["job"], v["port"]) for k, v in after.items()}, {k: (v["job"], v["port"]) for k, v in before.items()})
-        # It also ends what it did not start.
+        # The agent also ends replicas that it did not start.
         self.apply(self.web(replicas=1))
         self.until(lambda: self.pids().keys() == {0}, self.situation)
 
@@ -47,8 +47,8 @@ class Killed(Fleet):
         after = self.until_ready("web", 2)
         self.assertEqual((self.pids(), {k: v["generation"] for k, v in after.items()}), (pids, {k: v["generation"] for k, v in before.items()}))
         self.assertGreater(self.get("status")["epoch"], epoch)
-        self.assertEqual(self.get("project")["version"], 1, "what was acknowledged is there")
-        # It decides again.
+        self.assertEqual(self.get("project")["version"], 1, "the acknowledged project is there")
+        # The server makes decisions again.
         self.apply(self.web(replicas=3))
         self.assertEqual(self.until_ready("web", 3)[0]["generation"], before[0]["generation"])
 
@@ -61,7 +61,7 @@ class Killed(Fleet):
             self.server.terminate()
             self.assertEqual(self.server.wait(timeout=30), 0)
         end_server()
-        shutil.copy(self.store, older)  # before anything was to run
+        shutil.copy(self.store, older)  # before any deployment was applied
         for _ in range(2):
             self.serve()
             self.until_healthy("a")
@@ -76,7 +76,7 @@ class Killed(Fleet):
         self.until(lambda: "is lower than that of a server that this node has followed" in a.log.read_text(), self.situation)
         self.until_reports("a")
         self.assertEqual(self.pids(), pids)
-        # The one that it heard last is obeyed.
+        # The agent obeys the latest server.
         end_server()
         self.serve()
         self.until_healthy("a")
@@ -95,12 +95,12 @@ class Killed(Fleet):
         self.until_reports("a")
         self.assertEqual(self.pids(), {0: [pid]}, "the command runs on")
         self.assertEqual(self.until_ready("web", 1)[0]["failures"], 0)
-        self.assertEqual(len(a.leases()), 1, "with its lease")
-        # When it ends it is restarted.
+        self.assertEqual(len(a.leases()), 1, "the command keeps its lease")
+        # When the command ends, it is restarted.
         os.kill(pid, signal.SIGKILL)
         self.until(lambda: self.pids().get(0, [pid]) != [pid], self.situation)
         self.assertEqual(self.until_ready("web", 1)[0]["failures"], 1)
-        # A single one may end with its supervisor, which is the one that ends it in time. There are never two.
+        # A single replica may end with its supervisor, which ends it in time. Two never run at once.
         self.apply(self.web(), self.web("one", single=True))
         pid = self.pids("one")[0][0]
         kill_supervisor("one")
@@ -145,16 +145,16 @@ class Killed(Fleet):
         after = self.until_ready("web", 2)
         self.assertEqual(after[0]["failures"], 2)
         self.assertEqual(after[0]["generation"], before[0]["generation"], "it is the same incarnation, restarted")
-        self.assertEqual(after[1], {**before[1], "report_age_s": after[1]["report_age_s"]}, "the other was not touched")
+        self.assertEqual(after[1], {**before[1], "report_age_s": after[1]["report_age_s"]}, "the other replica was not touched")
         began = [life[2] for life in self.lives() if life[0] == 0]
-        self.assertGreaterEqual(began[1] - killed[0], 0.9, "a back-off of a second")
-        self.assertGreaterEqual(began[2] - killed[1], 1.9, "which doubles")
+        self.assertGreaterEqual(began[1] - killed[0], 0.9, "the first back-off is a second")
+        self.assertGreaterEqual(began[2] - killed[1], 1.9, "the back-off doubles")
         self.assertTrue(any("2 times in a row: " in event["text"] for event in self.get("events?subject=web/0")["events"]))
 
     @needs_sqlite
     def test_everything(self):
         a, b, before = self.start_web("a", "b")
-        # As after a power failure: no process is left.
+        # Like a power failure: no process is left.
         for process in (self.server, a.agent, b.agent):
             process.kill()
             process.wait()
@@ -188,7 +188,7 @@ class OwnAgent(Fleet):
         self.assertEqual(self.pids(), pids, "the same processes")
         self.assertEqual({k: (v["generation"], v["job"], v["port"]) for k, v in after.items()},
                          {k: (v["generation"], v["job"], v["port"]) for k, v in before.items()})
-        # It watches them as its own.
+        # The agent watches them like its own.
         os.kill(pids[0][0], signal.SIGKILL)
         self.until(lambda: self.pids().get(0, pids[0]) != pids[0], self.situation)
         self.until_ready("web", 2)
@@ -207,14 +207,14 @@ class Watcher(Fleet):
 
 
 class CutOff(Fleet):
-    """Times: 6 s without a report are the least until a replica is replaced; a single one adds its own end and a margin."""
+    """Nodes that are cut off. A replica is replaced after 6 s without a report at the earliest; a single one also needs time to end and a margin."""
 
     single = {"single": True, "stop_after": "5s", "stop_grace": "1s", "replace_after": "10s"}
 
     def never_two(self, deployment):
         lives = self.lives(deployment)
         for earlier, later in zip(lives, lives[1:]):
-            self.assertLess(earlier[3], later[2], f"{deployment} lived twice at once: {lives}")
+            self.assertLess(earlier[3], later[2], f"{deployment} ran twice at once: {lives}")
         return lives
 
     def test_cut_off_and_returned(self):
@@ -225,16 +225,16 @@ class CutOff(Fleet):
         self.add_nodes("b")
         a.forwarder.is_cut, cut = True, time.monotonic()
         new = self.until(lambda: (replica := self.replicas()[0])["node"] == "b" and replica["state"] == "ready" and replica, self.situation)
-        # It runs elsewhere after replace_after, which may begin 2 s before the cut.
+        # The replica runs elsewhere after replace_after, which may begin 2 s before the cut.
         took = self.seconds_until_running("web", 0, cut)
         self.assertGreater(took, 3, "not before replace_after")
         self.assertQuick(took, 8, "replace_after and 2 s")
-        self.assertTrue(is_alive(old_pid), "it serves on where it is")
+        self.assertTrue(is_alive(old_pid), "it continues to serve where it is")
         self.assertEqual({replica["node"] for replica in self.get("replicas?deployment=web")["replicas"]}, {"a", "b"})
         self.until(lambda: (replica := self.replicas("one")[0])["node"] == "b" and replica["state"] == "ready", self.situation)
         self.assertQuick(self.never_two("one")[-2][3] - cut, 6, "its own agent ended it")
         self.assertEqual(self.get("nodes/a")["node"]["health"], "suspect")
-        # It returns: the newer stays.
+        # The node returns: the newer replica stays.
         pids = {name: self.pids(name)[0][-1] for name in ("web", "one")}
         a.forwarder.is_cut = False
         for name in ("web", "one"):
@@ -249,7 +249,7 @@ class CutOff(Fleet):
         relay, a.url = Forwarder(self.port, path), f"unix:{path}"
         self.addCleanup(relay.listener.close)
 
-        class Recorder:  # of what the agent sends
+        class Recorder:  # records what the agent sends
             def __init__(self, source):
                 self.source, self.shutdown = source, source.shutdown
 
@@ -295,22 +295,22 @@ class SharedLedger(Fleet):
     def test_X_F2_people_and_the_fleet_share_the_devices_of_a_node(self):
         a, b = self.add_nodes("a", "b", gpus=1)
         wrong, stop = self.watch_ledgers(80 * GIB)
-        # Taken a moment before the server decides, which does not know it yet: the ledger decides.
+        # The lease is taken just before the server decides, which does not know it yet: the ledger decides.
         person = self.hold_on(a, "--mem", "60G", "--exclusive")
         self.apply(self.web(memory="40GiB", exclusive=True))
         self.assertEqual(self.until_ready("web", 1)[0]["node"], "b")
-        # No room for another, until the person ends.
+        # There is no room for a replica until the user's command ends.
         answer = self.command("apply", self.write_project(self.web(memory="40GiB", exclusive=True, replicas=2, on_shortage="best_effort")))
         pending = self.until(lambda: self.get("status")["pending"], self.situation)
         self.assertEqual((pending[0]["deployment"], pending[0]["replicas"]), ("web", [1]))
         self.until(lambda: any(job["node"] == "a" and job["kind"] == "lease" for job in self.get("jobs")["jobs"]), self.situation)
         person.communicate("")
         self.until_ready("web", 2)
-        # And the other way round.
+        # The reverse case.
         refused = a.berth("run", "--mem", "60G", "--", "true")
         self.assertEqual(refused.returncode, 3, refused.stderr)
         self.assertIn("exclusive", refused.stderr)
-        # Several replicas on a GPU, next to a person, within its bytes.
+        # Several replicas share a GPU with a user's command, within its memory.
         self.assertEqual(self.command("delete", "web").returncode, 0)
         self.until(lambda: not self.get("replicas")["replicas"], self.situation)
         person = self.hold_on(a, "--mem", "30G")
@@ -335,7 +335,7 @@ class SharedLedger(Fleet):
         self.assertEqual(state("later"), ["job", "j2", "waiting", 1, 60 * GIB])
         self.assertEqual((shown["later"]["devices"], shown["later"]["devices_wanted"], len(device)), ([], 1, 1))
         self.assertEqual([(holder["kind"], holder["name"]) for holder in self.get("nodes/a")["node"]["devices"][0]["holders"]], [("job", "train")])
-        # What is promised is not free, though nothing has taken it up; nor is the memory of a device that is lost.
+        # Promised memory is not free, even before it is allocated; nor is the memory of a lost device.
         free = lambda: self.get("status")["devices"]["memory_bytes_free"]
         self.assertEqual(free(), 20 * GIB)
         self.assertRegex(self.command("nodes", "a").stdout, r" 20\.0 GiB of 80\.0 GiB ")
@@ -358,13 +358,13 @@ class SharedLedger(Fleet):
         folder = os.open(a.runtime, os.O_RDONLY)
         self.addCleanup(os.close, folder)
         fcntl.flock(folder, fcntl.LOCK_EX)  # as any user of the machine can
-        # Longer than a look at the ledger waits, twice.
+        # Twice as long as a read of the ledger waits.
         end = time.monotonic() + 6
         while time.monotonic() < end:
             self.assertEqual(shown(), expected)
             time.sleep(0.1)
         self.apply(self.web(), wait=False, status=3)
-        # An agent that starts now does not know what the ledger says: it offers nothing.
+        # An agent that starts now cannot read the ledger and offers no devices.
         a.kill()
         a.start()
         self.until_healthy("a")
@@ -388,7 +388,7 @@ class Api(Fleet):
     def test_answers_are_as_documented(self):
         document = Document.read(ROOT / "docs/reference/openapi.json")
         a, = self.add_nodes("a")
-        # One with every setting there is, which is only wanted and not run, and one that no node may run.
+        # One deployment with every setting and no replicas, and one that no node may run.
         rich = self.web("rich", replicas=0, model="llama", runtime="vllm", memory="1GiB", capability="8.0", node_selector={"a": "b"}, device_labels={"c": "d"},
                         tolerates=["e"], exclusive=False, spread="pack", policy="best_fit", priority="high", on_shortage="best_effort", idempotent=True,
                         serving={"max_concurrent": 2, "host": "rich.example.org", "path": "/rich", "open": True, "queue_timeout": "1s", "queue_max": 2, "first_byte_timeout": "5s", "idle_timeout": "1m", "policy": "spread", "key": "json:user", "affinity": "strict", "on_capacity_exhausted": "fallback", "fallback": "web"}, environment={"A": "b"}, secrets={"B": "env:B"}, user="nobody", folder="/", host_memory="1GiB",
@@ -459,7 +459,7 @@ class Api(Fleet):
         check("DELETE", "/api/v1/deployments/much")
         check("DELETE", "/api/v1/deployments/much", status=404)
         self.assertEqual(problems, [])
-        # What is documented is sent, but for what scripted GPUs do not have and what only some moments have.
+        # All documented members are sent, except those that scripted GPUs lack or that exist only at some times.
         only_opencl_devices_have = {"Device.former_id", "Device.active_streams"}
         self.assertEqual(document.never_sent() - only_opencl_devices_have - {"Replica.reason", "Replica.memory_bytes_peak", "Device.memory_bytes_promised", "Device.held_exclusively"}, {
             "Device.advice", "Device.error", "Device.events", "Device.intent_age_ms", "Device.parent", "Device.queue_depth", "Link.lanes",

@@ -91,7 +91,7 @@ class Nodes(Trusting):
             self.assertEqual((self.authority() / file).stat().st_mode & 0o777, mode, file)
         self.apply(self.web())
         self.until_ready("web", 1)
-        # Both are started again: the authority stays, and the used token does not matter.
+        # Both are started again: the authority stays, and the used token has no effect.
         authority = (self.authority() / "authority.pem").read_text()
         self.server.terminate()
         self.server.wait()
@@ -113,7 +113,7 @@ class Nodes(Trusting):
         self.refused(wrong, "no authority that it names has the expected " + "0" * 64, status=2)
         wrong.start(secret)
         self.refused(wrong, "is not signed by an authority that is trusted here", "a token that carries its fingerprint", status=2)
-        wrong.start(token)  # it was not used
+        wrong.start(token)  # the token was not used
         self.until_healthy("a")
 
     def test_a_token_is_not_used_up_where_the_node_cannot_keep_what_it_gets(self):
@@ -129,7 +129,7 @@ class Nodes(Trusting):
         self.assertFalse((self.state(a) / "joining").exists())
 
     def test_an_agent_that_is_killed_while_it_joins_does_not_use_the_token_again(self):
-        """As soon as it has its certificate. A service is started with the same token."""
+        """It is killed as soon as it has its certificate. A service is started with the same token."""
         source, library = self.folder / "killed.c", self.folder / "killed.so"
         source.write_text(KILLED)
         subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True, timeout=60)
@@ -142,7 +142,7 @@ class Nodes(Trusting):
         self.until_healthy("a")
 
     def test_a_second_server_of_the_same_folder_leaves_the_authority_alone(self):
-        """Two that are started at once would each write half of it."""
+        """Two servers that start at once would each write half of the authority."""
         kept = self.authority().rename(self.folder / "kept")
         second = self.command("serve", "--no-agent", "--gateway", "none", "--store", "memory", "--listen", "127.0.0.1:0", "--listen", f"{ADDRESS}:0")
         self.assertRefused(second, 1, "another process listens on the socket")
@@ -157,7 +157,7 @@ class Nodes(Trusting):
         epoch = (self.state(a) / "epoch").read_text()
         self.server.terminate()
         self.server.wait()
-        # As a machine that has taken the address would: the same store even, but not the key.
+        # Like a machine that has taken the address: it may have the same store, but not the key.
         self.authority().rename(self.folder / "kept")
         self.serve()
         self.until(lambda: "is not signed by an authority that is trusted here" in a.log.read_text(), lambda: a.log.read_text())
@@ -170,7 +170,7 @@ class Nodes(Trusting):
             file.rename(self.authority() / file.name)
         self.serve()
         self.until_healthy("a")
-        self.assertEqual(self.until_ready("web", 1)[0]["generation"], before["generation"], "it was not touched")
+        self.assertEqual(self.until_ready("web", 1)[0]["generation"], before["generation"], "the replica was not touched")
 
     def test_a_certificate_speaks_for_its_node_alone_and_ends_with_it(self):
         a, b = self.add_nodes("a", "b")
@@ -181,13 +181,13 @@ class Nodes(Trusting):
         self.assertEqual(self.ask_with(stolen, "GET", "/api/v1/status")[0], 403)
         self.assertEqual(self.ask_with(stolen, "POST", "/api/v1/agent/join", {"node": "c"})[0], 403)
         self.assertEqual(self.ask_with(None, "GET", "/api/v1/agent/assignments")[0], 401)
-        # A revoked one is worthless at once, also on a connection that is open.
+        # A revoked credential is invalid at once, also on an open connection.
         listed = {token.get("node"): token["id"] for token in self.get("tokens")["tokens"]}
         self.assertEqual(self.command("token", "remove", listed["a"]).returncode, 0)
         self.assertEqual(self.ask_with(stolen, "GET", "/api/v1/agent/assignments")[0], 401)
         self.until(lambda: "it does not know the credential of this node; join again" in a.log.read_text(), lambda: a.log.read_text())
         self.until(lambda: self.get("nodes/a")["node"]["health"] != "healthy", self.situation)
-        # So is that of a node that was removed.
+        # So is the credential of a removed node.
         stolen.write_text((self.state(b) / "identity.pem").read_text())
         b.kill()
         self.assertEqual(self.command("drain", "node/b").returncode, 0)
@@ -204,7 +204,7 @@ class Nodes(Trusting):
         a = self.add_node("a", token=token)
         self.until_healthy("a")
         self.assertRefused(self.command("token", "add", "read", "--node", "a"), 2, "only a token of role join can be for a node")
-        # Of a machine that was lost and installed again: only a token that was made for it takes its name.
+        # A machine that was lost and installed again: only a token for its name can take that name.
         old = self.folder / "old.pem"
         old.write_text((self.state(a) / "identity.pem").read_text())
         a.kill()
@@ -213,10 +213,10 @@ class Nodes(Trusting):
         self.refused(a, 'a node "a" already exists, and this token is for a new node', "berth token add join --node a", status=2)
         a.start(self.token("join", node="a"))
         self.until_healthy("a")
-        self.assertEqual(self.ask_with(old, "GET", "/api/v1/agent/assignments")[0], 401, "the machine before does not speak for it")
+        self.assertEqual(self.ask_with(old, "GET", "/api/v1/agent/assignments")[0], 401, "the earlier machine cannot act for the node")
 
     def test_a_node_that_joined_with_a_token_of_its_own_goes_on(self):
-        """As nodes of earlier versions did: a token over TLS, and --ca."""
+        """Nodes of earlier versions used a token over TLS, and --ca."""
         status, text = self.ask_with(None, "POST", "/api/v1/agent/join", {"node": "a", "version": "0.1.0"}, self.token("join"))
         self.assertEqual(status, 200, text)
         a = self.make_node("a")
@@ -254,7 +254,7 @@ class OldStore(Trusting):
         for _ in range(2):
             restart()
             stop()
-        # As when the file is put back from a copy.
+        # Like a file that was restored from a copy.
         for file in self.store.parent.glob("store.db*"):
             file.unlink()
         shutil.copy(copy, self.store)
@@ -283,10 +283,10 @@ class ShortCertificates(Trusting):
     lifetime = 15
 
     def serve(self, *options):
-        """From a file, which alone has the setting."""
+        """Starts the server with a file, which alone has the setting."""
         file = self.folder / "server.toml"
         file.write_text(f'listen = ["127.0.0.1:{self.port}", "{ADDRESS}:{PORT}"]\ngateway = "none"\ncertificate_lifetime = "{self.lifetime}s"\n')
-        self.gateway_options = ()  # the file says it
+        self.gateway_options = ()  # the file has it
         self.start_server("--config", str(file))
 
     def test_are_renewed_and_an_expired_one_is_told(self):
@@ -308,13 +308,13 @@ class ShortCertificates(Trusting):
         self.assertNotEqual(mine.read_text(), my_first)
         self.assertNotIn("cannot renew", a.log.read_text())
         self.assertNotIn("expired", a.log.read_text())
-        # Renewal goes on where the agent was started again in between.
+        # Renewal continues after the agent was started again.
         a.kill()
         a.start()
         self.until_healthy("a")
         second = identity.read_text()
         self.until(lambda: identity.read_text() != second, self.situation)
-        # One that was off for too long.
+        # An agent that was off for too long.
         a.kill()
         time.sleep(self.lifetime + 1)
         a.start()
@@ -340,7 +340,7 @@ class People(Trusting):
         self.assertEqual(self.berth("nodes", "--server", URL).returncode, 0)
         self.assertEqual(self.berth("nodes", BERTH_SERVER=URL).returncode, 0)
         self.assertRefused(self.berth("apply", self.write_project(self.web()), "--server", URL), 1, "this needs the role deploy")
-        # Without a file, from standard input; never from the command line.
+        # Without a file, the token is read from standard input, never from the command line.
         process = self.start("login", URL)
         out, err = process.communicate(made["token"] + "\n")
         self.assertEqual(process.returncode, 0, err)
@@ -366,12 +366,12 @@ class People(Trusting):
         authority = str(self.authority() / "authority.pem")
         self.assertRefused(self.berth("login", URL, "--token-file", own, "--ca", authority), 2, "only a token from berth token add can be exchanged for a certificate")
         self.assertRefused(self.berth("login", f"http://127.0.0.1:{self.port}", "--token-file", join), 2, "berth login is for https:// addresses")
-        # The token itself is enough where there is no login.
+        # Without a login, the token itself is enough.
         answer = self.berth("nodes", "--server", URL, BERTH_TOKEN_FILE=self.token_file("read", token))
         self.assertEqual(answer.returncode, 0, answer.stderr)
 
     def test_a_cookie_of_the_page_gets_no_certificate(self):
-        """It only reads, and a certificate may what its token may, for as long as the token is valid."""
+        """A cookie may only read, but a certificate has the role of its token while the token is valid."""
         request = subprocess.run(["openssl", "req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout",
                                   str(self.folder / "own.key"), "-subj", "/CN=x"], capture_output=True, text=True, timeout=60)
         self.assertEqual(request.returncode, 0, request.stderr)

@@ -1,4 +1,4 @@
-"""What tests of an agent that root runs for other users share: a user `svc`, a user database of the test's own, and ways to act as a user."""
+"""Shared by tests of an agent that root runs for other users: a user `svc`, a separate user database, and ways to act as a user."""
 import json
 import os
 import pathlib
@@ -11,11 +11,11 @@ UID, GID, EXTRA, STRANGER = 5077, 5077, 5078, 5079
 
 
 def is_open(path):
-    """Whether every user can execute it."""
+    """Whether every user can execute the file."""
     return path.exists() and all(parent.stat().st_mode & 1 for place in (path, path.resolve()) for parent in (place, *place.parents))
 
 
-# That of the test may be in root's own folder.
+# The test's Python may be in root's own folder.
 PYTHON = next((path for path in (sys.executable, "/usr/bin/python3", "/usr/local/bin/python3") if is_open(pathlib.Path(path))), sys.executable)
 
 
@@ -37,7 +37,7 @@ class UsersCase(Fleet):
             path.write_text(pathlib.Path("/etc", file).read_text() + lines)
             subprocess.run(["mount", "--bind", str(path), f"/etc/{file}"], check=True)
             self.addCleanup(subprocess.run, ["umount", f"/etc/{file}"], check=True)
-        # What any user may pass: the ledger of the machine is in a folder for all users, as /run/berth is.
+        # All users may pass: the ledger of the machine is in a folder for all users, like /run/berth.
         self.folder.chmod(0o711)
         self.journal.chmod(0o1777)
         self.program.chmod(0o644)
@@ -64,7 +64,7 @@ class UsersCase(Fleet):
                 **more}
 
     def reason_text(self, name):
-        """What `why replica` tells, without its line breaks."""
+        """The output of `why replica`, without line breaks."""
         return " ".join(self.command("why", "replica", f"{name}/0").stdout.split())
 
     def until_said(self, name, *words):
@@ -81,16 +81,16 @@ class UsersCase(Fleet):
         return found[0]
 
     def change_as_user(self, path, **values):
-        """The user of the job writes over one of its files, if it can. `labels__port`: of an object within."""
+        """Overwrites one of the job's files as its user, if possible. `labels__port`: a member of a nested object."""
         text = json.loads(path.read_text())
         for name, value in values.items():
             inner, _, last = name.rpartition("__")
             (text[inner] if inner else text)[last] = value
-        # In one step, as its supervisor writes: an empty state is that of a job that waits.
+        # In one step, like the supervisor: an empty state would mean a waiting job.
         write = "import os, sys; file = os.open(sys.argv[1], os.O_WRONLY); os.write(file, sys.stdin.buffer.read().ljust(os.fstat(file).st_size))"
         return subprocess.run([*as_user(UID), PYTHON, "-c", write, str(path)],
                               input=json.dumps(text), text=True, stderr=subprocess.DEVNULL, check=False).returncode == 0
 
     def stays(self, condition):
-        """While the node reports three times."""
+        """Checks that the condition holds while the node reports three times."""
         self.until_reports("a", holds=condition)

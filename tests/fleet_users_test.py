@@ -24,9 +24,9 @@ class Users(UsersCase):
         modes = {name: ((folder / name).stat().st_uid, (folder / name).stat().st_mode & 0o777) for name in (".", "job.json", "state.json", "output")}
         self.assertEqual(modes, {".": (0, 0o711), "job.json": (0, 0o600), "state.json": (UID, 0o600), "output": (UID, 0o600)})
         self.assertEqual((folder.parent.parent / "credential").stat().st_mode & 0o777, 0o600)
-        # Another user is refused, and that is said.
+        # Another user is refused, with a message.
         self.until_said("bad", "the agent's file does not permit user other")
-        # It is stopped like any other, and its folder goes.
+        # It is stopped like any other replica, and its folder is removed.
         self.assertEqual(self.command("delete", "mine").returncode, 0)
         self.until(lambda: not any(name.startswith("mine.") for name in node.jobs()), self.situation)
 
@@ -58,7 +58,7 @@ class Users(UsersCase):
         self.until_said("variable", "the agent's file does not permit variable BASH_ENV")
         self.until_said("secret", "in none of the folders that secrets may be read from")
         self.until_said("secretdots", "in none of the folders that secrets may be read from")
-        self.assertEqual(list(self.journal.iterdir()), [], "nothing of it ran")
+        self.assertEqual(list(self.journal.iterdir()), [], "no part of it ran")
 
     def test_what_a_user_writes_about_its_job_ends_no_process_of_another_user(self):
         self.add()
@@ -139,7 +139,7 @@ class Users(UsersCase):
         self.until_said("long", "File too large")
 
     def test_limits_that_do_not_hold_are_said_to_be_absent(self):
-        """Where a systemd of the user runs and has the controllers they hold; that it is asked: tests/scope_test.py."""
+        """Limits hold only if the user's systemd runs and has the controllers; tests/scope_test.py tests that berth uses it."""
         self.add()
         self.apply(self.serve_as("mine", "svc", host_memory="1G", cpus=0.5), self.serve_as("free", "svc"), wait=False)
         self.until_ready("mine", 1)

@@ -13,7 +13,7 @@ class Forwarder:
     """Passes connections on to a port, until it is cut: then nothing gets through, as with a broken cable."""
 
     def __init__(self, port, path=None, host="127.0.0.1", listen=0, delay=lambda: 0):
-        """`path`: listens on a Unix socket there, on which an agent speaks in plain text. `delay`: seconds before each piece."""
+        """`path`: listens on a Unix socket there, which an agent uses without TLS. `delay`: seconds before each piece."""
         self.target, self.delay, self.is_cut = (host, port), delay, False
         if path:
             self.listener = socket.socket(socket.AF_UNIX)

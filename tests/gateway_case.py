@@ -14,7 +14,7 @@ import time
 from berth_case import BERTH, ROOT
 from fleet_case import Fleet, free_port
 
-# Answers with what it is and got; /slow/N sends N events, one every 50 ms; /exit ends it.
+# Answers with its name and the request; /slow/N sends N events, one every 50 ms; /exit ends it.
 REPLICA = """
 import http.server, json, os, socket, sys, time
 class Answer(http.server.BaseHTTPRequestHandler):
@@ -58,7 +58,7 @@ class Gateway(Fleet):
     gateway_more = ()  # options of the server
 
     def setUp(self):
-        # The same for every start of the server: a gateway that a killed one has left goes on only then.
+        # The same for every start of the server: otherwise the gateway of a killed server does not continue.
         self.gateway_options = ("--gateway", f"127.0.0.1:{free_port()}", *self.gateway_more)
         super().setUp()
 
@@ -72,7 +72,7 @@ class Gateway(Fleet):
         return self.gateway
 
     def log(self):
-        """Of the server and its gateway."""
+        """The log of the server and its gateway."""
         return (self.folder / "server.log").read_text()
 
     def app(self, name="app", text="v1", where="{port}", serving=None, **more):
@@ -100,18 +100,18 @@ class Gateway(Fleet):
             connection.close()
 
     def until_answered(self, path, count=1, **how):
-        """By that many replicas."""
+        """Waits until `count` replicas answer."""
         def answering():
             answers = [self.ask_for(path, **how) for _ in range(2 * count)]
             return all(answer[0] == 200 for answer in answers) and len({json.loads(answer[1])["replica"] for answer in answers}) == count
         self.until(answering, lambda: f"{self.ask_for(path, **how)} {self.situation()}")
 
     def gateway_words(self):
-        """Of the command that the server has started its gateway with."""
+        """The words of the command with which the server has started its gateway."""
         return next(pathlib.Path(self.folder).rglob("gateway-*/*/arguments")).read_text().splitlines()[1:]
 
     def replace_gateway(self, *options):
-        """Another one takes the place of the one that runs."""
+        """Starts a gateway that replaces the running one."""
         log = self.folder / f"gateway-{len(self.started)}.log"
         with log.open("w") as output:
             next_one = subprocess.Popen([BERTH, *self.gateway_words(), *options], env=self.environment(BERTH_RUNTIME_DIR=str(self.folder / "server")),
@@ -150,7 +150,7 @@ class Gateway(Fleet):
         return stop
 
     def stream(self, events):
-        """Begins a stream of that many events. A function that waits for its end."""
+        """Begins a stream of that many events. Returns a function that waits for its end."""
         connection = self.connect()
         connection.request("GET", f"/app/slow/{events}")
         answer = connection.getresponse()
@@ -168,7 +168,7 @@ class Gateway(Fleet):
         self.assertEqual(got["text"], "".join(f"data: {i}\n\n" for i in range(events)))
 
     def metric(self, name, **labels):
-        """The sum of all lines that have these labels; None: there is none."""
+        """The sum of all lines with these labels, or None without such lines."""
         values = []
         for line in self.ask("GET", "/metrics")[2].splitlines():
             found = re.fullmatch(rf"{name}{{(.*)}} (\S+)", line)
@@ -176,10 +176,10 @@ class Gateway(Fleet):
                 values.append(float(found[2]))
         return sum(values) if values else None
 
-    # A gateway of its own, with TLS.
+    # A separate gateway, with TLS.
 
     def make_certificate(self):
-        """certificate.pem and key.pem, and what a client trusts then."""
+        """Creates certificate.pem and key.pem; returns a context for clients that trust them."""
         subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=localhost",
                         "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", self.folder / "key.pem", "-out", self.folder / "certificate.pem"],
                        check=True, capture_output=True)
@@ -193,7 +193,7 @@ class Gateway(Fleet):
         return process
 
     def start_edge(self):
-        """Its process and port."""
+        """Starts the separate gateway; returns its process and port."""
         token, port = self.folder / "edge.token", free_port()
         token.write_text(self.command("token", "add", "join", "--gateway").stdout)
         token.chmod(0o600)
@@ -203,7 +203,7 @@ class Gateway(Fleet):
         return process, port
 
     def replica_processes(self, name="app"):
-        """By replica, such as app/0."""
+        """The processes by replica, such as app/0."""
         found = {}
         for pid, line in self.processes().items():
             if "gateway_replica.py" in line and (replica := environment_of(pid).get("BERTH_REPLICA", "")).startswith(f"{name}/"):
@@ -219,7 +219,7 @@ class Gateway(Fleet):
 
 
 def program(name):
-    """Its path, also where only root has it in PATH; None: it is not installed."""
+    """The program's path, also if only root has it in PATH, or None if it is not installed."""
     return shutil.which(name, path=os.environ.get("PATH", os.defpath) + ":/usr/sbin")
 
 
@@ -232,7 +232,7 @@ def environment_of(pid):
 
 
 def cpu_s(pid):
-    """Processor time of a process so far."""
+    """The processor time of a process so far."""
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

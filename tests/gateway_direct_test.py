@@ -17,7 +17,7 @@ WHERE = "{address}:{port}"
 
 
 def count_lines(folder):
-    """In all files of the folder."""
+    """The number of lines in all files of the folder."""
     return sum(file.read_bytes().count(b"\n") for file in folder.iterdir())
 
 
@@ -26,7 +26,7 @@ class Direct(Gateway):
         return self.app(where=WHERE, serving={"reach": "direct"}, **more)
 
     def endpoints(self, name="app"):
-        """Of the deployment, by name."""
+        """The endpoints of the deployment, by name."""
         deployment, = (row for row in self.get("endpoints")["deployments"] if row["name"] == name)
         return {endpoint["name"]: endpoint for endpoint in deployment["endpoints"]}
 
@@ -44,7 +44,7 @@ class Direct(Gateway):
             self.assertEqual((status, json.loads(text)["body"]), (200, body))
             self.assertFalse([name for name in json.loads(text)["headers"] if name.lower().startswith("x-berth")])
         self.assertWhole(stream(), 20)
-        with contextlib.suppress(ProcessLookupError):  # the agent kills a relay that stands still for ten seconds
+        with contextlib.suppress(ProcessLookupError):  # the agent kills a relay that is stopped for ten seconds
             os.kill(relay, signal.SIGCONT)
         for endpoint in self.endpoints().values():
             self.assertRegex(endpoint["address"], r"^127\.0\.0\.1:\d+$")
@@ -68,7 +68,7 @@ class Direct(Gateway):
             self.assertEqual(set(answers), {200}, len(answers))
 
     def asked(self, count, path):
-        """That many requests at a time: a function that waits for their answers."""
+        """Sends that many requests at once; returns a function that waits for their answers."""
         answers = []
         threads = [threading.Thread(target=lambda: answers.append(self.ask_for(path)[0])) for _ in range(count)]
         for thread in threads:
@@ -89,7 +89,7 @@ class Direct(Gateway):
             os.kill(self.replica_processes(name)[f"{name}/0"], signal.SIGKILL)
             got = answers()
             self.assertEqual(sorted(set(got)), statuses, got)
-            # Until it is back the other one answers.
+            # The other replica answers until it is back.
             self.assertEqual({self.ask_for(f"/{name}/echo")[0] for _ in range(20)}, {200})
             self.until_answered(f"/{name}/echo", 2)
 

@@ -42,7 +42,7 @@ class Events(Gateway):
         return self.events(subject, words)
 
     def own(self):
-        """Of the gateway, as a subject."""
+        """The gateway as a subject of events."""
         return "gateway/" + self.get("endpoints")["gateways"][0]["name"]
 
     def odd(self, name, bad, **more):
@@ -92,7 +92,7 @@ class Events(Gateway):
         self.assertEqual(len(self.events("odd/0", "skips it")), 1, "it was left out until it answered")
         shown = self.command("events", "--subject", "odd/0").stdout
         self.assertIn("skips it", shown)
-        self.assertEqual(self.events("odd/1", "gateway"), [], "the other one is not concerned")
+        self.assertEqual(self.events("odd/1", "gateway"), [], "the other replica is not affected")
 
     def test_a_port_that_another_process_has_taken_is_named(self):
         note = self.folder / "port"

@@ -24,9 +24,9 @@ class FarNode(Gateway):
         endpoint, = next(deployment for deployment in self.get("endpoints")["deployments"] if deployment["name"] == "app")["endpoints"]
         self.assertRegex(endpoint["address"], rf"^{ADDRESS}:\d+$")
         listening = {line.split()[1] for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:] if line.split()[3] == "0A"}
-        self.assertIn(f"00000000:{int(endpoint['address'].rsplit(':')[1]):04X}", listening, "on every address")
+        self.assertIn(f"00000000:{int(endpoint['address'].rsplit(':')[1]):04X}", listening, "the direct replica listens on every address")
         near, = (replica["port"] for replica in self.get("replicas?deployment=near")["replicas"] if replica["current"])
-        self.assertIn(f"0100007F:{near:04X}", listening, "what is reached through the relay listens on the loopback address")
+        self.assertIn(f"0100007F:{near:04X}", listening, "a replica behind the relay listens on the loopback address")
 
 
 if __name__ == "__main__":

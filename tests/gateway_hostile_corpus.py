@@ -16,7 +16,7 @@ def get(headers):
     return GET + HOST + headers + b"\r\n"
 
 
-# Two readings of where a request ends.
+# Requests whose end can be read in two ways.
 LENGTHS = [post(headers, body) for headers, body in (
     (LENGTH + b"4\r\n" + CHUNKED, b"0\r\n\r\n" + HIDDEN),
     (CHUNKED + LENGTH + b"4\r\n", b"0\r\n\r\n" + HIDDEN),
@@ -34,11 +34,11 @@ LENGTHS = [post(headers, body) for headers, body in (
     (CHUNKED + CHUNKED, b"0\r\n\r\n" + HIDDEN), (b"Transfer-Encoding: chunked\0\r\n", b"0\r\n\r\n" + HIDDEN), (b"Transfer-Encoding: chunked,\r\n", b"0\r\n\r\n" + HIDDEN),
     (b"Transfer-Encoding\t: chunked\r\n", b"0\r\n\r\n" + HIDDEN), (b"Transfer_Encoding: chunked\r\n" + LENGTH + b"five\r\n", b""), (b"X: y\nTransfer-Encoding: chunked\r\n", b"0\r\n\r\n" + HIDDEN),
     (LENGTH + b"\xd9\xa5\r\n", b"abcde"),
-    # A body that is shorter than it says.
+    # A body that is shorter than its length says.
     (LENGTH + b"100\r\n", b"abc"),
 )]
 
-# Bodies are read before a request is passed on where they are short, or where the model is in them.
+# Bodies are read before a request is passed on if they are short or contain the model.
 CHUNKS = [b"POST /v1/MARK HTTP/1.1\r\n" + HOST + CHUNKED + b"\r\n" + body for body in (
     b"zz\r\n\r\n" + HIDDEN, b"-1\r\n\r\n" + HIDDEN, b"0x5\r\nabcde\r\n0\r\n\r\n", b"5\r\nabcdeXX0\r\n\r\n" + HIDDEN, b"5\nabcde\n0\n\n" + HIDDEN, b" 5\r\nabcde\r\n0\r\n\r\n",
     b"ffffffffffffffffff\r\n" + HIDDEN, b"5;a=\nb\r\nabcde\r\n0\r\n\r\n", b"5\r\nabc", b"1;" + b"x" * 100_000, b"0\r\n" + b"a: b\r\n" * 20_000 + b"\r\n",
@@ -49,7 +49,7 @@ LINES = [
     GET.replace(b"\r\n", b"\n") + HOST.replace(b"\r\n", b"\n") + b"\n",
     get(b"X: y\nZ: 1\r\n"), get(b"X: y\rZ: 1\r\n"), get(b"X: y\r\r\n"), get(b"X: y\r\n folded\r\n"), get(b"X: y\r\n\tfolded\r\n"), GET + b" X: y\r\n" + HOST + b"\r\n",
     get(b"X: a\0b\r\n"), get(b"X\0: b\r\n"), get(b"X: a\x01b\r\n"), get(b"X: a\x7fb\r\n"),
-    # Names of headers.
+    # Header names.
     get(b"no colon\r\n"), get(b": empty\r\n"), get(b"X : y\r\n"), get(b"X(y): z\r\n"), get(b"\xc3\xa4: z\r\n"), get(b"X\ty: z\r\n"), get(b"\"X\": z\r\n"),
     # The first line.
     b"GET  /app/MARK HTTP/1.1\r\n" + HOST + b"\r\n", b"GET\t/app/MARK\tHTTP/1.1\r\n" + HOST + b"\r\n", b"GET /app/MARK\r\n\r\n", b"GET /app/MARK HTTP/1.1 x\r\n" + HOST + b"\r\n",
@@ -80,7 +80,7 @@ UPGRADES = [
 
 LONG = [
     get(b"X: " + b"x" * 20_000 + b"\r\n"), get(b"x: y\r\n" * 5_000), get(b"Cookie: " + b"a=b; " * 5_000 + b"\r\n"), get(b"x" * 20_000 + b": y\r\n"),
-    # Pages of other sites, and wrong keys.
+    # Requests from pages of other sites, and wrong keys.
     get(b"Origin: https://evil.example\r\n"), get(b"Sec-Fetch-Site: cross-site\r\n"), get(b"sec-fetch-site: same-site\r\n"), get(b"Authorization: Bearer wrong\r\n"), get(b"Authorization: Basic dXNlcjpwYXNz\r\n"), get(b"x-api-key: wrong\r\n"),
     get(b"x-berth-deployment: ../app\r\n"), get(b"x-berth-deployment: app\0\r\n"), get(b"x-berth-deployment: \xff\xfe\r\n"), get(b"Authorization: Bearer \xff\xfe\r\n"), get(b"x-api-key: \xc0\x80\r\n"),
 ]
@@ -97,18 +97,18 @@ BODIES = [
     (b'{"model": "m "}', 404), (b'{"model": "none"}', 404), (b'{"model": ""}', 404), (b'{"x": "' + b"x" * 300_000 + b'", "model": "m"}', 413), (b"\0" * 100, 400), (b"model=m", 400),
 ]
 
-# Valid, if odd: and how often the word reaches the replica.
+# Valid but odd requests, and how often the word reaches the replica.
 PASSED = [
     (get(b"X:y\r\nConnection: close\r\n"), 1), (b"\r\n\r\n" + get(b"Connection: close\r\n"), 1), (get(b"X: \xc3\xa4\r\nConnection: close\r\n"), 1), (get(b"X:\r\nConnection: close\r\n"), 1),
     (post(LENGTH + b"4\r\nConnection: close\r\n", b"abcd"), 1), (post(CHUNKED + b"Connection: close\r\n", b"4;a=b\r\nabcd\r\n0\r\nx: y\r\n\r\n"), 1),
     (get(b"") + get(b"Connection: close\r\n"), 2), (b"DELETE /app/MARK HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n", 1),
     (b"GET /app/MARK?a=%00&b=../.. HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n", 1), (b"GET /app/a%2Fb/MARK HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n", 1),
-    # Not a URI, but what curl sends for one that has such letters.
+    # Not a valid URI, but curl sends such letters unchanged.
     (b"GET /app/\xc3\xa4MARK HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n", 1), (b"GET /app/MARK\xff HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n", 1),
     (get(b"X: \xff\xfe\r\nx-request-id: \xff\xfe\r\ntraceparent: \xff\xfe\r\nConnection: close\r\n"), 1),
-    # A replica that does not change the protocol gets the next request as one.
+    # A replica that does not change the protocol gets the next request as a separate one.
     (get(b"Connection: upgrade\r\nUpgrade: websocket\r\n") + get(b"Connection: close\r\n"), 2), (get(b"Connection: upgrade, close\r\nUpgrade: h2c\r\n"), 1),
-    # A body that is longer than it says: the rest is not a request.
+    # A body that is longer than its length says: the rest is not a request.
     (post(LENGTH + b"3\r\n", b"abcPOST\r\n\r\n"), 1),
 ]
 
@@ -149,7 +149,7 @@ ANSWERS = {
     "bad-chunk": (OK + b"transfer-encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n", 502, "bad chunk"),
     # The head is right: the client sees that the rest is not complete.
     "short-body": (OK + b"content-length: 100\r\n\r\nabc", 200, ""),
-    # The rest is nobody's.
+    # The rest belongs to no answer.
     "kept-long-body": (OK + b"content-length: 3\r\n\r\nabcplantedHTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\nplanted", 200, ""),
     "kept-second-answer": (OK + b"content-length: 0\r\n\r\n" + OK + b"content-length: 7\r\n\r\nplanted", 200, ""),
     "kept-body-of-none": (b"HTTP/1.1 204 No Content\r\n\r\n" + OK + b"content-length: 7\r\n\r\nplanted", 204, ""),

@@ -13,7 +13,7 @@ import unittest
 from gateway_case import Gateway
 from gateway_hostile_corpus import ANSWERS, BODIES, PASSED, REQUESTS, TRICKS
 
-# Writes down all that it gets. Answers as the last part of the path says, from a file of answers, and else with what it got.
+# Records all that it gets. Answers as the last part of the path says, from a file of answers, otherwise with the request.
 REPLICA = """
 import json, os, socket, sys, threading
 answers = {name: bytes.fromhex(text) for name, text in json.load(open(sys.argv[3])).items()}
@@ -64,7 +64,7 @@ while True:
 
 
 class Hostile(Gateway):
-    """Its replica is reached through the relay of its node."""
+    """The replica is reached through the relay of its node."""
     is_direct = False
 
     def setUp(self):
@@ -77,13 +77,13 @@ class Hostile(Gateway):
         self.until(lambda: self.is_answered("/app/first"), self.situation)
 
     def recording(self, name, is_direct, **more):
-        """A deployment of one replica that writes down what it gets."""
+        """A deployment of one replica that records what it gets."""
         where, serving = ("{address}:{port}", {"reach": "direct"}) if is_direct else ("{port}", {})
         command = ["python3", "-SE", str(self.recorder), where, str(self.seen), str(self.answers)]
         return {**self.loaded(name, replicas=1, serving=serving, **more), "command": command}
 
     def exchange(self, data, seconds=10, close=False):
-        """All that comes back until the gateway closes the connection, or for so long. `close`: this side ends it where nothing comes."""
+        """All that is received until the gateway closes the connection, for `seconds` at most. `close`: shuts down sending if nothing comes."""
         with socket.create_connection(("127.0.0.1", self.gateway), timeout=seconds) as connection:
             got = b""
             try:
@@ -162,18 +162,18 @@ class BadRequestsToDirect(BadRequests):
 
 
 class SlowRequests(Hostile):
-    # What comes before the client stops, and what it sends on, a piece every 100 ms.
+    # The text before the client stops, and the piece that it then sends every 100 ms.
     BEGUN = {"nothing": (b"", b""), "a line": (b"GET /app/slow HT", b""), "a header": (b"GET /app/slow HTTP/1.1\r\nhost: localhost\r\nx: ", b""),
              "a body": (b"POST /app/slow HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\nabc", b""),
              "a model": (b"POST /v1/slow HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n{\"mod", b""),
              "a chunk": (b"POST /v1/slow HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n5\r\n{\"m", b""),
              "letters of a line": (b"GET /app/slow", b"y"), "letters of a header": (b"GET /app/slow HTTP/1.1\r\nhost: localhost\r\nx: ", b"y"),
              "many headers": (b"GET /app/slow HTTP/1.1\r\nhost: localhost\r\n", b"x: y\r\n")}
-    # Too long to be kept, so that a replica gets the first part.
+    # Too long to be buffered, so that a replica gets the first part.
     LONG = {f"a long body for {name}": b"POST /%s/long HTTP/1.1\r\nhost: localhost\r\ncontent-length: 200000\r\n\r\n" % name.encode() + b"x" * 70_000 for name in ("app", "direct")}
 
     def trickle(self, begun, piece):
-        """As exchange(), of a client that goes on sending."""
+        """Like exchange(), with a client that continues to send."""
         with socket.create_connection(("127.0.0.1", self.gateway)) as connection:
             got, ends = b"", time.monotonic() + 90
             try:
@@ -234,7 +234,7 @@ class BadReplicas(Hostile):
                     self.assertRegex(message, r"^the replica app/0#\d+ did not answer: ")
                     self.assertIn(words, message)
                     self.assertNotIn("\n", message)
-                # The next ones are answered with their own.
+                # The next requests get their own answers.
                 for other in (b"next-1", b"next-2"):
                     after = self.exchange(b"GET /app/%s HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n" % other)
                     self.assertTrue(after.startswith(b"HTTP/1.1 200 ") and b"GET /app/" + other in after, (name, after[:300]))

@@ -23,7 +23,7 @@ class Keys(Gateway):
         return self.loaded(version=version, replicas=replicas, serving={"key": "header:x-session", **serving})
 
     def owners(self):
-        """By key, the replica that answers, such as app/0."""
+        """The replica that answers each key, such as app/0."""
         def ask(keys):
             connection = http.client.HTTPConnection("127.0.0.1", self.gateway, timeout=20)
             found = {}
@@ -47,13 +47,13 @@ class Keys(Gateway):
             shards = json.loads(self.command("shards", "--json").stdout)["deployments"]
             return shards and [owner.get("state") for owner in shards[0]["owners"]] == ["ready"] * count
         self.until(all_ready, lambda: self.command("shards").stdout + self.situation())
-        # The gateway hears of it a moment later.
+        # The gateway gets the change a moment later.
         self.until(lambda: len(set(self.owners().values())) == count, "all replicas answer")
 
     def assertMoved(self, before, after, expected):
         moved = {key for key in before if before[key] != after[key]}
         self.assertLessEqual(len(moved), len(expected))
-        self.assertLessEqual(moved, expected, "only keys of what came or went")
+        self.assertLessEqual(moved, expected, "only keys of added or removed replicas move")
 
     @needs_sqlite
     def test_stay_with_their_replica_through_everything_but_a_change_of_their_number(self):
@@ -69,7 +69,7 @@ class Keys(Gateway):
         self.assertRegex(listed.stdout, r"app: key header:x-session, bounded.load, epoch 1, ")
         self.assertRegex(listed.stdout, r"app/0 +ready +\d+ +[\d.]+ %")
 
-        # A replica that is killed: its keys go elsewhere meanwhile, the others stay, and all are as before when it is back.
+        # A replica is killed: meanwhile its keys go elsewhere, and the others stay. Once it is back, all are as before.
         of_killed = {key for key, owner in first.items() if owner == "app/1"}
         os.kill(self.replica_processes()["app/1"], signal.SIGKILL)
         self.assertMoved(first, self.owners_while_some_fail(), of_killed)
@@ -88,7 +88,7 @@ class Keys(Gateway):
         self.until_serving(REPLICAS)
         self.assertEqual(self.owners(), first)
 
-        # One more: only its share moves, to it. One less: only what it had.
+        # One replica more: only its share moves, to it. One less: only its keys move.
         self.apply(self.keyed(REPLICAS + 1, "v2"))
         self.until_serving(REPLICAS + 1)
         more = self.owners()
@@ -102,12 +102,12 @@ class Keys(Gateway):
         self.assertMoved(more, self.owners(), {key for key, owner in more.items() if owner == newest})
 
     def test_a_hot_key_never_exceeds_the_bound_while_a_replica_is_killed_and_all_are_updated(self):
-        """Counted by the replicas themselves."""
+        """The replicas themselves count their requests."""
         self.add_nodes("a")
         self.apply(self.keyed(3, max_concurrent=BOUND))
         self.until_serving(3)
         ends, statuses = threading.Event(), set()
-        # By version and replica, how many requests it has had at once.
+        # The most requests that each replica has had at once, by version.
         most = {version: dict.fromkeys(("app/0", "app/1", "app/2"), 0) for version in ("v1", "v2")}
 
         def ask():
@@ -134,10 +134,10 @@ class Keys(Gateway):
         for each in asking:
             each.result()
         self.assertEqual([max(of_version.values()) for of_version in most.values()], [BOUND, BOUND])
-        self.assertEqual(statuses - {502}, {200}, "only what the killed replica had taken failed")
+        self.assertEqual(statuses - {502}, {200}, "only requests at the killed replica failed")
 
     def owners_while_some_fail(self):
-        """As owners(); requests that the death of a replica has cut off are sent again."""
+        """Like owners(), but requests that were cut off by the death of a replica are sent again."""
         for _ in range(50):
             try:
                 return self.owners()

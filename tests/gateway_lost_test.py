@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A node, or its gateway, loses its power or network while requests are under way: they end soon. Programs that pause lose nothing.
+"""A node, or its gateway, loses its power or network while requests are under way: the requests end soon. Programs that only pause lose nothing.
 
 Each node is in a network namespace of its own; its link is cut, so that neither side receives anything from the other."""
 import http.client
@@ -23,7 +23,7 @@ LARGE, EVENTS = 200_000_000, 30_000  # more than all sockets on the way hold
 
 class Lost(Networked, Gateway):
     def setUp(self):
-        # Of this test's own network, which lasts for the next one.
+        # This test's network would still exist in the next test.
         self.addCleanup(run, "ip", "link", "delete", "fleet")
         super().setUp()
 
@@ -60,17 +60,17 @@ class Lost(Networked, Gateway):
 
         def wait(since=began):
             thread.join(120)
-            self.assertFalse(thread.is_alive(), "it hangs")
+            self.assertFalse(thread.is_alive(), "the call hangs")
             return got["result"], got["ended"] - since
         return wait
 
     def in_flight(self, deployment):
-        """Requests at each replica, by its gateway."""
+        """The requests in flight at each replica, according to the gateway."""
         endpoints = next(row["endpoints"] for row in self.get("endpoints")["deployments"] if row["name"] == deployment)
         return [endpoint.get("traffic", {}).get("in_flight", 0) for endpoint in endpoints]
 
     def connections_to(self, node, port):
-        """Of the relay of a node to a replica there."""
+        """The connections of a node's relay to a replica there."""
         table = pathlib.Path(f"/proc/{self.nodes[node].network}/net/tcp").read_text().splitlines()[1:]
         return sum(1 for line in table if line.split()[2].endswith(f":{port:04X}") and line.split()[3] == "01")
 
@@ -99,7 +99,7 @@ class Lost(Networked, Gateway):
         cut, took_s = stream(cut_at)
         self.assertIsInstance(cut, http.client.IncompleteRead)
         self.assertQuick(took_s, LOST_S, "a stream from a node that is gone")
-        # The relay has lost its gateway, and its replica the requests.
+        # The relay has lost its gateway, so it ends the requests at its replica.
         self.until(lambda: self.connections_to("a", port) == 0, "the relay ends the requests of a gateway that is gone")
         self.assertQuick(time.monotonic() - cut_at, LOST_S + 5, "the requests of a gateway that is gone")
         for wait in again:
@@ -120,7 +120,7 @@ class Lost(Networked, Gateway):
         writer.endheaders(b"x" * 500)
         answers = [reader.getresponse() for reader in readers]
         begun = [answer.read(100_000) for answer in answers]
-        time.sleep(PAUSE_S)  # which is what this is about
+        time.sleep(PAUSE_S)  # longer than clients may pause by default
         writer.send(b"x" * 500)
         self.assertEqual(json.loads(writer.getresponse().read())["body"], "x" * 1000)
         large, events = (beginning + answer.read() for beginning, answer in zip(begun, answers))

@@ -39,7 +39,7 @@ class Observed(Gateway):
         self.assertGreater(self.metric("berth_request_seconds_bucket", deployment="app", le="+Inf"), 2)
         self.assertGreater(self.metric("berth_caller_requests_total", caller=caller, outcome="2xx"), 2)
 
-        # Rates are absent until they are known, and soon are.
+        # Rates are absent until they are known, which takes a moment.
         def has_rate():
             self.ask_for("/app/x", headers=bearer)
             traffic = self.deployment().get("traffic", {})
@@ -66,7 +66,7 @@ class Observed(Gateway):
         self.assertRefused(self.command("why", "request", "none"), 2, 'no record of request "none"')
         self.assertRefused(self.command("why", "request"), 2, "no request id was given")
         read = self.token("read")
-        self.assertEqual(self.ask("GET", "/api/v1/requests/order-7", token=read)[0], 403, "it needs the role operate")
+        self.assertEqual(self.ask("GET", "/api/v1/requests/order-7", token=read)[0], 403, "this needs the role operate")
 
         going = self.command("why", "request", "--path", "/app/y")
         self.assertRegex(going.stdout, r"the request is for app and would go to app/[01]#\d+\nthe deployment was found by its address\n")
@@ -128,7 +128,7 @@ class Observed(Gateway):
         self.until(lambda: self.metric("berth_requests_total", **answered), "the metrics")
         self.replace_gateway()
         self.until(lambda: "leaving=" in self.ask("GET", "/metrics")[2], "the old one reports")
-        self.assertEqual(self.deployment()["traffic"]["in_flight"], 1, "the stream of the old one")
+        self.assertEqual(self.deployment()["traffic"]["in_flight"], 1, "the stream at the old gateway")
         self.until(lambda: self.get("endpoints")["gateways"][0]["reports"], "the new one reports too")
         self.assertEqual(self.ask_for("/app/x", headers={"x-request-id": "short"})[0], 200)
 
@@ -156,7 +156,7 @@ class Observed(Gateway):
             self.assertEqual(put(self.token(role)), 403, role)
         record = {"id": "forged", "at_ms": 1, "outcome": "failed", "reason": "x" * 100_000, "waited_us": 0, "total_us": 0, "tries": 0}
         self.assertEqual(put(own, requests=[record]), 200)
-        self.assertLess(len(self.ask("GET", "/api/v1/requests/forged")[2]), 2000, "a reason is cut")
+        self.assertLess(len(self.ask("GET", "/api/v1/requests/forged")[2]), 2000, "a long reason is shortened")
         record["reason"] = "x"
         for more in ({"requests": 201 * [record]}, {"requests": [{**record, "id": "x" * 65}]}, {"deployments": [{"name": "x" * 400}]},
                      {"deployments": 1001 * [{"name": "x"}]}, {"replicas": [{"name": "x", "total": {"counts": 23 * [1], "sum_us": 1}}]},

@@ -23,7 +23,7 @@ from http_load import Background, Client, at_rate, for_seconds, percentile  # no
 MIB = 1 << 20
 REPLICAS, CONCURRENT, SERVICE_MS = 2, 8, 100
 CAPACITY = REPLICAS * CONCURRENT * 1000 // SERVICE_MS  # per second
-# Of what replicas can do; elsewhere than on a quiet machine the load itself is late.
+# Share of the replicas' capacity; on a busy machine the load itself is late.
 SHARE_MIN = 0.9 if QUIET else 0.5
 SLOW = 1000
 
@@ -49,7 +49,7 @@ class Overload(Gateway):
 
 class Bounded(Overload):
     def flood(self, seconds):
-        """Three times the capacity."""
+        """Sends three times the capacity."""
         async def run():
             client = Client(self.gateway)
             try:
@@ -84,13 +84,13 @@ class Bounded(Overload):
     def test_by_number(self):
         self.begin(queue_timeout="30s", queue_max=CAPACITY // 4)
         waits_ms, refused_s = self.flood(SECONDS)
-        self.assertLess(max(waits_ms), 600 if QUIET else 10_000, "a quarter of a second's work may wait")
+        self.assertLess(max(waits_ms), 600 if QUIET else 10_000, "work for a quarter of a second may wait")
         self.assertQuick(percentile(refused_s, 0.99), 0.5, "a request that may not wait is refused at once")
 
 
 class Shares(Overload):
     def compete(self, *callers):
-        """(key, connections) of each, for a while, each connection with one request after another: how many were answered, per second."""
+        """Each caller (key, connections) sends one request after another on each connection. Returns the answers per second."""
         seconds = max(5, SECONDS // 6)
 
         async def run():
@@ -124,7 +124,7 @@ class Shares(Overload):
 
 
 class Slow(Overload):
-    """Connections that are slow, and requests of others beside them."""
+    """Slow connections, and requests of others at the same time."""
 
     def setUp(self):
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -141,7 +141,7 @@ class Slow(Overload):
         return slow
 
     async def others(self, seconds):
-        """What requests of others take meanwhile, in milliseconds."""
+        """How long requests of others take meanwhile, in milliseconds."""
         client = Client(self.gateway)
         outcomes = await at_rate(50, for_seconds(seconds), lambda number: client.ask("/app/echo", b"%d" % number))
         client.close()
@@ -149,7 +149,7 @@ class Slow(Overload):
         return percentile([1000 * outcome.took for outcome in outcomes], 0.99)
 
     def beside(self, what, text, go_on):
-        """Opens them, and calls `go_on(connection)` for each of them once a second."""
+        """Opens slow connections, and calls `go_on(connection)` for each of them once a second."""
         self.begin()
         seconds = max(10, SECONDS // 3)
 
@@ -170,7 +170,7 @@ class Slow(Overload):
                     grown.append(self.grown_mib())
                     await asyncio.sleep(1)
             dripping = asyncio.ensure_future(drip())
-            await self.others(5)  # while what the sockets hold is filled
+            await self.others(5)  # while the buffers of the sockets fill
             p99_ms = await self.others(seconds)
             dripping.cancel()
             for connection in slow:
@@ -180,7 +180,7 @@ class Slow(Overload):
             self.assertLess(max(grown), 128)
             self.assertLess(p99_ms, 50 + 2 * alone_ms if QUIET else 5000)
         asyncio.run(run())
-        # They are forgotten, and so is what the replicas had of them.
+        # The slow requests are gone, also at the replicas.
         self.until(lambda: json.loads(self.ask_for("/other/echo")[1])["body"] == "", self.situation)
 
     def test_large_answers_to_fast_readers(self):

@@ -66,7 +66,7 @@ class Keyed(Gateway):
         return [place["replica"] for place in json.loads(self.command("why", "key", key, "--deployment", name, "--json").stdout)["order"]]
 
     def replica_of(self, key, path="/app/echo", body=None, port=None):
-        """The replica that answers: it says so itself, and the gateway says the same."""
+        """The replica that answers, according to itself and to the gateway."""
         connection = http.client.HTTPConnection("127.0.0.1", port or self.gateway, timeout=60)
         connection.request("POST" if body else "GET", path, body, {"x-session": key, "x-berth-explain": "1"})
         answer = connection.getresponse()
@@ -82,7 +82,7 @@ class Keyed(Gateway):
             return dict(zip(keys, threads.map(lambda key: self.replica_of(key, **how), keys)))
 
     def until_serving(self, count):
-        """Until the server says so, and the gateway knows it."""
+        """Waits until the server reports `count` replicas and the gateway has them."""
         self.until(lambda: [owner.get("state") for owner in self.shards()["owners"]] == ["ready"] * count, self.situation)
         owners = self.table()
         probes = {owner: next(key for key in USERS if owners[shard_of(key)] == owner) for owner in set(owners)}
@@ -94,18 +94,18 @@ class Keyed(Gateway):
         self.assertEqual(self.replicas_of(keys, **how), {key: owners[shard_of(key)] for key in keys})
 
     def open_stream(self, key):
-        """Begins a stream that lasts until it is closed: its replica and its connection."""
+        """Begins a stream that lasts until it is closed. Returns its replica and its connection."""
         connection = http.client.HTTPConnection("127.0.0.1", self.gateway, timeout=60)
         connection.request("GET", "/app/stream/100000/100", headers={"x-session": key, "x-berth-explain": "1"})
         answer = connection.getresponse()
         self.addCleanup(connection.close)
         self.assertEqual(answer.status, 200)
-        self.assertTrue(answer.readline(), "it has begun")
+        self.assertTrue(answer.readline(), "the stream has begun")
         return answer.headers["x-berth-replica"].split("#")[0], connection
 
 
 class Steady(unittest.TestCase):
-    """One fleet for all of them; none changes it."""
+    """Tests that share one fleet and do not change it."""
 
     @classmethod
     def setUpClass(cls):
@@ -137,7 +137,7 @@ class Steady(unittest.TestCase):
             self.assertEqual(json.loads(self.fleet.command("why", "key", key, "--deployment", "app", "--json").stdout)["shard"], shard_of(key))
 
     def test_S2_4_keys_need_no_replica_that_runs(self):
-        # Assigned to replicas that have no place yet, so that nothing moves when they get one.
+        # Shards are assigned to replicas that have no place yet, so that nothing moves when they get one.
         self.assertEqual([owner.get("state") for owner in self.fleet.shards("none")["owners"]], [None, None])
         self.assertEqual(sorted(self.fleet.order_of("user-42", "none")), ["none/0", "none/1"])
 
@@ -241,7 +241,7 @@ class Steady(unittest.TestCase):
         send("first", 1000)
         before = rss_bytes(gateway)
         send("other", 6000)
-        self.assertLess(rss_bytes(gateway) - before, 3_000_000, "half of what the keys have together")
+        self.assertLess(rss_bytes(gateway) - before, 3_000_000, "less than half of the size of all keys")
 
     def test_S2_F11_each_request_runs_once_at_the_replica_that_its_answer_names(self):
         found = {key: self.fleet.replica_of(key, body=f"{key} once") for key in USERS[:10]}
@@ -327,7 +327,7 @@ class Changing(Keyed):
             self.assertEqual([replica for replica, _ in streams], [replica for replica in order for _ in range(2)])
             status, text, headers = self.ask_for("/app/echo", headers={"x-session": "user-42"})
             self.assertEqual((status, "retry-after" in headers), (429, True), text)
-            # One that leaves its owner makes room there.
+            # A stream that ends makes room at the owner.
             streams[0][1].close()
             self.until(lambda: self.ask_for("/app/echo", headers={"x-session": "user-42"})[0] == 200, self.situation)
             self.assertEqual(self.replica_of("user-42"), order[0])
@@ -350,7 +350,7 @@ class Changing(Keyed):
         for node in reversed(nodes):
             node.start()
         self.add_nodes("c")
-        # Replicas go to other nodes; their keys stay theirs.
+        # Replicas move to other nodes and keep their keys.
         self.assertEqual(self.command("drain", "node/a").returncode, 0)
         self.until_ready("app", 3, lambda replica: replica["node"] in ("b", "c"))
         self.until_serving(3)
@@ -364,14 +364,14 @@ class Changing(Keyed):
         owners = self.table()
         mine = [key for key in USERS[:100] if owners[shard_of(key)] == "app/1"][:5]
         orders = {key: self.order_of(key) for key in mine}
-        # Its agent stands still, so that it is not restarted.
+        # The agent is stopped, so that it does not restart the replica.
         node = self.replicas("app")[1]["node"]
         os.kill(self.nodes[node].agent.pid, signal.SIGSTOP)
         self.addCleanup(os.kill, self.nodes[node].agent.pid, signal.SIGCONT)
         killed = self.replica_processes()["app/1"]
         os.kill(killed, signal.SIGKILL)
         self.until(lambda: not is_alive(killed), "it is dead")
-        # A request that its death has cut off is answered with 502.
+        # A request that was cut off by the death of the replica gets 502.
         self.until(lambda: self.ask_for("/app/echo", headers={"x-session": mine[0]})[0] == 200, self.situation)
         for key in mine:
             self.assertEqual(self.replica_of(key), orders[key][1])

@@ -22,7 +22,7 @@ from gateway_case import Gateway, program
 
 KIB, MIB = 1 << 10, 1 << 20
 
-# Echoes what comes over a WebSocket, one short frame at a time, and else answers with a word.
+# Echoes short frames over a WebSocket, one at a time; answers other requests with a word.
 ECHO = """
 import base64, hashlib, socket, sys, threading
 def read(stream, count):
@@ -126,10 +126,10 @@ class Clients(Peers):
         large.write_text("x" * (3 * MIB))
         self.assertEqual(len(json.loads(self.curl("-T", str(large), self.url("/app/echo")))["body"]), 3 * MIB)
         self.assertEqual(len(self.curl(self.url(f"/app/large/{5 * MIB}"))), 5 * MIB)
-        # Both over one connection.
+        # Both requests use one connection.
         self.assertEqual(self.curl("-o", "/dev/null", "-o", "/dev/null", "-w", "%{http_code} %{num_connects} ", self.url("/app/echo"), self.url("/app/echo")), "200 1 200 0 ")
         self.assertEqual(self.curl("-N", "-d", "event", self.url("/app/stream/5/20")), "".join(f"data: {number} event\n\n" for number in range(5)))
-        # What is refused is told, also where the body is longer than the gateway reads.
+        # A refusal has a message, also if the body is longer than the gateway reads.
         long_body = self.folder / "long.json"
         long_body.write_text(json.dumps({"text": "x" * (400 * KIB), "model": "m"}))
         self.assertIn("x-berth-deployment", self.curl("-d", f"@{long_body}", self.url("/v1/chat/completions")))
@@ -167,7 +167,7 @@ class Clients(Peers):
     @needs("hey")
     def test_hey(self):
         for more in ([], ["-disable-keepalive"], ["-m", "POST", "-d", '{"model": "m"}']):
-            # Of as many new connections some were once closed without an answer.
+            # Once, some of so many new connections were closed without an answer.
             out = self.run_program("hey", "-n", "4000", "-c", "10", *more, self.url("/app/echo")).stdout
             self.assertRegex(out, r"\[200\]\s+4000 responses", out)
 
@@ -215,7 +215,7 @@ class Replicas(Peers):
         self.assertEqual(self.whole("/static/none")[0], 404)
         self.assertEqual(self.whole("/static/hello.txt", "DELETE")[0], 405)
         self.assertEqual(self.whole("/static/large.bin")[2], (self.folder / "files" / "large.bin").read_bytes())
-        # Many at a time, over connections that are kept.
+        # Many requests at once, over kept connections.
         seen, lock = collections.Counter(), threading.Lock()
 
         def ask():
@@ -234,7 +234,7 @@ class Replicas(Peers):
         self.assertEqual(seen, {(200, 6000): 400})
 
     def assertEchoes(self, path):
-        """Frames both ways over a WebSocket, and its end."""
+        """Sends frames in both directions over a WebSocket, and ends it."""
         key = base64.b64encode(os.urandom(16))
         with socket.create_connection(("127.0.0.1", self.gateway), timeout=30) as connection:
             stream = connection.makefile("rwb")
@@ -250,7 +250,7 @@ class Replicas(Peers):
                 stream.write(bytes([kind, 0x80 | len(text)]) + mask + bytes(byte ^ mask[i % 4] for i, byte in enumerate(text)))
                 stream.flush()
                 self.assertEqual(stream.read(2 + len(text)), bytes([kind, len(text)]) + text)
-            self.assertEqual(stream.read(), b"", "it ends at both ends")
+            self.assertEqual(stream.read(), b"", "both ends are closed")
 
     def test_a_websocket(self):
         self.add_nodes("a")
@@ -282,7 +282,7 @@ class Replicas(Peers):
         try:
             self.until(lambda: self.is_answered("/app/x"), lambda: (self.folder / "front.log").read_text() + self.situation())
             self.assertEchoes("/socket/x")
-            # Each event as it comes, not all at the end.
+            # Each event arrives when it is sent, not all at the end.
             with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
                 connection.sendall(b"GET /app/slow/60 HTTP/1.1\r\nhost: localhost\r\n\r\n")
                 got = b""

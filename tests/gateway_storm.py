@@ -23,7 +23,7 @@ from gateway_case import Gateway  # noqa: E402
 from http_load import Background, Client, at_rate  # noqa: E402
 
 EVENTS, EVENT_MS = 20, 50
-# What may still be under way when something dies: the time until its connections are known to be closed.
+# The time until closed connections are noticed after a process died; requests may still go there.
 NOTICED_S = 1 if QUIET else 10
 HANGS_S = 30
 
@@ -37,7 +37,7 @@ def body_of(number):
 
 
 def wrong(outcome):
-    """Empty: the answer is right and complete."""
+    """What is wrong with the answer, or an empty text if it is right and complete."""
     if outcome.problem:
         return outcome.problem
     if outcome.answer.status != 200:
@@ -57,7 +57,7 @@ def counted_as(status, why=""):
 
 class Storm(Gateway):
     def setUp(self):
-        self.asked = []  # what was asked beside the load: when, and the status
+        self.asked = []  # requests besides the load: time and status
         super().setUp()
 
     def ask_for(self, *words, **more):
@@ -66,7 +66,7 @@ class Storm(Gateway):
         return answer
 
     def begin(self, **more):
-        """Four replicas on two nodes, and load on them."""
+        """Starts four replicas on two nodes, and load on them."""
         self.acts = []  # what changed the fleet, and since when
         self.seen = self.folder / "seen"
         self.seen.mkdir()
@@ -95,13 +95,13 @@ class Storm(Gateway):
             client.close()
 
     def end(self):
-        """All outcomes, and those that are not right."""
+        """Ends the load. Returns all outcomes, and those that are wrong."""
         outcomes = self.load.stop()
         self.assertGreater(len(outcomes), 0)
         return outcomes, [(outcome, why) for outcome in outcomes if (why := wrong(outcome))]
 
     def assertCounted(self, outcomes, failed):
-        """The metrics of the gateway have what its clients saw."""
+        """Checks that the metrics of the gateway agree with its clients."""
         problems = {outcome.number: why for outcome, why in failed}
         seen = collections.Counter(counted_as(outcome.answer.status, problems.get(outcome.number, "")) for outcome in outcomes)
         seen += collections.Counter(counted_as(status) for _, status in self.asked)
@@ -185,14 +185,14 @@ class Planned(Storm):
 
 class Killed(Storm):
     def strike(self, *pids):
-        """Kills, goes on for a while, and gives what failed and when it was."""
+        """Kills the processes; returns the time."""
         at = time.monotonic()
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
         return at
 
     def assertOnlyThere(self, failed, at, until, is_from_there):
-        """What failed was under way when it happened, and nothing hung."""
+        """Checks that only requests at the killed processes failed, and that none hung."""
         for outcome, why in failed:
             self.assertNotIn("no complete answer", why, "a request hung")
             self.assertLess(outcome.due, until, f"a later request failed too: {why}")
@@ -226,11 +226,11 @@ class Killed(Storm):
 
     def test_a_replica(self):
         self.kill_a_replica(idempotent=False)
-        self.assertEqual(max(self.times_begun().values()), 1, "what had begun was sent again")
+        self.assertEqual(max(self.times_begun().values()), 1, "a request that had begun was sent again")
 
     def test_a_replica_of_an_idempotent_deployment(self):
         _, failed = self.kill_a_replica(idempotent=True)
-        self.assertEqual([why for outcome, why in failed if not why.startswith("cut")], [], "what had not been answered was not sent again")
+        self.assertEqual([why for outcome, why in failed if not why.startswith("cut")], [], "a request without an answer was not sent again")
         self.assertLessEqual(max(self.times_begun().values()), 2)
 
     def test_a_relay(self):
@@ -259,7 +259,7 @@ class Killed(Storm):
         outcomes, failed = self.end()
         self.print_counts(f"the gateway was killed and was back after {back - at:.1f} s", outcomes, failed)
         self.assertOnlyThere(failed, at, back, lambda outcome, why: not why.startswith("status") or "has no contact with its server yet" in why)
-        # The next one counts from zero: what began since, and nothing that ended before.
+        # The next gateway counts from zero: requests that began since, and none that ended before.
         problems = {outcome.number: why for outcome, why in failed}
         probes = [status for when, status in self.asked if when > gone]
         least = sum(outcome.due > gone and outcome.number not in problems for outcome in outcomes) + probes.count(200)

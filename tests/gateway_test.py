@@ -53,19 +53,19 @@ class Requests(Gateway):
         self.until_answered("/app/x", 2, headers=bearer)
         self.assertEqual(self.ask_for("/app/x")[0], 401)
         self.assertEqual(self.ask_for("/other/x", headers=bearer)[0], 403)
-        # Which replica answered is for keys that may know it.
+        # Only keys with the right role see which replica answered.
         self.assertIsNone(self.ask_for("/app/x", headers={**bearer, "x-berth-explain": "1"})[2]["x-berth-replica"])
         trusted = self.command("token", "add", "call", "--deployment", "app", "--explain").stdout.strip()
         explained = {"authorization": f"Bearer {trusted}", "x-berth-explain": "1"}
         self.until(lambda: (self.ask_for("/app/x", headers=explained)[2]["x-berth-replica"] or "").startswith("app/"), self.situation)
-        # A key of one kind is none of another.
+        # A key of one kind is not valid as another.
         control = self.command("token", "add", "deploy").stdout.strip()
         self.assertEqual(self.ask_for("/app/x", headers={"authorization": f"Bearer {control}"})[0], 401)
         for path in ("/api/v1/status", "/api/v1/gateway/endpoints", "/api/v1/agent/assignments"):
             self.assertIn(self.ask("GET", path, token=token["token"])[0], (401, 403), path)
         self.assertEqual(self.ask("GET", "/api/v1/gateway/endpoints", token=control)[0], 403)
         self.assertNotIn(token["token"], (self.folder / "server.log").read_text())
-        # At every gateway: another one has joined.
+        # This holds at every gateway: another one has joined.
         trust, (_, edge) = self.make_certificate(), self.start_edge()
 
         def at_edge():
@@ -91,7 +91,7 @@ class Requests(Gateway):
         bearer = {"authorization": f"Bearer {token}"}
 
         def statuses(count):
-            """Of that many streams at a time, at the gateway of the server."""
+            """The statuses of that many streams at once, at the gateway of the server."""
             connections = [self.connect() for _ in range(count)]
             try:
                 for connection in connections:
@@ -134,7 +134,7 @@ class Credentials(Gateway):
         for secret in (node, own, self.token("deploy"), self.token("join")):
             for headers in ({"authorization": f"Bearer {secret}"}, {"x-api-key": secret}, {"cookie": f"berth-{self.port:08x}={secret}"}):
                 self.assertEqual(self.ask_for("/app/x", headers=headers)[0], 401, headers)
-        # A session of the page, which the server accepts and browsers send to every port of this machine.
+        # The server accepts a session of the page, whose cookie browsers send to every port of this machine.
         with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)) as browser:
             browser.request("POST", "/api/v1/login", json.dumps({"token": self.token("deploy")}), {"content-type": "application/json"})
             answer = browser.getresponse()
@@ -142,7 +142,7 @@ class Credentials(Gateway):
             browser.request("GET", "/api/v1/tokens", headers=session)
             self.assertEqual(browser.getresponse().status, 200)
         self.assertEqual(self.ask_for("/app/x", headers=session)[0], 401)
-        # The path of relays takes what a relay has proven, and nothing that is sent there.
+        # The path of relays accepts only connections that a relay has proven, not tokens in headers.
         for headers in (bearer, {"authorization": f"Bearer {node}"}, {"authorization": f"Bearer {own}"}):
             self.assertEqual(self.ask_for("/.berth/relay", headers={**headers, "connection": "upgrade", "upgrade": "berth-relay-1"})[0], 403)
 
@@ -151,12 +151,12 @@ class Credentials(Gateway):
         self.add_nodes("a")
         self.apply(self.app(replicas=1))
         asked = self.command("token", "add", "join", "--gateway").stdout.strip()
-        self.assertEqual(self.ask("POST", "/api/v1/agent/join", {"node": "edge"}, token=asked)[0], 403, "a node does not join with it")
+        self.assertEqual(self.ask("POST", "/api/v1/agent/join", {"node": "edge"}, token=asked)[0], 403, "a node cannot join with it")
         plain = self.command("token", "add", "join").stdout.strip()
         self.assertEqual(self.ask("POST", "/api/v1/agent/join", {"node": "edge", "gateway": True}, token=plain)[0], 403)
         status, _, text = self.ask("POST", "/api/v1/agent/join", {"node": "edge", "gateway": True}, token=asked)
         self.assertEqual(status, 200, text)
-        self.assertEqual(self.ask("POST", "/api/v1/agent/join", {"node": "edge2", "gateway": True}, token=asked)[0], 401, "it is used up")
+        self.assertEqual(self.ask("POST", "/api/v1/agent/join", {"node": "edge2", "gateway": True}, token=asked)[0], 401, "the token can be used once")
         edge = json.loads(text)["token"]
         for path, method, body in (("address", "PUT", {"port": 9, "host": "127.0.0.1"}), ("endpoints", "GET", None)):
             status, kind, text = self.ask(method, f"/api/v1/gateway/{path}", body, token=edge)
@@ -164,7 +164,7 @@ class Credentials(Gateway):
         for method, path in self.routes(document):
             if "/gateway/" not in path:
                 self.assertEqual(self.ask(method, path, {} if method != "GET" else None, token=edge)[0], 403, f"{method} {path}")
-        # Keys of relays are of one pair: those of the server's own gateway are others.
+        # Each gateway and relay share a separate key: the server's own gateway has others.
         own = next(pathlib.Path(self.folder).rglob("gateway-*/*/credential")).read_text().strip()
         keys = [{relay["key"] for relay in json.loads(self.ask("GET", "/api/v1/gateway/endpoints", token=token)[2])["relays"]}
                 for token in (edge, own)]
@@ -173,7 +173,7 @@ class Credentials(Gateway):
 
 
 class Lasting(Gateway):
-    """Requests one after another, and a stream, while something happens."""
+    """Runs requests one after another, and a stream, during a change."""
 
     def test_an_update_loses_no_request_and_cuts_no_stream(self):
         self.add_nodes("a", "b")
@@ -206,7 +206,7 @@ class Lasting(Gateway):
         answers = stop()
         self.assertEqual(set(answers), {200}, len(answers))
         self.assertWhole(stream(), 60)
-        self.assertNotIn("the gateway ended", (self.folder / "server.log").read_text(), "the one that was left goes on")
+        self.assertNotIn("the gateway ended", (self.folder / "server.log").read_text(), "the gateway of the killed server continues")
         port = self.gateway
         os.kill(self.process_of("berth gateway "), signal.SIGKILL)
         self.until(lambda: self.find_gateway() == port and self.is_answered("/app/x"), self.situation)
@@ -217,11 +217,11 @@ class Lasting(Gateway):
         self.until_answered("/app/x", 2)
         old = self.process_of("berth gateway ")
         stream, stop = self.stream(160), self.watch()
-        # One that cannot serve changes nothing.
+        # A gateway that cannot serve changes nothing.
         self.assertRefused(self.command(*self.gateway_words(), "--listen", f"127.0.0.1:{self.port}"), 1, "in use")
         second = self.replace_gateway()
         self.until_answered("/app/x", 2)
-        self.assertIn(old, self.processes(), "the new one answers while the old one still has its stream")
+        self.assertIn(old, self.processes(), "the new gateway answers while the old one still has its stream")
         self.assertWhole(stream(), 160)
         self.until(lambda: old not in self.processes(), "the old one has ended")
         self.assertIsNone(second.poll())
@@ -239,7 +239,7 @@ class Lasting(Gateway):
         os.kill(old, signal.SIGTERM)
         self.until(lambda: any(line.startswith("berth relay ") and pid not in before for pid, line in self.processes().items()), self.situation)
         self.until_answered("/app/x", 2)
-        self.assertIn(old, self.processes(), "the new one answers while the old one still has its stream")
+        self.assertIn(old, self.processes(), "the new gateway answers while the old one still has its stream")
         self.assertWhole(stream(), 160)
         self.until(lambda: old not in self.processes(), "the old one has ended")
         answers = stop()
@@ -251,7 +251,7 @@ class Lasting(Gateway):
         self.until_answered("/app/x", 2)
         with socket.create_connection(("127.0.0.1", self.gateway), timeout=60) as client:
             client.sendall(b"GET /app/x HTTP/1.1\r\n")
-            self.until_answered("/app/x", 2)  # after the gateway has read that
+            self.until_answered("/app/x", 2)  # by then the gateway has read the line above
             os.kill(self.process_of("berth gateway "), signal.SIGTERM)
             self.until(lambda: not self.is_taken(self.gateway), "the gateway takes no connections")
             client.sendall(b"host: localhost\r\n\r\n")
@@ -276,8 +276,8 @@ class Lasting(Gateway):
         self.serve()
         self.until(lambda: self.find_gateway() == port, "the new gateway")
         self.until_answered("/app/x", 2)
-        self.assertIn(old, self.processes(), "the old one still has its stream")
-        # What the old one would tell the server when it hears it again.
+        self.assertIn(old, self.processes(), "the old gateway still has its stream")
+        # The old gateway reconnects to the server, but its address is not used.
         self.until(lambda: "is connected to its server" in (self.folder / "server.log").read_text(), "the old one reaches the server")
         self.assertIn(f"at 127.0.0.1:{port}", self.command("endpoints").stdout)
         self.assertWhole(stream(), 400)
@@ -299,7 +299,7 @@ class Lasting(Gateway):
         self.until_answered("/app/x", 2)
         self.replace_gateway()
         self.until_answered("/app/x", 2)
-        self.assertIn(old, self.processes(), "the old one still has its stream")
+        self.assertIn(old, self.processes(), "the old gateway still has its stream")
         self.assertWhole(stream(), 400)
 
     def test_a_client_with_a_kept_connection_is_answered_by_the_gateway_that_leaves(self):
@@ -338,7 +338,7 @@ class Failing(Gateway):
             self.gateway_options = ("--gateway", f"127.0.0.1:{port}")
             self.serve()
             self.until(lambda: self.is_taken_text(port) in self.log(), self.situation)
-            # The next server does not take it for one with the new address either.
+            # The next server does not take it for a gateway at the new address either.
             self.server.kill()
             self.server.wait()
             self.serve()

@@ -27,7 +27,7 @@ PROGRAM = pathlib.Path(__file__).with_name("storm_program.py")
 SCALE = float(os.environ.get("BERTH_STORM_SCALE", "1"))
 SEED, ROUNDS, PROGRAMS = 20261115, 3, 12
 GIB = 1 << 30
-# What a process has on the GPU beside what it allocates: its context, and PyTorch's own kernels.
+# Memory of a process on the GPU besides its allocations: its context, and PyTorch's own kernels.
 CONTEXT_GIB = 1.5 * SCALE
 WAIT_S = 300
 OUT_OF_MEMORY, STOPPED = 42, 43  # of storm_program.py
@@ -91,7 +91,7 @@ class Storm:
         self.smi = shutil.which("nvidia-smi")
 
     def programs(self, number):
-        """Of a round: the same in both ways."""
+        """The programs of a round, the same for both ways."""
         draw = random.Random(SEED + number)
         most = min(60 * SCALE, 0.45 * self.gpu_gib)
         least = min(10 * SCALE, most / 4)
@@ -161,7 +161,7 @@ class Storm:
         return Ran(program, status, began, ended, (err.strip() or out.strip())[-300:])
 
     def round(self, number, under_berth):
-        """What every program did, and when the storm began."""
+        """Runs a round. Returns the results of all programs, and when it began."""
         ran, threads, gate = [], [], threading.Event()
         programs = self.programs(number)
 
@@ -174,7 +174,7 @@ class Storm:
             began = time.time()
             ran.append(self.finish(program, self.start(program, under_berth), began))
 
-        # The foreign one has its memory before the others look.
+        # The foreign program has its memory before the others look.
         foreign = self.start(programs[0], under_berth)
         watch = threading.Timer(120, foreign.kill)
         watch.start()
@@ -190,13 +190,13 @@ class Storm:
         ran.append(self.finish(programs[0], foreign, storm_began))
         for thread in threads:
             thread.join()
-        # In the order in which they were started.
+        # Sorted in the order in which they were started.
         ran.sort(key=lambda r: programs.index(r.program))
         return ran, storm_began
 
 
 def ideal_makespan(ran, began, capacity_gib):
-    """First-fit list schedule: whenever a program arrives or ends, every waiting one that fits starts, first come first.
+    """First-fit list schedule: whenever a program arrives or ends, every waiting one that fits starts, in the order of arrival.
     The foreign one runs from the beginning on."""
     waiting = [(r.program.arrives_s, r.program.asks_gib, r.ended - r.began) for r in ran if r.program.kind != "foreign"]
     running = [(r.ended - began, r.program.asks_gib) for r in ran if r.program.kind == "foreign"]
@@ -215,7 +215,7 @@ def ideal_makespan(ran, began, capacity_gib):
         waiting = left
         events = [end for end, _ in running] + [arrives for arrives, _, _ in waiting if arrives > now]
         if not events:
-            break  # one that never fits
+            break  # this program never fits
         now = min(events)
     return max([last] + [r.ended - began for r in ran if r.program.kind == "foreign"])
 
@@ -232,7 +232,7 @@ def storms(storm, under_berth):
             if r.status == STOPPED:
                 result["stopped_at_limit"] += 1
             elif r.status == OUT_OF_MEMORY:
-                # Without a limit the one that takes more may be the one that fails; that is its own doing.
+                # Without a limit, the greedy program itself may fail; that does not count.
                 result["out_of_memory"] += 0 if greedy and not under_berth else 1
             elif r.status != 0 or (greedy and under_berth):
                 result["failed"] += 1
@@ -246,7 +246,7 @@ def storms(storm, under_berth):
 
 
 def ledger_checks(gpu_gib):
-    """Commands that are refused, killed or wait, and what is left of them. Sizes are those of hold_memory."""
+    """Checks that commands that are refused, killed or wait leave nothing behind. Sizes are those of hold_memory."""
     draw = random.Random(SEED)
     counts = {"granted": 0, "refused": 0, "killed": 0, "lost_leases": 0, "wrong": 0}
     for number in range(2):

@@ -1,7 +1,7 @@
 // Holds memory of the first GPU until it is ended, or for a number of seconds,
 // through Berth or past it:
 //   hold_memory berth|driver BYTES [SECONDS]
-// Says "holding" when it does, else what went wrong.
+// Prints "holding" when it does, or what went wrong.
 #include <unistd.h>
 
 #include <cstdio>

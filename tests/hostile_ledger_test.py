@@ -18,10 +18,10 @@ from shared_box_case import ALICE, MALLORY, SharedFolder, user
 
 BOB = 5003
 POOL_PROGRAM = pathlib.Path(DOUBLE).parent / "pool_program"
-# A command that cannot wait says within two seconds who is in the way.
+# A command that cannot wait reports within two seconds who blocks it.
 SOON = 2
 
-# What programs of the attacker begin with: a ledger file with these lines.
+# The beginning of the attacker's programs: functions that forge ledger files.
 FORGE = """
 import fcntl, os, struct
 def forge(path, text, number=1):
@@ -51,7 +51,7 @@ class Hostile(SharedFolder):
         return ask
 
     def forge(self, uid, names, text, then="", alive=False):
-        """Ledger files of that user with these lines; `alive`: with the locks of all their leases."""
+        """Creates ledger files of that user with these lines; `alive`: and holds the locks of all their leases."""
         source = self.folder / "lines"
         source.write_text(text)
         script = f"text = open({str(source)!r}, 'rb').read()[:1 << 20]\nos.chdir({str(self.runtime)!r})\n"
@@ -73,7 +73,7 @@ class Hostile(SharedFolder):
         return answer, time.monotonic() - began
 
     def assertServed(self, message=""):
-        """run, ps and a Pool of other users work, quickly, and see what Alice holds."""
+        """Checks that run, ps and a Pool of other users work quickly and see Alice's lease."""
         for arguments in (("run", "-q", "--mem", "1G", "--", "true"), ("ps",), ("pick", "--mem", "1G"), ("devices",)):
             answer, seconds = self.timed(*arguments, prefix=user(BOB))
             self.assertEqual(answer.returncode, 0, answer.stderr)
@@ -87,7 +87,7 @@ class Hostile(SharedFolder):
         ask("release")
 
     def assertNamed(self, *words):
-        """`berth ps` of another user names the author of what does not count, and `berth doctor` too."""
+        """Checks that `berth ps` and `berth doctor` of another user name the author of ignored entries."""
         shown = self.berth("ps", prefix=user(BOB)).stderr
         for word in ("5002", *words):
             self.assertIn(word, shown)
@@ -136,7 +136,7 @@ class HeldLock(Hostile):
             self.assertNotIn("BERTH_RUNTIME_DIR", answer.stderr, "that would split the ledger")
             self.assertEqual(answer.stdout, "")
             self.assertQuick(seconds, SOON, arguments)
-            # A stopped process holds it as well.
+            # A stopped process still holds the lock.
             os.kill(lock.pid, signal.SIGSTOP)
             answer, seconds = self.timed(*arguments, prefix=user(BOB))
             self.assertRefused(answer, 1, f"pid {lock.pid}", "user 5002")
@@ -214,7 +214,7 @@ class ForgedEntries(Hostile):
         own = self.spawn([*user(MALLORY), "sleep", "600"])
         text = self.lines(4, self.holder_of(own.pid))
         self.forge(MALLORY, ["berth-ledger-5002"], text)
-        self.assertEqual(len(self.ps()), 4, "a process of its own counts")
+        self.assertEqual(len(self.ps()), 4, "a lease with a process of its author counts")
 
     def test_sixty_four_files_of_forged_lines_slow_no_one_down(self):
         self.hold("--mem", "60G", prefix=user(ALICE))
@@ -225,7 +225,7 @@ class ForgedEntries(Hostile):
             self.forge(MALLORY, names, text)
             self.assertServed(what)
             self.assertNamed("MiB")
-        # With all of them alive, the limit of entries holds: 4096 of a byte each.
+        # If all of them are alive, the limit of entries applies: 4096 of one byte each.
         text = "".join(f"lease {i + 1} running pid=0 since=0 within=0000000000000001:{i + 2} name=x claim=GPU-x,GPU-x,1,0,0\n" for i in range(7000))
         self.forge(MALLORY, names[:1], text, alive=True)
         self.assertServed("alive")
@@ -233,11 +233,11 @@ class ForgedEntries(Hostile):
         self.assertEqual(sum(lease["user"] == "5002" for lease in self.ps()), 4096)
 
     def test_forged_lines_hide_no_lease_from_a_user_namespace(self):
-        """There, the files of all users from outside have one owner."""
+        """In a user namespace, the files of all outside users have one owner."""
         if subprocess.run([*user(BOB), "unshare", "-r", "true"], stderr=subprocess.DEVNULL).returncode != 0:
             self.skipTest("users may not make user namespaces here")
         self.hold("--mem", "60G", prefix=user(ALICE))
-        # Before those of Alice in the order of names. Of locks on every second byte, each query looks at many.
+        # Their names sort before Alice's files. Locks on every second byte make each query slow.
         names = [f"berth-ledger-1000-{i:016x}" for i in range(6)]
         lock_each = ("for name in os.listdir('.'):\n    if name.startswith('berth-ledger-1000'):\n        file = os.open(name, os.O_RDWR)\n"
                      "        held.append(file)\n        for i in range(3500):\n"
@@ -259,11 +259,11 @@ class ForgedEntries(Hostile):
         text = f"lease 1 waiting pid=0 since=0 count=1 beat=0 name=x priority=2 claim={gpu},{gpu},1,0,0\n"
         self.forge(MALLORY, ["berth-ledger-5002"], text, "os.pwrite(held[0], struct.pack('q', 1 << 62), 4096)", alive=True)
         self.rewrite()
-        self.assertTrue(self.fits("79G", prefix=user(BOB)), "a request that is not there any more keeps nothing")
+        self.assertTrue(self.fits("79G", prefix=user(BOB)), "a request that has ended keeps nothing")
 
 
 class OwnProcesses(Hostile):
-    """What a user starts keeps its lease, also as another user or in a container."""
+    """A user's processes keep their lease, also as another user or in a container."""
 
     def test_a_command_that_becomes_roots_process_keeps_its_lease(self):
         sudo = self.folder / "sudo"
@@ -271,7 +271,7 @@ class OwnProcesses(Hostile):
         sudo.chmod(0o4755)
         if subprocess.run([*user(ALICE), str(sudo), "-c", "import os; exit(os.geteuid())"], env=self.python_home()).returncode != 0:
             self.skipTest("programs with the set-user-id bit do not get their owner's rights here")
-        # As sudo does: all of root, no descriptors of its caller, another environment for its child.
+        # Like sudo: root, without descriptors of the caller, and with another environment for the child.
         script = ("import os, sys\nos.setresgid(0, 0, 0)\nos.setresuid(0, 0, 0)\nos.closerange(3, 4096)\nprint(os.getpid(), flush=True)\n"
                   "sys.stdin.read()")
         command = [*user(ALICE), "sh", "-c", '"$@"; exit $?', "sh", BERTH, "run", "-q", "--mem", "60G", "--", str(sudo), "-c", script]
@@ -293,7 +293,7 @@ class OwnProcesses(Hostile):
         for container in containers:
             if subprocess.run([*user(ALICE), *container, "true"], stderr=subprocess.DEVNULL).returncode != 0:
                 self.skipTest("users may not make user namespaces here")
-            # Berth outside, its command inside; and Berth inside.
+            # Berth outside with its command inside, and Berth inside.
             for prefix, command in ((user(ALICE), container), ((*user(ALICE), *container), [])):
                 held = self.start("run", "-q", "--mem", "60G", "--", *command, "sh", "-c", "echo in; read line", prefix=prefix)
                 self.assertEqual(held.stdout.readline(), "in\n")
@@ -305,7 +305,7 @@ class OwnProcesses(Hostile):
 
 
 class Crowds(Hostile):
-    # With ten times as many the commands take a tenth of a second more, and the test takes minutes to make them.
+    # With ten times as many files, the commands take 0.1 s longer, and the test takes minutes to create them.
     COUNT = 30_000
 
     def test_tens_of_thousands_of_names_hold_up_no_one(self):
@@ -314,14 +314,14 @@ class Crowds(Hostile):
             self.python(MALLORY, f"import os\nos.chdir({str(self.runtime)!r})\n"
                                  f"for i in range({self.COUNT}): os.close(os.open(f{name!r}, os.O_CREAT | os.O_WRONLY, 0o644))")
             self.assertServed(name)
-            # Several at once, each of which takes the lock several times.
+            # Several commands at once, each of which takes the lock several times.
             runs = [self.start("run", "-q", "--mem", "1G", "--", "true", prefix=user(BOB)) for _ in range(8)]
             for process in runs:
                 self.assertEqual((process.communicate()[1], process.returncode), ("", 0), name)
         self.assertNamed(f"{2 * self.COUNT - 64} more ledger files")
 
     def test_a_user_with_thousands_of_numbers_exhausts_no_descriptors(self):
-        """As one who has a range of subordinate users can be."""
+        """A user with a range of subordinate users can be thousands of users."""
         self.hold("--mem", "60G", prefix=user(ALICE))
         text = b"lease 1 running pid=0 since=0 name=x claim=GPU-x,GPU-x,1,0,0\n"
         subprocess.run([sys.executable, "-c", FORGE + f"os.chdir({str(self.runtime)!r})\nfor i in range(100000, 103000):\n"

@@ -14,7 +14,7 @@ from fleet_users_case import GID, PYTHON, STRANGER, UID, UsersCase, as_user
 MIB = 1 << 20
 AGENT = 5081
 
-# Waits for the folder of each job, and puts a pipe in the place of its output before the agent opens it.
+# Waits for the folder of each job, and replaces its output with a pipe before the agent opens it.
 PIPES = """
 import os, sys
 for number in range(1, 40):
@@ -28,7 +28,7 @@ for number in range(1, 40):
         break
 """
 
-# Puts pipes and links in the place of every file of every job that it can reach, over and over.
+# Replaces every file of every job that it can reach with pipes and links, over and over.
 REPLACE = """
 import os, sys
 jobs, secret = sys.argv[1], sys.argv[2]
@@ -93,7 +93,7 @@ class HostileReplica(UsersCase):
 
     def setUp(self):
         super().setUp()
-        # What one of these users can run is not the question here.
+        # These tests do not restrict the commands of the users.
         self.rules.write_text('users = ["svc"]\n')
 
     def replica(self, name, user=None, script="exec sleep 600", **more):
@@ -110,7 +110,7 @@ class HostileReplica(UsersCase):
         return self.folder / "shared" / "agent-0" / "a" / "jobs"
 
     def delete(self, name):
-        """It is gone within the grace period, and ten seconds for a supervisor that does not obey; on a busy machine a while later."""
+        """Deletes the deployment; it ends within the grace period and ten seconds for a disobedient supervisor, later on a busy machine."""
         self.assertEqual(self.command("delete", name).returncode, 0)
         self.until(lambda: not any(replica["deployment"] == name for replica in self.get("replicas")["replicas"]), self.situation,
                    seconds=self.stop_grace_s + 10 + 30)
@@ -212,12 +212,12 @@ class HostileReplica(UsersCase):
         self.stays(lambda: self.until_ready("root", 1)[0]["generation"] == before["generation"])
         for command in (["status"], ["nodes"], ["nodes", "a"]):
             self.assertIn("is cordoned by other", " ".join(self.command(*command).stdout.split()))
-        # Nothing new comes there, and root's own word moves it.
+        # The device gets no new replica, and only root's drain moves the existing one.
         self.apply(self.replica("root"), self.replica("next"), wait=False)
         self.assertNotEqual(self.until_ready("next", 1)[0]["devices"], [device])
         self.assertEqual(node.berth("drain", device).returncode, 0)
         self.until(lambda: self.until_ready("root", 1)[0]["devices"] != [device], self.situation)
-        # Root lifts what others have set.
+        # Root lifts the intents of other users.
         self.assertEqual(node.berth("uncordon", device).returncode, 0)
         self.until(lambda: shown()["intent"] == "in_service", self.situation)
 
@@ -234,7 +234,7 @@ class HostileReplica(UsersCase):
         self.delete("mine")
 
     def test_without_threads_the_agent_goes_on_and_tries_later(self):
-        """The agent runs as a user: the limit does not hold for root."""
+        """The agent runs as a user: the limit does not apply to root."""
         runtime = self.folder / "own"
         runtime.mkdir()
         os.chown(runtime, AGENT, AGENT)
@@ -270,7 +270,7 @@ class HostileReplica(UsersCase):
         self.apply(self.replica("mine", "svc", "echo hello; exec sleep 600"), wait=False)
         self.until_ready("mine", 1)
         output = self.folder_of("mine") / "output"
-        for size in ("7E", "15T", "1T"):  # the most that the file system takes
+        for size in ("7E", "15T", "1T"):  # up to the limit of the file system
             if subprocess.run([*as_user(UID), "truncate", "-s", size, str(output)], stderr=subprocess.DEVNULL, check=False).returncode == 0:
                 break
         readers = [subprocess.Popen([BERTH, "logs", *options, "mine/0"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

@@ -26,7 +26,7 @@ class Cut(Exception):
 
 
 class Connection:
-    """To one server, for one request after another."""
+    """A connection to one server, for one request after another."""
 
     def __init__(self, reader, writer):
         self.reader, self.writer, self.idle_since = reader, writer, time.monotonic()
@@ -75,7 +75,7 @@ class Connection:
 
 
 class Client:
-    """Keeps connections, and uses the one that was used last."""
+    """Keeps connections, and reuses the one that was used last."""
 
     def __init__(self, port, tls=None):
         self.port, self.tls, self.idle = port, tls, []
@@ -116,7 +116,7 @@ class Outcome:
 
 
 async def outcome_of(number, due, asking, seconds_max):
-    """`asking`: gives an Answer."""
+    """`asking` returns an Answer."""
     answer, problem = None, ""
     try:
         answer = await asyncio.wait_for(asking, seconds_max)
@@ -130,7 +130,7 @@ async def outcome_of(number, due, asking, seconds_max):
 
 
 async def at_rate(rate, ends, ask, seconds_max=60):
-    """Until ends() says so: `ask(number)` at a constant rate, whatever became of the earlier ones."""
+    """Calls `ask(number)` at a constant rate until ends(), whether or not earlier calls have finished."""
     begin, tasks, number = time.monotonic(), [], 0
     while not ends():
         due = begin + number / rate
@@ -139,7 +139,7 @@ async def at_rate(rate, ends, ask, seconds_max=60):
         tasks.append(asyncio.ensure_future(outcome_of(number, due, ask(number), seconds_max)))
         number += 1
         if number % 32 == 0:
-            await asyncio.sleep(0)  # a late generator lets answers in too
+            await asyncio.sleep(0)  # also lets answers in if the generator is late
     return list(await asyncio.gather(*tasks))
 
 

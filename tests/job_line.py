@@ -19,7 +19,7 @@ from berth_case import BERTH, Machine  # noqa: E402
 
 
 def processor_seconds(pids):
-    """Of all threads."""
+    """The processor time of all threads."""
     total = 0
     for pid in pids:
         for thread in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat"):
@@ -57,7 +57,7 @@ class JobLine(Machine):
         looks = [self.timed("ps")[0] for _ in range(7)]
         pids = [job["supervisor"] for job in self.jobs().values() if "supervisor" in job]
         self.assertEqual(len(pids), COUNT + 1)
-        time.sleep(20 if BARS else 5)  # those that wait for long look less often
+        time.sleep(20 if BARS else 5)  # long waiting commands look less often
         before, reads, began = processor_seconds(pids), self.reads(pids), time.monotonic()
         time.sleep(20 if BARS else 10)
         seconds = time.monotonic() - began
@@ -78,7 +78,7 @@ class JobLine(Machine):
         start, look, delay = statistics.median(starts[-50:]), statistics.median(looks), max(delays)
         print(f"{COUNT} waiting jobs: run -d {1e3 * start:.0f} ms, ps {1e3 * look:.0f} ms, next start at most {1e3 * delay:.0f} ms "
               f"after a release, {100 * share:.2f} % of a core, {reads:.1f} reads a second by each", flush=True)
-        # When each of them looked at the whole ledger again and again, 60 took 1.3 % of a core.
+        # When each command polled the whole ledger, 60 of them took 1.3 % of a core.
         self.assertLess(reads, 10)
         if BARS:
             self.assertLess(share, 0.01)

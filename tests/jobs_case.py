@@ -12,7 +12,7 @@ class JobsCase(Machine):
         super().end_all()
 
     def job(self, *arguments, **environment):
-        """Starts a job and gives its id."""
+        """Starts a job and returns its id."""
         answer = self.berth("run", "-d", *arguments, **environment)
         self.assertEqual(answer.returncode, 0, answer.stderr)
         self.assertRegex(answer.stdout, r"^j\d+\n$")

@@ -53,7 +53,7 @@ class Options(JobsCase):
         self.assertEqual(self.berth("logs", after).stdout, f"berth: the job was skipped because {failed} failed\n")
         quiet = self.job("-q", "--mem", "1G", "--", "echo", "hello")
         self.assertEqual(self.berth("wait", quiet).returncode, 0)
-        self.assertEqual(self.berth("logs", quiet).stdout, "hello\n", "with -q nothing is added to what is done")
+        self.assertEqual(self.berth("logs", quiet).stdout, "hello\n", "-q adds no output")
 
     def test_memory_that_was_asked_for_and_never_used_is_named(self):
         pid, (gate, script) = self.folder / "pid", self.gate()
@@ -76,7 +76,7 @@ class Options(JobsCase):
         self.assertEqual(self.berth("stop", "sweep-*").returncode, 0)
         self.assertEqual(self.berth("stop", "sweep-*").stderr, "berth: all of these jobs have already ended\n")
         self.assertEqual([self.jobs()[job]["state"] for job in sweep], ["stopped"] * 3)
-        self.assertIn(self.jobs()[other]["state"], ("waiting", "running"), "it does not match")
+        self.assertIn(self.jobs()[other]["state"], ("waiting", "running"), "the other job does not match")
         again = self.ids("-q", "--array", "2", "--name", "sweep", "--", "true")
         answer = self.berth("wait", "sweep-*")
         self.assertEqual(answer.returncode, 1, "1 and 3 were stopped")
@@ -122,7 +122,7 @@ class Options(JobsCase):
         failed = self.job("-q", "--", "sh", "-c", "sleep 0.2; exit 7")
         answer = self.berth("wait", "--timeout", "8s", job, failed)
         self.assertEqual(answer.returncode, 124)
-        self.assertRegex(answer.stderr, rf"(?m)^berth: {failed} failed after .*: ended with status 7$", "it ended while the other was waited for")
+        self.assertRegex(answer.stderr, rf"(?m)^berth: {failed} failed after .*: ended with status 7$", "it ended during the wait for the other job")
         self.assertIn(f"{job} (slow) has not finished; berth ps", answer.stderr)
         answer = self.berth("wait", "--timeout", "0s", "--json", job, failed)
         self.assertEqual(answer.returncode, 124)
@@ -143,9 +143,9 @@ class Options(JobsCase):
         self.until(lambda: not self.ps(), "and the lease")
         self.assertEqual(self.berth("run", "-q", "--mem", "1G", "--time", "60s", "--", "sh", "-c", "exit 5").returncode, 5)
         again = self.berth("run", "-q", "--mem", "1G", "--time", "500ms", "--on-fault", "restart", "--", "sleep", "600")
-        self.assertEqual((again.returncode, again.stderr), (124, "berth: the command timed out after 500 ms\n"), "that is not a fault")
+        self.assertEqual((again.returncode, again.stderr), (124, "berth: the command timed out after 500 ms\n"), "a timeout is not a fault")
         stubborn = self.berth("run", "-q", "--mem", "1G", "--time", "200ms", "--", "sh", "-c", "trap 'exit 9' TERM; while :; do sleep 0.05; done")
-        self.assertEqual(stubborn.returncode, 124, "whatever it makes of SIGTERM")
+        self.assertEqual(stubborn.returncode, 124, "however it handles SIGTERM")
         self.assertRefused(self.berth("run", "--time", "0s", "--", "true"), 2, "--time is zero")
 
     def test_after_any_starts_however_the_others_end(self):
@@ -168,7 +168,7 @@ class Options(JobsCase):
         when = datetime.datetime.now() + datetime.timedelta(hours=2)
         reason = self.until(lambda: (reason := self.jobs()[job].get("reason", "")).startswith("it starts at ") and reason)
         self.assertLess(abs(datetime.datetime.fromisoformat(reason.removeprefix("it starts at ")) - when), datetime.timedelta(minutes=2))
-        self.assertEqual(self.ps(), [], "until then it holds nothing and is not in line")
+        self.assertEqual(self.ps(), [], "until then it holds nothing and is not in the queue")
         self.assertEqual(self.berth("stop", job).returncode, 0)
         soon = self.job("-q", "--begin", "1s", "--", "true")
         self.assertEqual(self.berth("wait", soon).returncode, 0)
@@ -178,21 +178,21 @@ class Options(JobsCase):
 
     def test_output_goes_to_the_file_that_was_named(self):
         (self.folder / "own.log").write_text("before\n")
-        # A relative name is one in the folder of the caller.
+        # A relative name refers to the caller's folder.
         answer = subprocess.run([BERTH, "run", "-d", "-q", "--output", "own.log", "--", "echo", "hello"], cwd=self.folder, capture_output=True, text=True,
                                 env=self.environment(), timeout=60)
         job = answer.stdout.strip()
         self.assertEqual(self.berth("wait", job).returncode, 0)
-        self.assertEqual((self.folder / "own.log").read_text(), "before\nhello\n", "appended")
-        self.assertEqual(self.berth("logs", job).stdout, "hello\n", "what was there before is not its output")
+        self.assertEqual((self.folder / "own.log").read_text(), "before\nhello\n", "the output is appended")
+        self.assertEqual(self.berth("logs", job).stdout, "hello\n", "earlier content is not the job's output")
         self.assertEqual(self.berth("logs", "--tail", "5", job).stdout, "hello\n")
         self.assertEqual(self.jobs()[job]["output"], str(self.folder / "own.log"))
         self.assertEqual(self.berth("rm", job).returncode, 0)
-        self.assertTrue((self.folder / "own.log").exists(), "it is the user's")
+        self.assertTrue((self.folder / "own.log").exists(), "the file belongs to the user")
         for output in (str(self.folder), str(self.folder / "none/x")):
             self.assertRefused(self.berth("run", "-d", "--output", output, "--", "true"), 2, f"cannot write {output}: ", "--output")
         self.assertRefused(self.berth("run", "-d", "--output", "a\nb", "--", "true"), 2, "--output is not a valid file name")
-        self.assertEqual(self.jobs(), {}, "nothing is left of those")
+        self.assertEqual(self.jobs(), {}, "refused jobs leave nothing")
 
     def test_a_notification_names_the_job_and_its_end(self):
         notice = self.folder / "told"
@@ -208,12 +208,12 @@ class Options(JobsCase):
         failed = self.job("-q", "--", "false")
         job = self.job("-q", "--after", failed, "--notify", command, "--", "true")
         self.until(notice.exists)
-        self.assertRegex(notice.read_text(), rf"^{job}\|\|skipped\|\|was skipped because ", "it has no status")
+        self.assertRegex(notice.read_text(), rf"^{job}\|\|skipped\|\|was skipped because ", "a skipped job has no status")
         notice.unlink()
         slow = self.job("-q", "--notify", f"echo wrong >&2; {self.gate()[1]}; touch {notice}", "--", "true")
         self.assertEqual(self.berth("wait", slow).returncode, 0, "nothing waits for the notification")
         self.until(lambda: (self.folder_of(slow) / "notify").read_text() == "wrong\n", "what it prints is kept")
-        self.assertEqual(self.berth("logs", slow).stdout, "", "and is not output of the job")
+        self.assertEqual(self.berth("logs", slow).stdout, "", "the notification's output is not the job's")
         self.gate()[0].touch()
         self.until(notice.exists)
 

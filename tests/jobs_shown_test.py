@@ -36,7 +36,7 @@ class Shown(JobsCase):
             self.assertEqual((answer.returncode, answer.stdout), (0, f"berth: the job was skipped because {failed} failed\n"))
         silent = self.job("-q", "--mem", "1G", "--", "true")
         self.assertEqual(self.berth("wait", silent).returncode, 0)
-        self.assertEqual(self.berth("logs", silent).stderr, "", "it ran")
+        self.assertEqual(self.berth("logs", silent).stderr, "", "a job that ran without output has no message")
 
     def test_jobs_that_have_ended_can_be_removed_and_others_not(self):
         ended, running = self.job("--mem", "1G", "--", "true"), self.job("--mem", "1G", "--", "sleep", "600")
@@ -79,7 +79,7 @@ class Shown(JobsCase):
         (self.folder_of("j6") / "job.json").unlink()
         os.utime(self.folder_of("j6"), (0, 0))
         self.folder_of("j8").write_text("a file")
-        # Of a machine that has vanished.
+        # A job of a machine that no longer exists.
         asked = json.loads((outside / "job.json").read_text())
         (self.folder_of("j7") / "job.json").write_text(json.dumps({**asked, "machine": "gone", "boot": "gone"}))
         state = json.loads((outside / "state.json").read_text())
@@ -90,10 +90,10 @@ class Shown(JobsCase):
             self.assertEqual(listed[job]["state"], "unreadable", job)
             self.assertIn(reason, listed[job]["reason"])
             self.assertRegex(self.berth("rm", job).stderr, "berth rm --force")
-            self.assertEqual(self.berth("logs", job).returncode == 0, job == "j3", "that needs no state")
+            self.assertEqual(self.berth("logs", job).returncode == 0, job == "j3", "the output of j3 can be read without its state")
         self.assertRegex(self.berth("ps", "-a").stdout, "! j2: .*not JSON")
         self.assertEqual(self.berth("rm", "--ended").returncode, 0)
-        self.assertEqual(set(self.jobs()), {*reasons, "j7"}, "what cannot be read may not have ended")
+        self.assertEqual(set(self.jobs()), {*reasons, "j7"}, "an unreadable job may not have ended")
         self.assertRefused(self.berth("rm", "j7"), 1, "belongs to gone", "berth rm --force j7")
         self.assertEqual(self.berth("rm", "--force", "j7", *reasons).returncode, 0)
         self.assertEqual(os.listdir(self.folder_of("j1").parent), ["last"])
@@ -110,7 +110,7 @@ class Shown(JobsCase):
         self.assertEqual(status, 0)
         self.assertRegex(shown, r"(?m)^! j1 tooearly: needs 2 devices with 40\.0 GiB each; ")
         words = reason.split(" in line: ")[1].split()
-        self.assertIn(" ".join(words), " ".join(shown.split()), "whole")
+        self.assertIn(" ".join(words), " ".join(shown.split()), "the command is shown completely")
         self.assertLessEqual(max(len(line.rstrip()) for line in re.sub(r"\x1b\[[\d;]*m", "", shown).splitlines()), 80, shown)
         self.assertNotRegex(shown, r"GPU-[0-9a-f]{8}-", "ids are short")
 
@@ -140,7 +140,7 @@ class Shown(JobsCase):
             self.until_state(job, "running")
         waiting = self.job("-q", "--name", "next", "--", "sleep", "609")
         reason = self.until(lambda: (now := self.jobs()[waiting].get("reason", "")).startswith("place 1 in line") and now)
-        self.assertIn("every suitable device is held exclusively", reason, "what most of them fail on, not the process on the fourth")
+        self.assertIn("every suitable device is held exclusively", reason, "the reason of most devices, not the process on the fourth")
         answer = self.berth("why", "next")
         self.assertEqual((answer.returncode, answer.stderr), (0, ""))
         text = " ".join(answer.stdout.split())
@@ -164,7 +164,7 @@ class Shown(JobsCase):
         state.write_text(text)
         shown, _ = self.on_terminal(80, "why", waiting)
         self.assertLessEqual(max(len(line.rstrip()) for line in shown.splitlines()), 80, shown)
-        # One without a time limit is in the way of the second.
+        # A job without a time limit is ahead of the second.
         both = self.job("-q", "-n", "4", "--", "sleep", "610")
         self.until(lambda: "place 2 in line" in self.jobs()[both].get("reason", ""))
         self.assertIn("its start cannot be estimated", " ".join(self.berth("why", both).stdout.split()))
@@ -186,7 +186,7 @@ class Shown(JobsCase):
         text = " ".join(self.berth("why", small).stdout.split())
         self.assertIn(f"in the way: {large} (large) at place 1 is ahead of it in line and is served first", text)
         self.assertEqual(json.loads(self.berth("why", small, "--json").stdout)["ahead"], f"{large} (large) at place 1")
-        self.assertNotIn("in the way: j", " ".join(self.berth("why", large).stdout.split()), "a lease is in its way")
+        self.assertNotIn("in the way: j", " ".join(self.berth("why", large).stdout.split()), "a lease, not a request, blocks it")
 
     def test_why_says_that_load_decided(self):
         self.machine.write_text("gpus 2 memory=80GiB\nprocess gpu=0 pid=4194711 bytes=30GiB\nprocess gpu=1 pid=4194712 bytes=10GiB\n")
@@ -210,7 +210,7 @@ class Shown(JobsCase):
             page = json.loads(answer.stdout)
             jobs = [job["id"] for job in page["jobs"]]
             text = self.berth("ps", *options).stdout.split("\n\n")[0].splitlines()[1:]
-            self.assertEqual(sorted(row.split()[0] for row in text if row.startswith("j")), jobs, "the same in the table")
+            self.assertEqual(sorted(row.split()[0] for row in text if row.startswith("j")), jobs, "the table has the same jobs")
             return jobs, len(page["leases"])
         self.assertEqual(listed(), ([running], 2))
         self.assertEqual(listed("--all"), (["j1", "j2", failed, running], 2))
@@ -232,7 +232,7 @@ class Shown(JobsCase):
         for number in range(2, 202):
             shutil.copytree(self.folder_of("j1"), self.folder_of(f"j{number}"))
             (self.folder_of(f"j{number}") / "state.json").write_text(json.dumps(state))
-            # Of a machine that cannot be seen from here: these have no supervisor.
+            # Jobs of a machine that is not visible from here: they have no supervisor.
             (self.folder_of(f"j{number}") / "job.json").write_text(json.dumps({**asked, "machine": "elsewhere", "boot": "x"}))
         shown, _ = self.on_terminal(80, "ps", rows=24)
         self.assertLess(len(shown.splitlines()), 24, shown)

@@ -22,12 +22,12 @@ class Jobs(JobsCase):
         log = self.berth("logs", job).stdout
         self.assertEqual([line for line in log.splitlines() if not line.startswith("berth: ")], ["out", "err", job])
         self.assertIn("20.0 GiB of 80.0 GiB", log)
-        self.assertEqual(self.berth("logs", "greeting").stdout, log, "by its name")
+        self.assertEqual(self.berth("logs", "greeting").stdout, log, "logs accepts the job's name")
         ended = self.jobs()[job]
         self.assertEqual((ended["state"], ended["status"], ended["attempts"], ended["name"]), ("done", 0, 1, "greeting"))
         self.assertEqual(ended["command"][:2], ["sh", "-c"])
         self.assertIn(ended["devices"][0], self.gpus())
-        self.assertEqual(self.ps(), [], "what it held is given back")
+        self.assertEqual(self.ps(), [], "its lease has ended")
         text = self.berth("ps", "-a").stdout
         self.assertRegex(text, r"ID +NAME +USER +STATE +GPUS +DEVICES +USED/PROMISED +PID +TIME +COMMAND")
         self.assertRegex(text, rf"(?m)^{job} +greeting +{user_name()} +done +0 ")
@@ -58,7 +58,7 @@ class Jobs(JobsCase):
         self.assertEqual(self.jobs()[first]["state"], "stopped")
         self.assertEqual(self.berth("wait", second).returncode, 0)
         refused = self.job("--mem", "81G", "--", "true")
-        self.assertEqual(self.berth("wait", refused).returncode, 3, "it never fits")
+        self.assertEqual(self.berth("wait", refused).returncode, 3, "a job that can never fit is refused")
         self.assertEqual(self.jobs()[refused]["state"], "refused")
         self.assertIn("81.0 GiB", self.berth("why", refused).stdout)
 
@@ -71,7 +71,7 @@ class Jobs(JobsCase):
         self.assertIn(f"{job} is waiting at place 1 in line: ", why.stdout)
         self.assertEqual(self.berth("stop", job).returncode, 0)
         self.assertEqual(self.jobs()[job]["state"], "stopped")
-        self.assertEqual([lease["state"] for lease in self.ps()], ["running"], "its place in line is free")
+        self.assertEqual([lease["state"] for lease in self.ps()], ["running"], "its place in the queue is free")
         held.communicate("")
 
     def test_one_after_the_other(self):
@@ -96,7 +96,7 @@ class Jobs(JobsCase):
         self.assertEqual(self.berth("wait", job).returncode, 1)
         self.assertLess(time.monotonic() - began, 40)
         self.assertEqual(self.jobs()[job]["state"], "timed_out")
-        self.assertFalse(pathlib.Path(f"/proc/{child.read_text().strip()}").exists(), "it had a session of its own")
+        self.assertFalse(pathlib.Path(f"/proc/{child.read_text().strip()}").exists(), "the child with its own session was ended")
         self.assertEqual(self.ps(), [])
 
     def test_a_job_that_uses_more_than_it_asked_for_is_ended_and_the_peak_is_kept(self):
@@ -150,7 +150,7 @@ class Jobs(JobsCase):
         job = self.until_state(answer.stdout.split()[1], "running")
         self.until(lambda: "pid" in self.jobs()[job["id"]])
         pid = self.jobs()[job["id"]]["pid"]
-        self.assertEqual(os.getsid(pid), pid, "a session of its own")
+        self.assertEqual(os.getsid(pid), pid, "the job has its own session")
         self.assertEqual(os.readlink(f"/proc/{pid}/fd/0"), "/dev/null")
 
     def test_a_job_inside_a_job_or_a_lease_stands_by_itself(self):
@@ -205,7 +205,7 @@ class Jobs(JobsCase):
         self.assertEqual(self.jobs()[job]["state"], "unknown")
 
     def sleeping(self, seconds):
-        """Processes of this test that sleep so long."""
+        """The processes of this test that sleep for that many seconds."""
         found = []
         for folder in pathlib.Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
@@ -240,7 +240,7 @@ class Jobs(JobsCase):
         job = self.job("-q", "--", "sh", "-c", inner)
         self.assertEqual(self.berth("wait", job).returncode, 0)
         self.addCleanup(self.berth, "stop", "--all", BERTH_RUNTIME_DIR=str(other))
-        self.assertEqual(self.berth("logs", job).stdout, f"{job}\n", "the same id")
+        self.assertEqual(self.berth("logs", job).stdout, f"{job}\n", "both jobs have the same id")
         found = json.loads(self.berth("ps", "-a", "--json", BERTH_RUNTIME_DIR=str(other)).stdout)["jobs"]
         self.assertIn(found[0]["state"], ("waiting", "running"))
 
@@ -302,7 +302,7 @@ class Jobs(JobsCase):
         job, waited, available, listed, removed = answer.stdout.splitlines()
         self.assertEqual((job, waited, available.strip(), removed), ("j1", "5", "0", "0"), answer.stderr)
         listed = json.loads(listed)
-        self.assertEqual(listed["leases"], [], "given back")
+        self.assertEqual(listed["leases"], [], "the lease has ended")
         self.assertEqual((listed["jobs"][0]["state"], listed["jobs"][0]["status"]), ("failed", 5))
 
     def test_a_command_whose_supervisor_was_killed_outlives_the_job_that_it_was_started_in(self):
@@ -356,7 +356,7 @@ class Jobs(JobsCase):
         self.hold("--mem", "60G", "-n", "2")
         slow = self.folder / "slow.txt"
         slow.write_text(self.script + "delay nvmlInit_v2 for=2s\n")
-        first = self.job("-q", "--mem", "60G", "--", "sleep", "600", BERTH_DOUBLE=str(slow))  # its supervisor joins the line last
+        first = self.job("-q", "--mem", "60G", "--", "sleep", "600", BERTH_DOUBLE=str(slow))  # its supervisor joins the queue last
         second = self.job("-q", "--mem", "60G", "--", "sleep", "600")
         self.until(lambda: all(self.jobs()[job].get("reason", "").startswith("place") for job in (first, second)), "both wait in line")
         self.until(lambda: [self.jobs()[job]["reason"].split()[1] for job in (first, second)] == ["1", "2"])

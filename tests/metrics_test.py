@@ -17,7 +17,7 @@ PARTS = {"histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count
 
 
 def parse(text):
-    """Types by name, and the lines as (name, labels, value)."""
+    """The types by name, and the lines as (name, labels, value)."""
     types = dict(re.findall(r"(?m)^# TYPE (\S+) (\S+)$", text))
     lines = [(name, dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', labels or "")), float(value))
              for name, labels, value in re.findall(r"(?m)^([a-z_]+)(?:\{(.*)\})? (\S+)$", text)]
@@ -25,7 +25,7 @@ def parse(text):
 
 
 def metric_of(line, types):
-    """The metric that a line belongs to: those of histograms and summaries have endings."""
+    """The metric that a line belongs to: lines of histograms and summaries have suffixes."""
     for kind, endings in PARTS.items():
         for ending in endings:
             if types.get(line.removesuffix(ending)) == kind:
@@ -35,7 +35,7 @@ def metric_of(line, types):
 
 @functools.cache
 def documented():
-    """Type and labels of each metric of the page."""
+    """The type and labels of each metric on the page."""
     page, = (ROOT / "docs").rglob("metrics.md")
     found = {}
     for names, kind, labels in re.findall(r"(?m)^\| (`berth_.*?) \| (\w+) \|(.*?)\|", page.read_text()):
@@ -52,7 +52,7 @@ class Live(Gateway):
 
     def scrape(self):
         if self.last_report:
-            self.last_report()  # a node that does not report is lost soon
+            self.last_report()  # a node without reports is soon lost
         status, kind, text = self.ask("GET", "/metrics")
         self.assertEqual((status, kind), (200, "text/plain; version=0.0.4; charset=utf-8"))
         self.scrapes.append(text)
@@ -84,7 +84,7 @@ class Live(Gateway):
                       "started_at_ms": 1000, "memory_bytes_peak": 5 << 30}])
 
     def fill(self):
-        """Until each metric has a line."""
+        """Waits until each metric has a line."""
         self.add_nodes("a")
         self.apply(self.app(serving={"open": False}))
         self.forge()
@@ -127,7 +127,7 @@ class Live(Gateway):
                 labels.setdefault(metric, set()).update(has)
         self.assertEqual({name: kind for name, (kind, _) in documented().items()}, exported)
         differs = {name: (sorted(has), sorted(labels.get(name, ()))) for name, (_, has) in documented().items() if has != labels.get(name, set())}
-        self.assertEqual(differs, {}, "labels of the page, and those that were exported")
+        self.assertEqual(differs, {}, "labels on the page, and exported labels")
         for text in self.scrapes:
             self.assertNotIn("secret", text)
 
@@ -158,14 +158,14 @@ class Live(Gateway):
             self.assertEqual(self.values("berth_replica_restarts_total", replica="odd/0"), [restarts])
         self.assertEqual(self.values("berth_replica_memory_peak_bytes", replica="odd/0"), [5 << 30])
         self.assertEqual(self.values("berth_replica_devices", replica="odd/0"), [1])
-        # A lost GPU has a health and no measurements, whatever was measured last.
+        # A lost GPU has a health but no measurements, whatever was measured last.
         self.report(health="lost")
         self.assertEqual(self.values("berth_gpu_health", health="lost", **of_gpu), [1])
         self.assertEqual(self.values("berth_gpu_health", health="healthy", **of_gpu), [])
         self.assertEqual(self.values("berth_gpus", node="forged", use="unavailable"), [1])
         for name in ("berth_gpu_temperature_celsius", "berth_gpu_memory_free_bytes", "berth_gpu_utilization_ratio"):
             self.assertEqual(self.values(name, **of_gpu), [], name)
-        # Neither has one whose telemetry is old, or whose driver does not say it.
+        # A GPU with old telemetry, or whose driver does not report values, has none either.
         self.report(sample_age_ms=60_000)
         self.assertEqual(self.values("berth_gpu_temperature_celsius", **of_gpu), [])
         self.assertGreaterEqual(self.values("berth_gpu_sample_age_seconds", **of_gpu), [60])
@@ -198,7 +198,7 @@ class Promtool(unittest.TestCase):
 
 
 class Expressions(unittest.TestCase):
-    """What rules and dashboard ask for, compared with the page."""
+    """Compares the metrics that rules and dashboard use with the page."""
 
     def assertDocumented(self, text, where):
         types = {name: kind for name, (kind, _) in documented().items()}

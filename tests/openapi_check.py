@@ -34,7 +34,7 @@ def shown(value):
 class Document:
     def __init__(self, document):
         self.document = document
-        self.seen = {}  # of each schema with a value: the members that values had
+        self.seen = {}  # by schema: the members that values had
 
     @staticmethod
     def read(path):
@@ -42,7 +42,7 @@ class Document:
             return Document(json.load(file))
 
     def resolve(self, node):
-        """What a $ref leads to; a node without one is its own answer."""
+        """The node that a $ref leads to, or the node itself without a $ref."""
         while isinstance(node, dict) and "$ref" in node:
             target = self.document
             if not node["$ref"].startswith("#/"):
@@ -55,7 +55,7 @@ class Document:
         return node
 
     def check(self, value, schema, at="$"):
-        """What is wrong with a value, one line each; empty: nothing."""
+        """The problems of a value, one line each."""
         unknown = set(schema) - KEYWORDS
         if unknown:
             raise ValueError(f"the keyword {sorted(unknown)[0]} of a schema is not known")
@@ -98,7 +98,7 @@ class Document:
         return problems
 
     def never_sent(self):
-        """Members of schemas that answers used, and that no answer had: "OneReplica.why.funnel"."""
+        """Members of used schemas that no answer had: "OneReplica.why.funnel"."""
         found = set()
 
         def visit(schema, at):
@@ -142,7 +142,7 @@ class Document:
         what = f"{method} {path} {status}"
         operation = self.operation(method, path)
         if operation is None:
-            # An address that is not there is answered like any error.
+            # An unknown address is answered like any error.
             return self.check_content({"$ref": "#/components/responses/Error"}, kind, body, what) if status >= 400 else [
                 f"{what}: is not documented"]
         responses = operation["responses"]
@@ -161,7 +161,7 @@ class Document:
         return self.check_content(operation["requestBody"], kind, body, what)
 
     def check_itself(self):
-        """References, keywords and examples of the document. Raises ValueError for what cannot be checked at all."""
+        """References, keywords and examples of the document. Raises ValueError for parts that cannot be checked."""
         problems, used, ids = [], set(), []
         schemas = self.document["components"]["schemas"]
 

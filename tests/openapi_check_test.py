@@ -76,7 +76,7 @@ class Values(unittest.TestCase):
         either = {"oneOf": [{"type": "string"}, {"type": "integer"}]}
         self.assertEqual(check(1, either), [])
         self.assertEqual(len(check(None, either)), 1)
-        self.assertEqual(len(check(1, {"oneOf": [{"type": "number"}, {"type": "integer"}]})), 1, "fits both")
+        self.assertEqual(len(check(1, {"oneOf": [{"type": "number"}, {"type": "integer"}]})), 1, "1 matches both schemas")
         name = {"$ref": "#/components/schemas/Name"}
         self.assertEqual(check("a", name, Name={"type": "string"}), [])
         self.assertEqual(len(check(1, name, Name={"type": "string"})), 1)
@@ -132,7 +132,7 @@ class Answers(unittest.TestCase):
             visit(example, [])
             for place in places:
                 if place[-2:-1] in (["labels"], ["secrets"]):
-                    continue  # any name is good
+                    continue  # any name is valid
                 renamed, retyped = copy.deepcopy(example), copy.deepcopy(example)
                 for changed in (renamed, retyped):
                     target = changed

@@ -1,5 +1,5 @@
-// A program with a Pool, for tests of several programs on one machine. For each line "BYTES" of its input it asks for
-// so many bytes of the first GPU and keeps what it gets:
+// A program with a Pool, for tests of several programs on one machine. For each line "BYTES" of its input it requests
+// that many bytes of the first GPU and keeps what it gets:
 //   granted
 //   refused CODE: MESSAGE
 // The line "error" prints what keeps the pool out of the ledger, or "none"; "release" gives everything back.

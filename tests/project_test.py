@@ -12,7 +12,7 @@ class Project(CommandCase):
         self.assertEqual(berth("validate", "berth.toml", cwd=self.folder).returncode, 0)
         self.assertEqual(berth("plan", "berth.toml", cwd=self.folder).returncode, 0)
         before = (self.folder / "berth.toml").read_text()
-        self.assertNotRegex(before, r"bind =|deployment\.serving", "what nothing uses yet is not offered")
+        self.assertNotRegex(before, r"bind =|deployment\.serving", "unused settings are not offered")
         self.assert_refused(berth("init", cwd=self.folder), 2, "berth.toml")
         self.assertEqual((self.folder / "berth.toml").read_text(), before)
 
@@ -49,7 +49,7 @@ class Project(CommandCase):
             text = f'[cluster]\nname = "c"\n[[deployment]]\nname = "llm"\nmodel = "llama-70b"\ngpus = {gpus}\n'
             return self.write(f"llm{gpus}.toml", text)
 
-        # 30 and 120 GiB of others on two of the eight.
+        # Others use 30 and 120 GiB on two of the eight.
         self.assertEqual(devices_of(here("plan", project(2), "--json")) & {"d0d96032", "acc45ded"}, set())
         self.assertEqual(len(devices_of(here("plan", project(6), "--json")) & {"d0d96032", "acc45ded"}), 0)
         refused = here("plan", project(7))

@@ -15,7 +15,7 @@ COMPILER = sys.argv.pop(1)
 INCLUDE = pathlib.Path(sys.argv.pop(1)) / "include"
 HEADERS = sorted(path.relative_to(INCLUDE) for path in INCLUDE.glob("berth/*.hpp"))
 
-# Lines after preprocessing. With the library of another version of GCC there are thousands more or less.
+# Lines after preprocessing. The library of another GCC version has thousands more or fewer.
 LINES_MAX = {"berth/result.hpp": 33_000, "berth/task.hpp": 86_000, "berth/scheduler.hpp": 94_000}
 
 
@@ -35,7 +35,7 @@ class PublicHeaders(unittest.TestCase):
 
         def check(header):
             for compiler in compilers:
-                # With a use of the header, as in a program.
+                # The header is used, as in a program.
                 text = compiled(header, "-std=c++17", "-fsyntax-only", compiler=compiler, more="berth::Pool a;\n").stderr
                 errors = re.findall(r"error: (.*)", text)
                 if len(errors) != 1 or "Berth needs C++20: compile with -std=c++20" not in errors[0]:

@@ -43,7 +43,7 @@ class Relay(unittest.TestCase):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="berth-relay-"))
         self.log = self.folder.with_suffix(".log")
         self.addCleanup(self.log.unlink, missing_ok=True)
-        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)  # by which a relay that is left ends
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)  # a relay that is left ends then
 
     def start(self, **more):
         with open(self.log, "a") as log:
@@ -64,7 +64,7 @@ class Relay(unittest.TestCase):
     def test_leaves_its_parent_and_keeps_nothing_of_it(self):
         reader, writer = os.pipe()
         os.set_inheritable(writer, True)
-        self.assertEqual(self.start(pass_fds=[writer]), 0)  # it has ended: the relay runs in the background
+        self.assertEqual(self.start(pass_fds=[writer]), 0)  # the command has ended: the relay runs in the background
         os.close(writer)
         self.assertEqual(os.read(reader, 1), b"", "the relay has closed what it inherited")
         os.close(reader)
@@ -92,7 +92,7 @@ class Relay(unittest.TestCase):
         self.assertIn(f"a relay of this agent is already running: another relay (process {pid})", self.log.read_text())
         self.put()
         os.kill(pid, signal.SIGKILL)
-        self.assertTrue(until(lambda: self.start() == 0), "the lock of one that was killed is free")
+        self.assertTrue(until(lambda: self.start() == 0), "the lock of a killed relay is free")
         self.assertNotEqual(self.pid(), pid)
 
     def test_a_signal_and_the_end_of_its_folder_end_it(self):

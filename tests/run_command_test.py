@@ -11,12 +11,12 @@ import unittest
 
 from berth_case import BERTH, BERTH_WORD, GIB, PRINT_SIGNALS, ROOT, Machine
 
-# Without --on-fault restart the command takes berth's place; with it, it runs below berth.
+# Without --on-fault restart the command replaces berth's process; with it, it is a child of berth.
 BOTH_WAYS = ([], ["--on-fault", "restart"])
 
 
 class InPlace(Machine):
-    """The command in the place of berth, and the same below it: no difference that a caller can see."""
+    """The command as berth's process and as its child: a caller sees no difference."""
 
     def test_the_command_has_the_process_number_of_berth(self):
         held = self.hold("--mem", "1G")
@@ -40,7 +40,7 @@ class InPlace(Machine):
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self.environment(), start_new_session=True)
             self.started.append(process)
             self.assertEqual(process.stdout.readline(), "ready\n")
-            # As timeout(1), systemd and job schedulers do.
+            # Like timeout(1), systemd and job schedulers.
             os.killpg(process.pid, signal.SIGTERM)
             self.assertEqual(process.stdout.readline(), "SIGTERM\n")
             self.assertEqual(process.communicate("end\n")[0], "end\n")
@@ -96,7 +96,7 @@ class InPlace(Machine):
     def test_a_pipeline_with_a_command_below_berth_ends_and_stops_by_keys(self):
         pid, master, read_until = self.terminal("bash", "--norc", "-i")
         text = read_until(b"", b"prompt> ")
-        # One process: a shell that is stopped while it starts another never says that it is stopped.
+        # A single process: a shell that is stopped while it starts another process never reports that.
         script = "import time; print('rea' 'dy', flush=True); time.sleep(1); print('on', flush=True); time.sleep(60)"
         run = f'{BERTH_WORD} run -q --mem 1G --on-fault restart -- {sys.executable} -c "{script}" | cat'
         os.write(master, run.encode() + b"\n")
@@ -133,7 +133,7 @@ class InPlace(Machine):
                                     stdout=subprocess.PIPE, timeout=120, env=self.environment(), pass_fds=[theirs])
             *others, lease = [int(n) for n in answer.stdout.split()]
             self.assertEqual(others, [0, 1, 2, theirs], way)
-            self.assertGreater(lease, theirs, "and the lease's own")
+            self.assertGreater(lease, theirs, "the last descriptor is that of the lease")
 
     def test_signals_that_the_caller_ignores_or_blocks_stay_so(self):
         def as_nohup():
@@ -146,7 +146,7 @@ class InPlace(Machine):
 
         look = ["grep", "-E", "^Sig(Blk|Ign|Cgt)", "/proc/self/status"]
         plain = masks(subprocess.run(look, stdout=subprocess.PIPE, text=True, preexec_fn=as_nohup).stdout)
-        self.assertTrue(plain["SigIgn"] & 1, "nohup's signal, beside whatever this test's own caller ignores")
+        self.assertTrue(plain["SigIgn"] & 1, "nohup's signal, besides those that the caller of this test ignores")
         for way in BOTH_WAYS:
             answer = subprocess.run([BERTH, "run", "-q", "--mem", "1G", *way, "--", *look], stdout=subprocess.PIPE, text=True,
                                     timeout=120, env=self.environment(), preexec_fn=as_nohup)
@@ -192,7 +192,7 @@ class Restart(Machine):
         self.assertRegex(answer.stderr, r"was ended by signal 11 \(Segmentation fault\); restarting it in 1 s\n")
         self.assertEqual(sorted(starts), sorted(self.gpus()))
         answer, starts = self.starts("--device", "cuda:1")
-        self.assertEqual((answer.returncode, starts), (0, [self.gpus()[1]] * 2), "the only one that may serve")
+        self.assertEqual((answer.returncode, starts), (0, [self.gpus()[1]] * 2), "the only eligible device")
         self.hold("--mem", "80G", "--device", "cuda:1")
         answer, starts = self.starts()
         self.assertEqual((answer.returncode, starts), (0, [self.gpus()[0]] * 2), answer.stderr)
@@ -306,7 +306,7 @@ class Input(Machine):
             self.assertRefused(self.berth("run", "--mem", amount, "--", "true"), 2, f'"{amount}"', f"did you mean {meant}?")
         self.assertRefused(self.berth("run", "--mem", "1G", "--wait", "90", "--", "true"), 2, "did you mean 90s?")
         self.assertRefused(self.berth("run", "--mem", "1G", "--load-lock", "60", "--", "true"), 2, "did you mean 60s?")
-        self.assertEqual(self.berth("run", "--mem", "1G", "--wait", "0", "--", "true").returncode, 0, "0 has no unit")
+        self.assertEqual(self.berth("run", "--mem", "1G", "--wait", "0", "--", "true").returncode, 0, "0 needs no unit")
 
     def test_an_empty_value_is_an_error(self):
         for option in ("--mem", "--wait", "--policy", "--device", "--avoid", "--prefer", "--near", "--capability", "--backend", "--feature",

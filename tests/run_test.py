@@ -15,7 +15,7 @@ class Run(Machine):
         answer = self.berth("run", "--mem", "1G", "--", "sh", "-c", "echo out; echo err >&2; exit 42")
         self.assertEqual((answer.returncode, answer.stdout), (42, "out\n"))
         self.assertIn("err\n", answer.stderr)
-        self.assertEqual(self.berth("run", "--mem", "1G", "--", "sh", "-c", "kill -9 $$").returncode, -9, "as if berth were not there")
+        self.assertEqual(self.berth("run", "--mem", "1G", "--", "sh", "-c", "kill -9 $$").returncode, -9, "the status is that of the command alone")
 
     def test_only_its_devices_are_visible_by_uuid(self):
         gpus = self.gpus()
@@ -45,9 +45,9 @@ class Run(Machine):
         first, second = self.hold("--mem", "50G"), self.hold("--mem", "50G")
         self.assertNotEqual(first.devices, second.devices)
         self.assertRefused(self.berth("run", "--mem", "50G", "--", "true"), 3, "50.0 GiB", "berth why")
-        self.assertEqual(self.berth("run", "--mem", "20G", "--", "true").returncode, 0, "what is left can be had")
+        self.assertEqual(self.berth("run", "--mem", "20G", "--", "true").returncode, 0, "the remaining memory is available")
         first.communicate("")
-        self.assertEqual(self.berth("run", "--mem", "50G", "--", "true").returncode, 0, "what ended was given back")
+        self.assertEqual(self.berth("run", "--mem", "50G", "--", "true").returncode, 0, "ended leases return their memory")
 
     def test_policies_of_share_and_turns_use_every_device(self):
         path = self.folder / "four.toml"
@@ -56,7 +56,7 @@ class Run(Machine):
         show = ("--", "sh", "-c", "echo $BERTH_VISIBLE_DEVICES")
         turns = [self.berth("run", *simulated, "--policy", "round_robin", *show).stdout for _ in range(8)]
         self.assertEqual(len(set(turns[:4])), 4, turns)
-        self.assertEqual(turns[:4], turns[4:], "each in turn, although each command has ended before the next")
+        self.assertEqual(turns[:4], turns[4:], "the devices take turns, although each command has ended before the next")
         held = []
         for _ in range(4):
             held.append(self.start("run", *simulated, "--policy", "weighted_capacity", "--", "sh", "-c",
@@ -129,7 +129,7 @@ class Run(Machine):
         alone.communicate("")
         self.assertEqual(plan(1, shared), (0, alone.devices))
         part.communicate("")
-        # Almost all bytes are free: what counts is that there is a lease, or that it is exclusive.
+        # Almost all bytes are free: the lease itself counts, or that it is exclusive.
         small = self.hold("--mem", "100M")
         other = [gpu for gpu in self.gpus() if gpu not in small.devices]
         self.assertEqual(plan(1), (0, other))
@@ -227,7 +227,7 @@ class Run(Machine):
         gpus = self.gpus()
         held = self.hold("--mem", "30G", "--device", gpus[0])
         four = self.hold("--mem", "30G", "-n", "4")
-        self.assertEqual(sorted(four.devices), sorted(gpus[4:]), "the island that is whole")
+        self.assertEqual(sorted(four.devices), sorted(gpus[4:]), "the complete island")
         pair = self.hold("--mem", "30G", "-n", "2")
         self.assertLessEqual(set(pair.devices), set(gpus[1:4]))
         self.assertRefused(self.berth("run", "--mem", "30G", "-n", "2", "--", "true"), 3, "1 of the 2")
@@ -238,7 +238,7 @@ class Run(Machine):
     def test_loads_on_one_device_are_one_after_the_other(self):
         first = self.hold("--mem", "10G", "--device", "cuda:0", "--load-lock", "1h")
         self.assertRefused(self.berth("run", "--mem", "10G", "--device", "cuda:0", "--load-lock", "1h", "--", "true"), 3)
-        self.assertEqual(self.berth("run", "--mem", "10G", "--device", "cuda:0", "--", "true").returncode, 0, "no load of its own")
+        self.assertEqual(self.berth("run", "--mem", "10G", "--device", "cuda:0", "--", "true").returncode, 0, "a command without a load lock does not wait")
         self.assertEqual(self.berth("run", "--mem", "10G", "--load-lock", "1h", "--", "true").returncode, 0, "another device")
         first.communicate("")
         self.assertEqual(self.berth("run", "--mem", "10G", "--device", "cuda:0", "--load-lock", "1s", "--", "true").returncode, 0)
@@ -251,10 +251,10 @@ class Run(Machine):
         count.unlink()
         answer = self.berth("run", "--mem", "1G", "--on-fault", "restart", "--", "sh", "-c", f"echo x >> {count}; kill -SEGV $$")
         self.assertEqual(answer.returncode, -signal.SIGSEGV)
-        self.assertEqual(len(count.read_text().split()), 4, "it is the fault itself, in the end")
+        self.assertEqual(len(count.read_text().split()), 4, "three restarts, then the fault itself")
         count.unlink()
         answer = self.berth("run", "--mem", "1G", "--on-fault", "restart", "--", "sh", "-c", f"echo x >> {count}; exit 3")
-        self.assertEqual((answer.returncode, len(count.read_text().split())), (3, 1), "a plain failure is no fault")
+        self.assertEqual((answer.returncode, len(count.read_text().split())), (3, 1), "a plain failure is not a fault")
         self.assertRefused(self.berth("run", "--mem", "1G", "--on-fault", "pray", "--", "true"), 2, "pray")
 
     def test_a_command_that_cannot_start_holds_nothing(self):
@@ -351,7 +351,7 @@ class Run(Machine):
         cut = ["--partition", "cuda:0=64,64", "--partition", "cuda:1=64,64"]
         first = self.hold("--mem", "50G", *cut)
         second = self.hold("--mem", "50G", *cut)
-        self.assertNotEqual(first.devices, second.devices, "a part of the other GPU, of which there is more memory")
+        self.assertNotEqual(first.devices, second.devices, "the second is a part of the other GPU, which has more free memory")
         self.assertRefused(self.berth("run", "--mem", "50G", *cut, "--", "true"), 3)
 
     def test_an_unhealthy_gpu_gets_no_command(self):
@@ -380,7 +380,7 @@ class Run(Machine):
                                 text=True, timeout=120, env=self.environment(), preexec_fn=no_room)
         self.assertRefused(answer, 1, "cannot write")
         self.assertEqual(answer.stdout, "")
-        self.assertEqual(self.ps(), [], "nothing half made")
+        self.assertEqual(self.ps(), [], "no partial lease exists")
 
     def test_pick_holds_nothing_and_speaks_to_scripts(self):
         gpus = self.gpus()

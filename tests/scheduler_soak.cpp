@@ -76,7 +76,7 @@ class Soak {
     std::mt19937_64 random(seed * producers + producer);
     while (real_clock().now() < until) run(static_cast<Kind>(random() % kinds), producer, random);
   }
-  // A worker at random, every twenty seconds.
+  // Kills a random worker every twenty seconds.
   void kill_workers(std::uint64_t seed, TimePoint until) {
     std::mt19937_64 random(seed + 1'000'003);
     for (TimePoint next = real_clock().now() + seconds(5); next < until; next += seconds(20)) {
@@ -105,7 +105,7 @@ class Soak {
 
  private:
   Deadline soon() const { return Deadline::after(real_clock(), seconds(100)); }
-  // What is to die now, if anything is.
+  // The kind of death that is due now, if any.
   Kind next_death() {
     const std::lock_guard lock(mutex_);
     const TimePoint now = real_clock().now();
@@ -199,7 +199,7 @@ class Soak {
   }
 
   void run(Kind kind, std::size_t producer, std::mt19937_64& random) {
-    // Rare, or no device would stay in service.
+    // These kinds must be rare, or no device would stay in service.
     if (kind == crash_once || kind == not_again) kind = next_death();
     if ((kind == poisonous || kind == hang || kind == nonsense) && random() % 8 != 0) kind = worker_kernel;
     ++counts.asked[kind];

@@ -16,7 +16,7 @@ from berth_case import BERTH
 from shared_box_case import ALICE, MALLORY, SharedFolder, shell, user
 
 SYSTEMD = next((path for path in ("/usr/lib/systemd/systemd", "/lib/systemd/systemd") if os.path.exists(path)), None)
-# A child of a command that its parent, its descriptors and its environment say nothing of.
+# A child of a command that cannot be found by its parent, its descriptors or its environment.
 DAEMON = """setsid env -i bash -c 'for fd in /proc/$$/fd/*; do eval "exec ${fd##*/}>&-"; done; exec sleep 300' &
 echo $!; until [ "$(cat /proc/$!/comm)" = sleep ]; do :; done"""
 SCOPE = rf"/berth-{ALICE}-[0-9a-f]{{16}}-\d+\.scope$"
@@ -53,7 +53,7 @@ class Scope(SharedFolder):
                 for pid in (folder / "cgroup.procs").read_text().split():
                     os.kill(int(pid), signal.SIGKILL)
             except OSError:
-                pass  # it has ended meanwhile, and its group with it
+                pass  # the process and its group have ended meanwhile
         for folder in folders:
             self.until(lambda: self.is_removed(folder), "its processes have ended")
 
@@ -86,13 +86,13 @@ class Scope(SharedFolder):
         file.touch() if on else file.unlink()
 
     def cgroup_of_run(self, *arguments, prefix=None):
-        """Where a command of alice ends up."""
+        """The control group of a command of alice."""
         answer = self.berth("run", "-q", "--mem", "1G", *arguments, "--", "cat", "/proc/self/cgroup", prefix=prefix or self.alice)
         self.assertEqual(answer.returncode, 0, answer.stderr)
         return re.search("^0::(.*)$", answer.stdout, re.M)[1]
 
     def assertScoped(self, *arguments):
-        """In one of several tries: on a busy machine systemd may take longer than berth waits for it."""
+        """Checks that one of several commands gets a scope: on a busy machine systemd may take longer than berth waits."""
         for _ in range(5):
             cgroup = self.cgroup_of_run(*arguments)
             if re.search(SCOPE, cgroup):
@@ -100,13 +100,13 @@ class Scope(SharedFolder):
         self.fail(cgroup)
 
     def start_daemon(self, *arguments):
-        """One whose bytes mallory does not get; several tries, as systemd may be slow."""
+        """Starts a daemon whose memory mallory does not get, in several attempts, because systemd may be slow."""
         for _ in range(5):
             server = int(self.berth("run", "-q", "--mem", "60G", *arguments, "--", "sh", "-c", DAEMON, prefix=self.alice).stdout)
             if not self.fits("30G", prefix=self.mallory):
                 return server
             os.kill(server, signal.SIGKILL)
-        self.fail("another user is given the bytes of a daemon")
+        self.fail("another user gets the memory of a daemon")
 
     def scopes(self):
         return [folder for folder, _, _ in os.walk(self.tree) if "/berth-" in folder[len(str(self.tree)):]]
@@ -156,7 +156,7 @@ class Scope(SharedFolder):
         free, *held = (re.search("^0::(.*)$", self.berth("logs", name, prefix=self.alice).stdout, re.M)[1]
                        for name in ("free/0", *(f"held/{replica}" for replica in range(5))))
         self.assertRegex(free, r"/job\.service$")
-        # One of several: on a busy machine systemd may take longer than berth waits for it.
+        # One of several attempts: on a busy machine systemd may take longer than berth waits.
         self.assertTrue(any(re.search(rf"/user@{ALICE}\.service/.*/berth-[^/]*\.scope$", cgroup) for cgroup in held), held)
 
     def test_a_run_inside_a_lease_stays_in_its_scope(self):
@@ -187,7 +187,7 @@ class Scope(SharedFolder):
         usual = seconds()
         self.linger()
         took = seconds()
-        self.assertGreater(took, 0.1, "it was asked")
+        self.assertGreater(took, 0.1, "systemd was asked")
         self.assertQuick(took - usual, 1, "the library by itself would wait for 25 s")
         silent.close()
         seconds()

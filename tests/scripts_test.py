@@ -145,7 +145,7 @@ class Nightly(unittest.TestCase):
         self.assertGreater(strict, 10)
 
     def test_judges_the_shares_of_exemptions(self):
-        """fleet_seeds does so from twenty fleets on."""
+        """fleet_seeds judges them from twenty fleets on."""
         runs = [int(count) for count in re.findall(r"-n (\d+) \S*fleet_seeds", self.text)]
         self.assertEqual(len(runs), 2)
         self.assertGreaterEqual(min(runs), 20)
@@ -208,7 +208,7 @@ class Bench(ScriptCase):
 
 class GatewayBench(unittest.TestCase):
     def status(self, check, *met):
-        """Of the benchmark, with cases that met their goals or missed them."""
+        """The exit status of the benchmark, with cases that met or missed their goals."""
         program = f"""
 import argparse, os, sys
 sys.path.insert(0, "{ROOT}/bench/gateway")

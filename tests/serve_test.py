@@ -42,7 +42,7 @@ class Service(Fleet):
         self.assertIsNone(self.server.poll(), self.log.read_text())
 
     def reload(self, sentence):
-        """Sends SIGHUP; `sentence` is what the log must say next."""
+        """Sends SIGHUP; `sentence` must be in the log next."""
         begin = len(self.log.read_text())
         self.server.send_signal(signal.SIGHUP)
         self.until(lambda: "configuration" in self.log.read_text()[begin:], "it says what it did", 10)
@@ -61,7 +61,7 @@ class Service(Fleet):
             connection.close()
 
     def make_certificate(self, name):
-        """A new certificate in the file of that name, as a service that renews them does."""
+        """Writes a new certificate to the file of that name, like a service that renews certificates."""
         subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
                         "-subj", "/CN=head", "-keyout", self.folder / f"{name}.key", "-out", self.folder / f"{name}.pem"],
                        check=True, capture_output=True)
@@ -86,7 +86,7 @@ class Reload(Service):
         events = stream.getresponse()
         self.assertIn(b"change", events.readline())
         self.assertFalse(self.answers(first, "head"), "not a name of this server")
-        # One more, and a name; then the first one goes.
+        # One more address, and a name; then the first address is removed.
         self.write(listen=[f"127.0.0.1:{first}", f"127.0.0.1:{second}"], host_names=["head"])
         log = self.reload("has reloaded its configuration")
         self.until(lambda: f"serves http://127.0.0.1:{second}" in self.log.read_text(), log)
@@ -95,7 +95,7 @@ class Reload(Service):
         self.reload("has reloaded its configuration")
         self.assertFalse(self.answers(first))
         self.assertTrue(self.answers(second))
-        # What is wrong changes nothing, not even the part that is right.
+        # An invalid file changes nothing, not even by its valid parts.
         good = self.file.read_text()
         for wrong, sentence in [
                 (good.replace("listen", "listn"), 'unknown key "listn" in the server\'s file; did you mean "listen"?'), ("listen = [", "the text is not valid TOML"),
@@ -106,12 +106,12 @@ class Reload(Service):
             self.file.write_text(wrong)
             log = self.reload('cannot use its new configuration and keeps the old one')
             self.assertIn(sentence, log)
-            self.assertEqual(log.count("\n"), 1, "one sentence")
+            self.assertEqual(log.count("\n"), 1, "the log has one message")
             self.assertTrue(self.answers(second, "head") and not self.answers(first), wrong)
         self.file.unlink()
         self.assertIn("server.toml", self.reload('cannot use its new configuration and keeps the old one'))
-        self.assertTrue(still_answers() and self.answers(second), "the connection that was opened first goes on")
-        # So does the stream: it tells of what happens now.
+        self.assertTrue(still_answers() and self.answers(second), "the connection that was opened first continues")
+        # So does the stream: it reports new events.
         self.token("read")
         while b"credential" not in (line := events.readline()):
             self.assertTrue(line, "the stream has ended")
@@ -134,7 +134,7 @@ class Reload(Service):
         self.assertTrue(still_answers())
         new = self.make_certificate("head")
         self.assertNotEqual(new, old)
-        self.assertEqual(seen(), old, "not before it is told")
+        self.assertEqual(seen(), old, "the certificate changes only after SIGHUP")
         self.reload("has reloaded its configuration")
         self.assertEqual(seen(), new)
         self.assertTrue(still_answers())
@@ -162,7 +162,7 @@ class Connections(Service):
         connection.request("GET", "/metrics")
         found = re.search(r"^berth_server_connections_limit (\d+)$", connection.getresponse().read().decode(), re.MULTILINE)
         connection.close()
-        return int(found[1]) - 64  # those over Unix sockets
+        return int(found[1]) - 64  # without those over Unix sockets
 
     def test_are_limited_by_open_files_and_the_file_of_the_server(self):
         self.assertEqual(self.limit_of(1024), 704)
@@ -203,7 +203,7 @@ def read_logfmt(line):
     fields, rest = {}, line
     while rest:
         match = re.match(r'([a-z_]+)=([^ "=\\]+|"(?:[^"\\]|\\.)*")(?: |$)', rest)
-        assert match, f"no logfmt: {line!r} at {rest!r}"
+        assert match, f"not logfmt: {line!r} at {rest!r}"
         value = match[2]
         fields[match[1]] = re.sub(r"\\(.)", r"\1", value[1:-1]) if value.startswith('"') else value
         rest = rest[match.end():]
@@ -221,7 +221,7 @@ class Logs(Fleet):
         return found
 
     def tell(self, read, *options):
-        """A fleet at work whose logs have that form; they are returned."""
+        """Runs a fleet whose logs have that form, and returns the logs."""
         secret = self.folder / "secret"
         secret.write_text("s3cret-of-a-replica\n")
         secret.chmod(0o600)
@@ -235,7 +235,7 @@ class Logs(Fleet):
         self.assertEqual(self.command("delete", "web").returncode, 0)
         self.until(lambda: not self.get("replicas")["replicas"], self.situation)
         self.until_nothing_runs()
-        # Nothing secret: what was shown once, what a file holds, and what a replica got.
+        # No secrets: neither tokens, nor contents of files, nor variables of replicas.
         secrets = [made, (node.folder / "token").read_text().strip(), secret.read_text().strip()]
         secrets += [file.read_text().strip() for file in self.folder.rglob("*") if file.name in ("credential", "token")]
         self.assertGreaterEqual(len(set(secrets)), 5)
@@ -248,12 +248,12 @@ class Logs(Fleet):
         user = {record["actor"] for record in server if record["msg"] == "a is cordoned"}
         self.assertEqual(len(user), 1)
         self.assertRegex(user.pop(), "^user:.")
-        # All that an event tells, with the one who did it.
+        # The log has the complete events, with their actors.
         logged = {(record["kind"], record["subject"], record["actor"], record["msg"]) for record in server if "kind" in record}
         kept = {(event["kind"], event["subject"], event["actor"], event["text"]) for event in self.get("events")["events"]}
         self.assertEqual(logged, kept)
         self.assertTrue(any(kind == "applied" and actor.startswith("user:") for kind, _, actor, _ in logged))
-        # The agent says who it is, then what it does.
+        # The agent first logs who it is, then what it does.
         first = agent[0]
         devices = [device["id"] for device in json.loads(node.berth("devices", "--backend", "cuda", "--json").stdout)]
         self.assertEqual((first["msg"], first["node"], first["server"]), ("the agent is starting", "a", f"http://127.0.0.1:{self.port}"))
@@ -276,7 +276,7 @@ class Logs(Fleet):
             self.assertRegex(line, r"^\d\d:\d\d:\d\d \w.* component=server$")
         self.assertRegex(shown, r"(?m)^\d\d:\d\d:\d\d the server became leader {25}kind=server subject=server actor=server:\S+ event=1 component=server\r$")
         shown, status = self.on_terminal(200, *serve, "--log", "logfmt", until=b"the page asks", **place)
-        self.assertEqual(read_logfmt(shown.splitlines()[0])["level"], "info", "as told")
+        self.assertEqual(read_logfmt(shown.splitlines()[0])["level"], "info", "the form follows --log")
 
     def test_or_json(self):
         self.server.terminate()
@@ -306,7 +306,7 @@ class Units(Fleet):
         self.assertEqual(complaints, [], answer.stderr)
 
     def notified(self, *arguments, **environment):
-        """Starts the command as systemd does, and returns it with what it says to systemd."""
+        """Starts the command as systemd does, and returns it with its notifications."""
         path = self.folder / "notify"
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
             listener.bind(str(path))
@@ -324,7 +324,7 @@ class Units(Fleet):
         self.assertEqual(notice, b"READY=1")
         server.terminate()
         self.assertEqual(server.wait(30), 0)
-        # An agent with a token of its unit: it joins once, and starts again with the same file, or without it.
+        # An agent with a token from its unit joins once, and starts again with or without the same file.
         token = self.folder / "join.token"
         answer = self.command("token", "add", "join", "-o", str(token))
         self.assertEqual((answer.returncode, answer.stdout, token.stat().st_mode & 0o777), (0, "", 0o600), answer.stderr)
@@ -348,7 +348,7 @@ class Restart(Fleet):
         before = self.get("nodes/a")["node"]
         ids = [device["id"] for device in before["devices"]]
         self.assertEqual(before["labels"], {"zone": "b"})
-        # It is written once, not at every report.
+        # The inventory is written once, not with every report.
         store = self.folder / "server" / f"server-{os.geteuid()}" / "store.db"
         kept = self.inventory(store)
         self.assertIn(ids[0], kept)
@@ -364,10 +364,10 @@ class Restart(Fleet):
         self.assertNotIn("last_report_age_s", after, "it has not reported to this server")
         self.assertEqual({(device["intent"], tuple(device["holders"])) for device in after["devices"]}, {("in_service", ())})
         self.assertIn("a ", self.command("nodes").stdout)
-        # Nothing is placed there on hearsay.
+        # No replica is placed there before the node has reported.
         self.apply(self.web(replicas=1), wait=False, status=3)
         self.assertEqual(self.get("replicas")["replicas"], [])
-        # And its agent is taken back at once.
+        # The agent can reconnect at once.
         node.start()
         self.until_ready("web", 1)
 
@@ -377,7 +377,7 @@ class Restart(Fleet):
         return file
 
     def inventory(self, store):
-        """What the store has of the node, with the version of the record."""
+        """The node's record in the store, with its version."""
         database = sqlite3.connect(f"file:{store}?mode=ro", uri=True)
         try:
             tables = [name for name, in database.execute("select name from sqlite_master where type = 'table'")]
@@ -390,7 +390,7 @@ class Restart(Fleet):
 
 
 class Neighbours(Fleet):
-    """An agent and a command of the version before or after this one."""
+    """An agent and a command of the previous or next version."""
 
     def report(self, **more):
         return {"schema": 1, "agent": "x", "version": "0.9.0", "boot": "x", "now_at_ms": 0, "number": 1, "epoch": 0, "revision": 0, "replicas": [],
@@ -413,7 +413,7 @@ class Neighbours(Fleet):
 
         def send(report):
             return self.ask("POST", "/api/v1/agent/report", report, token)
-        # A newer agent: more of everything.
+        # A newer agent sends additional members everywhere.
         replica = {"deployment": "web", "replica": 0, "generation": 7, "state": "ready", "later": [1], "failures": 0}
         newer = self.report(later=True, replicas=[replica], devices=[{"id": "GPU-1", "backend": "cuda", "health": "healthy", "later": 1}])
         newer["inventory"] |= {"later": 1}
@@ -422,7 +422,7 @@ class Neighbours(Fleet):
         status, _, text = send(newer)
         self.assertEqual(status, 200, text)
         self.assertEqual([device["id"] for device in self.get("nodes/a")["node"]["devices"]], ["GPU-1"])
-        # An older one: what is optional is absent.
+        # An older agent omits optional members.
         older = self.report()
         for key in ("schema", "version", "boot", "number"):
             del older[key]
@@ -430,22 +430,22 @@ class Neighbours(Fleet):
         status, _, text = send(older)
         self.assertEqual(status, 200, text)
         self.assertEqual(self.get("nodes/a")["node"]["health"], "healthy")
-        # Its orders can be read with what this version adds.
+        # Orders for it may have members that this version added.
         self.assertEqual(self.ask("GET", "/api/v1/agent/assignments", token=token)[0], 200)
-        # Another form altogether is refused, in one sentence.
+        # Another schema is refused, in one sentence.
         for wrong in (self.report(schema=2), self.report(inventory={**older["inventory"], "format": 2})):
             status, _, text = send(wrong)
             error = json.loads(text)["error"]
             self.assertEqual((status, error["code"]), (400, "newer_schema"), text)
             self.assertIn("was written by a newer version of berth", error["message"])
-        # A request is done as asked or not at all: what the server does not know could matter.
+        # A request is executed completely or not at all: unknown members could matter.
         for body, sentence in [({"intent": "cordoned", "until": "tomorrow"}, 'has an unknown member "until"'),
                                ({"intent": "cordoned", "schema": 2}, "was written by a newer version of berth")]:
             status, _, text = self.ask("PUT", "/api/v1/nodes/a/intent", body)
             self.assertEqual(status, 400, text)
             self.assertIn(sentence, json.loads(text)["error"]["message"])
         self.assertEqual(self.get("nodes/a")["node"]["intent"], "in_service")
-        # An older command: without what is optional.
+        # An older command omits optional members.
         self.assertEqual(self.ask("PUT", "/api/v1/nodes/a/intent", {"intent": "cordoned"})[0], 200)
 
 
@@ -481,7 +481,7 @@ class Alone(Fleet):
         began = time.monotonic()
         self.server.terminate()
         self.assertEqual(self.server.wait(timeout=30), 0)
-        self.assertQuick(time.monotonic() - began, 2, "an agent's question may stay open for longer")
+        self.assertQuick(time.monotonic() - began, 2, "an agent's request may stay open for longer")
         self.assertNotIn("level=warning", log.read_text()[begin:])
         self.assertIsNone(other.agent.poll())
 

@@ -113,7 +113,7 @@ class ServerAccess(Fleet):
         out, err = readers[0].communicate(timeout=30)
         self.assertEqual((out, readers[0].returncode), ("", 0), err)
         self.assertIn("a valid token is required", err)
-        self.assertIsNone(readers[1].poll(), "the token of the other is valid")
+        self.assertIsNone(readers[1].poll(), "the token of the other reader is valid")
 
     def test_a_session_ends_when_its_token_expires(self):
         for seconds in (2, 8, 32, 128):  # a busy machine may take longer than the first of them
@@ -147,7 +147,7 @@ class ServerAccess(Fleet):
         for folder in (self.runtime, joined.parent, joined):
             folder.chmod(0o700)
         (joined / "credential").write_text("b-secret\n")
-        for name, more in (("a", ("--token-file", str(token))), ("b", ())):  # to join; and one that has joined
+        for name, more in (("a", ("--token-file", str(token))), ("b", ())):  # a node that joins, and one that has joined
             for address in (ADDRESS, f"127.0.0.1.{ADDRESS}"):
                 answer = self.berth("agent", "--join", f"http://{address}:9000", "--name", name, *more)
                 self.assertRefused(answer, 2, f"a token is not sent to http://{address}:9000, because the connection is not encrypted", "https://")

@@ -14,7 +14,7 @@ import unittest
 from berth_case import BERTH, may_mount
 
 SYSTEMD = next((path for path in ("/usr/lib/systemd/systemd", "/lib/systemd/systemd") if os.path.exists(path)), None)
-# Only what logins and services need is started, not what else this machine has. Settings of the kernel stay as they are.
+# Only logins and services are started, not the other services of this machine. Kernel settings are not changed.
 BOOT = """
 mount --make-rprivate /
 mount -t tmpfs -o mode=755 none {folder}
@@ -76,7 +76,7 @@ class Services(unittest.TestCase):
         except OSError as error:
             raise unittest.SkipTest(f"no control group can be made here: {error}")
         cls.addClassCleanup(cls.remove_group)
-        # Limits on memory and processors hold in there where this machine has them for the groups of its own services.
+        # Limits on memory and processors work inside if this machine's control groups support them.
         for controller in (cls.group / "cgroup.controllers").read_text().split():
             (cls.group / "cgroup.subtree_control").write_text(f"+{controller}")
         installed, box = (pathlib.Path(folder.name) / name for name in ("installed", "box"))
@@ -100,7 +100,7 @@ class Services(unittest.TestCase):
         children = first.read_text().split()
         if not children:
             return False
-        # A group that gives limits to groups below it has no process of its own.
+        # A group with limits for its child groups must not have processes itself.
         (cls.group / "outside/cgroup.procs").write_text(str(cls.outer.pid))
         cls.inside = ["nsenter", "-t", children[0], "-a"]
         return subprocess.run([*cls.inside, "systemctl", "is-active", "booted.target"], capture_output=True).returncode == 0
@@ -210,7 +210,7 @@ class Services(unittest.TestCase):
                 self.assertLess((used() - before) / 1e6, 0.65 * (time.monotonic() - began), "an endless loop gets half a processor")
             if "memory" in controllers:
                 self.assertEqual(self.run_inside("cat", f"/sys/fs/cgroup{group}/memory.max").strip(), str(256 << 20))
-            # Its own systemd holds it: the agent can stop.
+            # The user's systemd holds the job, so the agent can stop.
             self.run_inside("systemctl", "restart", "berth-agent")
             self.assertTrue(self.ready("busy"))
 

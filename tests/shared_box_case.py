@@ -1,4 +1,4 @@
-"""What tests of a machine with several users share: users, mount namespaces, and a ledger in a folder for all."""
+"""Shared by tests of a machine with several users: users, mount namespaces, and a ledger in a folder for all."""
 import os
 import shlex
 import subprocess
@@ -22,7 +22,7 @@ def user(uid):
 
 
 def shell(script):
-    """A prefix that runs `script` in a mount namespace of its own, and then the command."""
+    """A prefix that runs `script` in a new mount namespace, and then the command."""
     return ("unshare", "-m", "--propagation", "private", "sh", "-ec", script + '; exec "$@"', "sh")
 
 
@@ -32,17 +32,17 @@ class OneUser(Machine):
     script = "gpu memory=80GiB\n"
 
     def rewrite(self, *lines):
-        """The driver's answers from now on."""
+        """Replaces the driver's answers from now on."""
         self.machine.write_text(self.script + "".join(line + "\n" for line in lines))
 
     def fits(self, amount, *arguments, **more):
-        """Whether so much is granted now."""
+        """Whether this much is granted now."""
         answer = self.berth("run", "-q", "--mem", amount, *arguments, "--", "true", **more)
         self.assertIn(answer.returncode, (0, 3), answer.stderr)
         return answer.returncode == 0
 
     def wait_in_line(self, *arguments, **more):
-        """A request that waits, with its place in the ledger taken."""
+        """Starts a request that waits, once its place is in the ledger."""
         before = self.waiting()
         process = self.start("run", *arguments, **more)
         self.until(lambda: self.waiting() > before or process.poll() is not None, "it stands in line")
@@ -76,7 +76,7 @@ class SharedFolder(OneUser):
         return self.runtime / f"berth-ledger-{uid}"
 
     def python(self, uid, script):
-        """A program of that user that tells when it is ready and then waits for the end of its input."""
+        """A program of that user that prints when it is ready and then waits for the end of its input."""
         process = self.spawn([*user(uid), sys.executable, "-c", script + "\nprint('ready', flush=True)\nimport sys\nsys.stdin.read()"])
         self.assertEqual(process.stdout.readline(), "ready\n", process.stderr.read() if process.poll() is not None else "")
         return process

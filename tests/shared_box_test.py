@@ -35,7 +35,7 @@ class WholeDevices(OneUser):
     def test_a_process_with_little_memory_keeps_a_whole_device_from_being_given(self):
         self.rewrite("process gpu=0 pid=4194711 bytes=400MiB", "process gpu=1 pid=4194712 bytes=0", "process gpu=1 pid=4194712 bytes=2GiB")
         self.assertRefused(self.berth("run", "--", "true"), 3)
-        self.assertTrue(self.fits("20G"), "a part of it can be had")
+        self.assertTrue(self.fits("20G"), "a part of the device is available")
 
     # H1
     def test_memory_that_no_process_is_listed_for_keeps_a_whole_device_from_being_given(self):
@@ -126,7 +126,7 @@ class BytesOnce(OneUser):
         inner = self.start("run", "-q", "--mem", "20G", "--", "sh", "-c",
                            f"{BERTH} run -q --mem 15G -- sh -c '{BERTH} pick --mem 15G' ; env -u BERTH_LEASE {BERTH} pick --mem 21G")
         out, err = inner.communicate()
-        self.assertEqual(len(out.split()), 2, "15 of 15 GiB, and 21 of the machine's: " + err)
+        self.assertEqual(len(out.split()), 2, "15 of the lease's 15 GiB, and 21 GiB of the machine: " + err)
         outer.communicate("")
 
     # M8: with --wait it waited for itself.
@@ -141,9 +141,9 @@ class BytesOnce(OneUser):
         other = {"BERTH_LEASE": "0123456789abcdef:1"}
         stale = self.spawn(["sleep", "300"], env=self.environment(**other))
         self.rewrite(f"process gpu=0 pid={stale.pid} bytes=15GiB")
-        self.assertFalse(self.fits("6G"), "60 are promised, 15 in use by a process of no lease")
+        self.assertFalse(self.fits("6G"), "60 GiB are promised, 15 in use by a process without a lease")
         self.assertTrue(self.fits("3G"))
-        self.assertFalse(self.fits("30G", **other), "it is not inside a lease")
+        self.assertFalse(self.fits("30G", **other), "a variable of another ledger is not a lease")
 
     # H8: the command frees its memory between two answers of the driver.
     def test_memory_freed_while_the_driver_is_asked_does_not_count_twice(self):
@@ -187,7 +187,7 @@ class Life(OneUser):
 
     # M4
     def test_an_orphan_without_environment_keeps_the_lease_of_the_device_it_uses(self):
-        gate = self.folder / "gate"  # it sheds its environment when the driver lists it
+        gate = self.folder / "gate"  # the daemon drops its environment once the driver lists it
         daemon = (f"import os, time\nif os.fork(): os._exit(0)\nos.setsid()\nprint(os.getpid(), flush=True)\nos.closerange(0, 4096)\n"
                   f"while not os.path.exists({str(gate)!r}): time.sleep(0.01)\nos.execve('/bin/sleep', ['sleep', '300'], {{}})")
         server = int(self.berth("run", "-q", "--mem", "60G", "--", sys.executable, "-c", daemon).stdout)
@@ -195,7 +195,7 @@ class Life(OneUser):
         self.rewrite(f"process gpu=0 pid={server} bytes=10GiB")
         gate.touch()
         self.until(lambda: pathlib.Path(f"/proc/{server}/comm").read_text() == "sleep\n", "it has no environment")
-        self.assertFalse(self.fits("15G"), "60 GiB are still promised, and which of them it uses is not known")
+        self.assertFalse(self.fits("15G"), "60 GiB are still promised, and its 10 GiB cannot be counted as part of them")
         self.assertTrue(self.fits("5G"))
 
     # M3 and M4: such a child inherits no descriptor.
@@ -263,7 +263,7 @@ class Line(OneUser):
         self.assertNotIn("avoid", answer.stderr + self.berth("why").stdout)
 
     def stop_outside_the_lock(self, process):
-        """Stopped while it holds the machine's lock, it would keep every other command from the ledger until it goes on."""
+        """Stops a process while it does not hold the ledger's lock, because it would block all other commands."""
         folder = os.open(self.runtime, os.O_RDONLY | os.O_DIRECTORY)
         self.addCleanup(os.close, folder)
 
@@ -284,7 +284,7 @@ class Line(OneUser):
     def test_a_stopped_waiter_is_passed_over_after_ten_seconds(self):
         held = self.hold("--mem", "60G")
         stopped = self.wait_in_line("--mem", "70G", "--wait", "10m", "--", "true")
-        self.assertFalse(self.fits("10G"), "kept for the one that waits")
+        self.assertFalse(self.fits("10G"), "kept for the waiting request")
         self.stop_outside_the_lock(stopped)
         began = time.monotonic()
         self.until(lambda: self.fits("10G"), "it is passed over")
@@ -356,7 +356,7 @@ class Line(OneUser):
 
 
 class Records(OneUser):
-    # Low: after the clock was ahead, why answered with an old decision.
+    # Low: after the clock had been ahead, why showed an old decision.
     def test_why_answers_with_the_newest_decision_although_the_clock_was_ahead(self):
         self.berth("pick", "--mem", "11G")
         folder = self.runtime / f"decisions-{os.geteuid()}"

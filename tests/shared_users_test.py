@@ -45,10 +45,10 @@ class SeveralUsers(SharedFolder):
             held = self.hold("--mem", "60G", prefix=user(ALICE))
             self.assertFalse(self.fits("60G", prefix=hidden), proc)
             self.assertEqual(self.berth("ps", prefix=hidden).stdout.count("sh"), 1, proc)
-            self.assertFalse(self.fits("60G"), "merely looking took nothing away")
+            self.assertFalse(self.fits("60G"), "reading the ledger changed nothing")
             held.communicate("")
             self.assertTrue(self.fits("60G", prefix=hidden), proc)
-            # And what is taken there counts outside.
+            # A lease that is taken there counts outside.
             held = self.hold("--mem", "60G", prefix=hidden)
             self.assertFalse(self.fits("60G", prefix=user(ALICE)), proc)
             held.communicate("")
@@ -152,7 +152,7 @@ for action in (lambda: os.truncate({str(path)!r}, 0), lambda: open({str(path)!r}
         forged = self.runtime / "berth-ledger-5001-0000000000000001"
         self.python(MALLORY, f"import shutil; shutil.copyfile({str(self.ledger_of(ALICE))!r}, {str(forged)!r})")
         self.assertEqual(forged.stat().st_uid, MALLORY)
-        self.assertEqual([lease["user"] for lease in self.ps() if lease["user"] != "5001"], [], "no process of theirs is behind the copy")
+        self.assertEqual([lease["user"] for lease in self.ps() if lease["user"] != "5001"], [], "no process of another user keeps the copied leases")
         self.assertTrue(self.fits("15G"), "the copy promises nothing more")
         self.assertFalse(self.fits("60G", prefix=user(MALLORY)))
 
@@ -175,7 +175,7 @@ for action in (lambda: os.truncate({str(path)!r}, 0), lambda: open({str(path)!r}
         held = self.hold("--mem", "60G", prefix=user(ALICE))
         self.assertFalse(self.fits("60G", prefix=user(MALLORY)))
         held.communicate("")
-        self.assertTrue(self.fits("60G", prefix=user(MALLORY)), "no sign of life")
+        self.assertTrue(self.fits("60G", prefix=user(MALLORY)), "a read lock does not keep a lease alive")
 
     # M5
     def test_hundreds_of_files_of_one_user_hold_up_no_other(self):
@@ -193,7 +193,7 @@ for action in (lambda: os.truncate({str(path)!r}, 0), lambda: open({str(path)!r}
         self.until(lambda: self.waiting() == 30, "they stand in line")
         self.machine.write_text("gpus 2 memory=80GiB\nprocess gpu=0 pid=4194711 bytes=75GiB\nprocess gpu=1 pid=4194711 bytes=60GiB\n")
         began = time.monotonic()
-        self.assertTrue(self.fits("10G", prefix=user(ALICE)), "on the GPU that is not kept")
+        self.assertTrue(self.fits("10G", prefix=user(ALICE)), "on the GPU that is not kept for a request")
         self.assertLess(time.monotonic() - began, 10)
         for process in waiting:
             process.kill()
@@ -233,7 +233,7 @@ class DefaultFolders(SharedFolder):
 
     def setUp(self):
         super().setUp()
-        # Not below /tmp, which is another one inside.
+        # Not below /tmp, which is a different folder inside.
         folder = tempfile.TemporaryDirectory(dir="/var/tmp")
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
@@ -285,7 +285,7 @@ class DefaultFolders(SharedFolder):
             self.assertFalse(self.fits("60G", prefix=service), private)
 
     def test_what_a_service_with_a_read_only_run_takes_is_seen_by_all(self):
-        # As ProtectSystem=strict does: a read-only view of the same folder.
+        # Like ProtectSystem=strict: a read-only view of the same folder.
         service = (*self.inside, *shell("mount --bind /run/lock /run/lock; mount -o remount,bind,ro /run/lock"), *user(MALLORY))
         self.hold("--mem", "60G", prefix=service)
         self.assertFalse(self.fits("60G", prefix=(*self.inside, *user(ALICE))))
@@ -310,7 +310,7 @@ class DefaultFolders(SharedFolder):
         first = self.hold("--mem", "20G", prefix=alice)
         self.python_inside(MALLORY, "fill = open('/run/berth/fill', 'wb', 0)\nwhile True:\n    try: fill.write(bytes(512))\n    except OSError: break")
         second = self.hold("--mem", "40G", prefix=alice)
-        self.assertFalse(self.fits("30G", prefix=(*self.inside, *user(MALLORY))), "both count")
+        self.assertFalse(self.fits("30G", prefix=(*self.inside, *user(MALLORY))), "both leases count")
         self.assertEqual(len(self.ps()), 2)
         first.communicate("")
         second.communicate("")

@@ -22,7 +22,7 @@ OUT_OF_MEMORY, STOPPED = 42, 43
 
 
 def take(torch, gib):
-    """Piece by piece, as weights are loaded."""
+    """Allocates memory piece by piece, like loading weights."""
     pieces, left = [], int(gib * GIB)
     while left > 0:
         size = min(left, GIB)
@@ -48,7 +48,7 @@ def hold_to_limit(torch):
 
 
 def status_of(torch, error, takes_more):
-    """Of a program that ended with this error. A context that does not fit is a plain RuntimeError."""
+    """The exit status of a program that ended with this error. A context that does not fit is a plain RuntimeError."""
     print(error, file=sys.stderr)
     if "out of memory" not in str(error):
         return 1

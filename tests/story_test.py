@@ -20,22 +20,22 @@ from berth_case import BERTH, ROOT  # noqa: E402: it takes the arguments that ar
 from fleet_case import Fleet  # noqa: E402
 
 PAGE = ROOT / "docs/guide/story.md"
-# What only looks; a fleet reaches what the page shows a moment later.
+# Commands that only read; a fleet may reach the state on the page a moment later.
 LOOKS = ("status", "nodes", "replicas", "deployments", "events", "why", "rollout status", "logs")
 VARIES = [
     (r"time=\S+", "time=TIME"), (r"actor=server:\S+", "actor=server:HEAD"),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "TIME"), (r"\b\d+(\.\d+)? (ms|s|min|h)\b", "AGE"), (r"127\.0\.0\.1:\d+", "127.0.0.1:PORT"),
     (r"\b\d{4,5} +AGE", "PORT AGE"), (r"\S*/server-\d+/", "/run/berth/server/"), (r"\b0\.\d+\.\d+\S*", "VERSION"),
     (r"\d+ +\d+\.\d [GT]iB +AGE +VERSION", "CPUS RAM AGE VERSION"), (r"server \S+, ", "server HEAD, "),
-    # How far an update is at the very moment in which it was asked for.
+    # The progress of an update depends on the moment.
     (r"hello: updating.*\n.*updated", "hello: updating"),
 ]
-# As on a machine of one's own.
+# Values as on a reader's own machine.
 SHOWN = [(r"actor=server:\S+", "actor=server:head"), (r"127\.0\.0\.1:\d+", "127.0.0.1:8080"), (r"\S*/server-\d+/", "/run/user/1000/berth/server-1000/"), (r"; server \S+,", "; server head,")]
 
 
 def same(text):
-    """What must be equal: without what varies, nor the width of columns."""
+    """The text that must be equal, without varying parts and the width of columns."""
     for pattern, word in VARIES:
         text = re.sub(pattern, word, text)
     return [re.sub(r"\s+", " ", line).strip() for line in text.strip().splitlines()]
@@ -68,7 +68,7 @@ class Story(Fleet):
             PAGE.write_text("\n".join(out) + "\n")
 
     def check(self, machine, command, expected):
-        """Runs the command; its output, which is what the page expects."""
+        """Runs the command and returns its output, which must be that of the page."""
         deadline = time.monotonic() + (8 if WRITE else 60)
         looks = command.startswith(tuple(f"berth {verb}" for verb in LOOKS))
         while True:
@@ -97,10 +97,10 @@ class Story(Fleet):
                               env={**where, "PATH": f"{self.folder}/bin:{os.environ['PATH']}", "COLUMNS": "110"})
         return done.stdout + done.stderr
 
-    # What the page says in words.
+    # Checks of statements on the page.
 
     def remember(self, name):
-        """The incarnations and processes of now, for `kept`."""
+        """The current incarnations and processes, for `kept`."""
         self.kept[name] = self.until_settled()
 
     def until_settled(self):
@@ -112,7 +112,7 @@ class Story(Fleet):
         return self.until(settled, self.situation)
 
     def same_as(self, name, *replicas):
-        """These go on as they were: the same incarnation, the same process."""
+        """These replicas are unchanged: the same incarnation, the same process."""
         now = self.until_settled()
         for replica in replicas:
             self.assertEqual(now[replica], self.kept[name][replica], replica)
@@ -136,7 +136,7 @@ class Story(Fleet):
         self.addCleanup(setattr, self, "watching", False)
 
     def never_fewer_than(self, count):
-        """So many answered at any moment since `watch`, and at most one more was there."""
+        """At least `count` replicas answered at any moment since `watch`, and at most one more existed."""
         self.watching = False
         self.watcher.join()
         self.assertGreater(self.looks, 0)
@@ -144,7 +144,7 @@ class Story(Fleet):
         self.assertLessEqual(self.most, int(count) + 1)
 
     def lose_gpu_of(self, replica):
-        """It falls off the bus, for every process of its machine."""
+        """The replica's GPU falls off the bus, for every process of its machine."""
         hit = next(row for row in self.get("replicas")["replicas"] if row["name"] == replica)
         self.nodes[hit["node"]].lose_gpu(hit["devices"][0])
 
@@ -154,10 +154,10 @@ class Story(Fleet):
         self.assertEqual(len(devices), len(set(devices)))
         for replica in replicas:
             leases = [device["id"] for lease in self.nodes[replica["node"]].leases() for device in lease["devices"]]
-            self.assertIn(replica["devices"][0], leases, "the ledger of its machine has it")
+            self.assertIn(replica["devices"][0], leases, "the ledger of its machine has the GPU")
 
     def answers_name(self, text):
-        """Every replica answers, and its answer has this word: it is the version that is wanted."""
+        """Every replica answers with this word, which names the desired version."""
         self.until_settled()
         for replica in self.get("replicas?deployment=hello")["replicas"]:
             self.assertIn(text, self.answer_of(replica["port"]), replica["name"])
@@ -169,7 +169,7 @@ class Story(Fleet):
         self.until_nothing_runs()
         for node in self.nodes.values():
             self.assertEqual(node.jobs(), {}, "the folders of its jobs are gone")
-            self.assertIsNone(node.agent.poll(), "its agent runs on")
+            self.assertIsNone(node.agent.poll(), "its agent still runs")
 
 
 if __name__ == "__main__":

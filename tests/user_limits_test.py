@@ -78,7 +78,7 @@ class Commands(LimitsCase):
         students = [self.hold_as(BERT, "--mem", "1G")]
         self.assertRefused(self.run_as(BERT, "--mem", "1G", "--avoid", ",".join(students[0].devices)), 3, "gpus in [group.students]")
         students.append(self.hold_as(BERT, "--mem", "1G"))
-        self.assertEqual(students[0].devices, students[1].devices, "the one that the user has already")
+        self.assertEqual(students[0].devices, students[1].devices, "the GPU that the user has already")
         self.assertRefused(self.run_as(BERT, "--mem", "1G"), 3, "2 running commands", "running in [group.students]")
         self.hold_as(CARL, "-n", "4", "--mem", "30G")
         self.assertRefused(self.run_as(CARL, "--mem", "41G"), 3, "memory in [default]", "160.0 GiB", "120.0 GiB", "41.0 GiB more")
@@ -130,7 +130,7 @@ class Waiting(LimitsCase):
         job, = self.job(ANNA, "--", "true")
         reason = self.until(lambda: "limits.toml" in (now := self.jobs(ANNA)[job]["reason"]) and now, "it names the limit")
         self.assertIn("anna may have 1 GPU at a time (gpus in [user.anna]", reason)
-        self.assertTrue(self.fits("70G", "--device", self.other_gpu(first)), "others are served")
+        self.assertTrue(self.fits("70G", "--device", self.other_gpu(first)), "other users are served")
         self.hold_as(BERT, "--mem", "1G", "--avoid", ",".join(first.devices))
         why = self.berth("why", job, prefix=self.as_user(ANNA)).stdout
         words = " ".join(why.split())
@@ -158,7 +158,7 @@ class Waiting(LimitsCase):
         self.machine.write_text("gpus 2 memory=80GiB\n")
         self.limit("[user.anna]\ngpus = 1\n")
         last = self.hold_as(BERT)
-        # Of the two who wait, anna has less and is first.
+        # Of the two waiting users, anna holds less and is first.
         self.hold_as(ANNA, "--mem", "1G")
         self.hold_as(CARL, "--mem", "2G")
         limited = self.wait_in_line("--wait", "5m", "--", "true", prefix=self.as_user(ANNA))

@@ -15,7 +15,7 @@ from fleet_case import Fleet
 TREE = list(walk())
 LEAVES = [verb for verb in TREE if not verb.below]
 
-# The least that each verb needs, with files of the test's folder. What takes names of jobs and the like is below.
+# The least input that each verb needs, with files in the test's folder. Verbs that take names of jobs and the like are below.
 PROJECT, FLEET = "{folder}/project.toml", str(ROOT / "examples/fleet.toml")
 NEEDED = {
     "agent": ["--join", "https://127.0.0.1:9", "--token-file", "{folder}/token"], "apply": [PROJECT], "cordon": ["cuda:0"], "delete": ["chat"], "drain": ["cuda:0"], "fleet show": [FLEET],
@@ -26,7 +26,7 @@ NEEDED = {
     "store copy": ["sqlite:{folder}/a", "sqlite:{folder}/b"], "store restore": ["{folder}/text"], "token add": ["read"], "token remove": ["t1"],
     "uncordon": ["cuda:0"], "validate": [PROJECT], "wait": ["j1"], "why": ["replica", "chat/0"],
 }
-# Values that are wrong for the kind of value that the help names. Where there is none, any text is right.
+# Values that are wrong for the kind of value that the help names. An empty list: any text is valid.
 NUMBERS, TIMES = ["x", "-1", "1.5x", "99999999999999999999"], ["soon", "5 parsecs", "-1s"]
 INPUT_FILES = ["{folder}/none", "{folder}"]
 WRONG = {
@@ -38,34 +38,34 @@ WRONG = {
     "PLAN.json": INPUT_FILES + ["{folder}/text"], "FILE.y4m": INPUT_FILES + ["{folder}/text"], "FOLDER": ["{folder}/none", "{folder}/text"], "FILE": INPUT_FILES,
     "NAME": [], "TEXT": [], "PATH": [], "HOST": [], "COMMAND": [], "WHO": [],
 }
-# Names of a fixed set, and files that are written.
+# Exceptions: names from a fixed set, and files that are written.
 ALSO = {("--backend", "NAME"): ["nonsense"], ("--policy", "NAME"): ["nonsense"], ("--priority", "NAME"): ["nonsense"], ("--array", "INDICES"): [],
         ("--output", "FILE"): ["{folder}/none/file"], ("--output", "PLAN.json"): ["{folder}/none/file"], ("--output", "FILE", "add"): [], ("--store", "STORE", "restore"): [], ("--model", "MODEL"): [],
         ("--name", "NAME", "agent"): ["a/b"], ("--name", "NAME", "gateway"): ["a/b"], ("--name", "NAME", "run"): ["j1", "a/b"], ("--node", "NAME", "relay"): ["a/b"]}
-# Where it is looked at: certificates with an encrypted connection. `ps` does not look at devices where none is held, and the doctor reports it.
+# Certificates are only read for an encrypted connection. `ps` reads no devices if none is held, and the doctor reports the error.
 WITH = {"--ca": ["--server=https://127.0.0.1:9"]}
 IGNORED = {("ps", "--simulated"), ("doctor", "--simulated"), ("ps", "--partition"), ("doctor", "--partition")}
-# What runs until it is stopped, and writes a log.
+# Verbs that run until they are stopped, and write a log.
 SERVICES = ("agent", "gateway", "relay", "serve")
 OF_DEVICES_AND_NODES = ("cordon", "uncordon", "drain")
-# What a token of role read may do.
+# Commands that a token of role read may run.
 READERS = (["status"], ["nodes"], ["deployments"], ["replicas"], ["endpoints"], ["shards"], ["events"], ["rollout", "status"], ["why"])
-# Of a job alone.
+# Options of jobs only.
 DETACHED = {"--array", "--after", "--after-any", "--begin", "--output", "--notify", "--name", "--retries"}
 
 
-# What to do: a second clause or sentence.
+# The advice is a second clause or sentence.
 ADVICE = r"berth: .*[^.](; |\. [A-Z])\w"
 
 
 def verbs_of_servers():
-    """Those that ask a server, at least for some of their arguments."""
+    """The verbs that send requests to a server, at least for some of their arguments."""
     return [verb for verb in LEAVES if verb.words[0] in OF_DEVICES_AND_NODES or any("--server" in option.names and option.value == "URL" for option in verb.options)]
 
 
 class WrongInput(Machine):
     prefix = ()  # another program that starts the command
-    of_server = False  # what needs no server of its kind is not meant
+    of_server = False  # whether cordon, uncordon and drain name a node, which needs a server
 
     def setUp(self):
         super().setUp()
@@ -81,7 +81,7 @@ class WrongInput(Machine):
         return super().environment(**{"XDG_STATE_HOME": str(self.folder / "state"), "HOME": str(self.folder), **more})
 
     def words(self, verb, *more):
-        """The verb with what it needs, and the command that berth run starts at the end."""
+        """The verb with its required arguments, and the command that berth run starts at the end."""
         if self.of_server and verb.words[0] in OF_DEVICES_AND_NODES:
             return [*verb.words, *more, "node/a"]
         needed = NEEDED.get(" ".join(verb.words), [])
@@ -94,9 +94,9 @@ class WrongInput(Machine):
         return words
 
     def expect(self, words, statuses, *mentioned, **environment):
-        """Checked at the end of the test, many at a time. `mentioned`: words of the message; of several in a tuple one."""
+        """Checked at the end of the test, many at once. `mentioned`: words of the message; of a tuple, one is enough."""
         words = [word.replace("{folder}", str(self.folder)) for word in words]
-        if words[0] in SERVICES:  # beside others of its kind
+        if words[0] in SERVICES:  # in a separate runtime folder
             environment["BERTH_RUNTIME_DIR"] = str(self.folder / f"runtime-{len(self.expected)}")
         self.expected.append((words, statuses, mentioned, environment))
 
@@ -111,25 +111,25 @@ class WrongInput(Machine):
             answers = list(several.map(answer, self.expected))
         for (words, statuses, mentioned, _), answer in zip(self.expected, answers):
             with self.subTest(words=" ".join(words).replace(str(self.folder), "")):
-                self.assertIsNotNone(answer, "it is still running")
+                self.assertIsNotNone(answer, "the command is still running")
                 shown = f"status {answer.returncode}: {answer.stdout}{answer.stderr}"
                 self.assertIn(answer.returncode, statuses, shown)
                 self.assertEqual(answer.stdout, "", shown)
-                # What could not be placed is followed by how many devices each condition has left; a program that runs on writes its log there.
+                # A refused request is followed by the devices that each condition leaves; a running program writes its log there.
                 more = r"(  \d+ devices -> .*\n)?" if answer.returncode == 3 else ""
                 log = r"(time=.*\n)*" if words[0] in SERVICES else ""
                 self.assertRegex(answer.stderr, rf"\A{log}berth: [^\n]+\n{more}\Z", shown)
                 self.assertNotRegex(answer.stderr, r"what\(\)|terminate|std::|0x[0-9a-f]{6}|\.cpp|: *\n", shown)
                 self.assertLess(len(answer.stderr.splitlines()[-1]), 600, shown)
-                self.assertRegex(answer.stderr, ADVICE, f"it does not say what to do: {shown}")
+                self.assertRegex(answer.stderr, ADVICE, f"the message has no advice: {shown}")
                 for word in mentioned:
                     self.assertTrue(any(part in answer.stderr for part in ([word] if isinstance(word, str) else word)),
-                                    f"it does not name {word}: {shown}")
+                                    f"the message does not name {word}: {shown}")
         super().tearDown()
 
 
 class Words(WrongInput):
-    """What the command line itself refuses."""
+    """Errors that the command line parser finds."""
 
     def test_an_unknown_verb(self):
         for verb in TREE:
@@ -175,7 +175,7 @@ class Values(WrongInput):
         for verb in LEAVES:
             for option in verb.options:
                 for value in self.wrong_values(verb, option) if option.value else []:
-                    # A folder in the place of a file is a matter of the machine.
+                    # A folder in place of a file is an environment error.
                     statuses = [1, 2] if option.value in ("STORE", "FOLDER") or value == "{folder}" else [2]
                     at_server = any("--server" in other.names for other in verb.options)
                     self.expect(self.words(verb, option.names[-1], value, *(WITH.get(option.names[-1], []) if at_server else [])), statuses,
@@ -224,7 +224,7 @@ class NamesOfThisMachine(WrongInput):
 
 
 class Addresses(WrongInput):
-    """At every verb that asks a server: an address where there is none, and a token that is none."""
+    """At every verb that uses a server: an address without a server, and an invalid token."""
 
     of_server = True
 
@@ -267,7 +267,7 @@ class OfAFleet(Fleet, WrongInput):
             self.expect(words, [1, 2])
         for words in (["rollout", "resume", "chat"], ["rollout", "undo", "chat"], ["delete", "node/a"]):
             self.expect(words, [1])
-        # A token that is wrong, and those that may not do it.
+        # A wrong token, and tokens without the required role.
         wrong, reader, joiner = self.folder / "wrong", self.folder / "reader", self.folder / "joiner"
         for file, token in ((wrong, "berth_" + "0" * 64), (reader, self.token("read")), (joiner, self.token("join"))):
             file.write_text(token + "\n")

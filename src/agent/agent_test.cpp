@@ -1,4 +1,4 @@
-// The whole agent with its threads and real jobs, against a server of the test: under ThreadSanitizer, too.
+// The whole agent with its threads and real jobs, against a test server; it also runs under ThreadSanitizer.
 #include "agent/agent.hpp"
 
 #include <gtest/gtest.h>
@@ -89,7 +89,7 @@ TEST(OutputSender, WaitsForTheOutputOfAJobThatIsListedAndHasNoneYet) {
   const machine::Job job = machine::create_job(jobs, request).value();
   OutputSender sender({.url = server.url}, {NodeId("n"), jobs, [](const auto&) { return true; }});
   sender.start({"o1", {DeploymentId("w"), 0, 1}, 0, true});
-  EXPECT_TRUE(server.until_posts(1));  // it asks whether it is read while it waits
+  EXPECT_TRUE(server.until_posts(1));  // while it waits, it posts to check whether anyone reads
   ASSERT_TRUE(world::write_private_text(job.output(), "hello\n"));
   EXPECT_TRUE(server.until([](const auto&, const std::string& output) { return output == "hello\n"; }));
 }
@@ -99,10 +99,10 @@ TEST(OutputSender, WaitsForTheOutputOfAJobThatIsListedAndHasNoneYet) {
 
 int main(int argc, char** argv) {
   berth::machine::supervisor_entry(argc, argv);
-  // As the command does: a probe that still runs must not see its data destroyed.
+  // Like the command, this exits without destructors: a probe may still use the data.
   if (argc == 3 && std::string_view(argv[1]) == berth::agent::test_process_verb)
     std::_Exit(berth::agent::run_test_process(argv[2]));
-  // As the agent starts it: relay --folder FOLDER --node NAME [--replace].
+  // The agent starts the relay like this: relay --folder FOLDER --node NAME [--replace].
   if (argc >= 6 && std::string_view(argv[1]) == berth::agent::relay_verb) {
     berth::machine::close_inherited_descriptors();
     const char* const version = std::getenv(berth::agent::relay_version_variable);

@@ -11,7 +11,7 @@
 namespace berth::agent {
 namespace {
 
-// What another process gets; it ends at once.
+// Whether another process gets the lock; that process exits at once.
 bool another_process_gets(const std::string& folder) {
   const pid_t child = fork();
   if (child == 0) _exit(lock_folder(folder) ? 0 : 1);

@@ -1,5 +1,5 @@
-// The path of requests on a node, with real processes: a gateway and a server of the test, an agent, the relay that it
-// starts, and replicas that are this program again.
+// The path of requests on a node: a gateway, a server and an agent in this process; the relay and the replicas are
+// separate processes of this program.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -38,7 +38,7 @@ using fleet::ReplicaState;
 using relay::test::eventually;
 using relay::test::TestGateway;
 
-// The relay of the folder; 0: none was ever started.
+// The PID of the folder's relay, or 0 if none was ever started.
 pid_t relay_pid(const std::string& folder) {
   const std::string text = world::read_text(relay::lock_file(relay::relay_folder(folder))).value_or("");
   const std::size_t at = text.find_first_of("0123456789");
@@ -49,7 +49,7 @@ pid_t relay_pid(const std::string& folder) {
 
 bool has_ended(pid_t pid) { return ::kill(pid, 0) != 0; }
 
-// What is written to a log, by any thread.
+// Collects the messages that any thread logs.
 struct Messages {
   format::Log log() {
     return [this](const format::LogRecord& record) {
@@ -109,12 +109,12 @@ struct NodeRelayTest : testing::Test {
     ready.timeout = std::chrono::minutes(1);
   }
   ~NodeRelayTest() override {
-    // Replicas and the relay outlive an agent: they are ended here.
+    // Replicas and the relay outlive an agent: end them here.
     if (!agent.joinable()) start_agent();
     server.order({});
     EXPECT_TRUE(server.until([](const auto& states, const auto&) { return states.empty(); }));
     const pid_t relay = relay_pid(options.folder);
-    EXPECT_TRUE(eventually([&] { return relay == 0 || has_ended(relay); })) << "one without gateways is ended";
+    EXPECT_TRUE(eventually([&] { return relay == 0 || has_ended(relay); })) << "a relay without gateways is ended";
   }
 
   void start_agent() {
@@ -135,7 +135,7 @@ struct NodeRelayTest : testing::Test {
     return server.until(
         [&](const auto& states, const auto&) { return states.contains("chat") && states.at("chat") == state; });
   }
-  // The text of an answer of the replica; otherwise the reason of the relay.
+  // The body of the replica's answer, or the reason why the relay refused the request.
   std::string call() {
     const auto answer = gateway.ask("chat/0#1");
     if (!answer) return answer.error().to_text();
@@ -150,7 +150,7 @@ struct NodeRelayTest : testing::Test {
     const std::vector<machine::Job> jobs = machine::list_jobs(options.folder + "/jobs");
     return jobs.size() == 1 ? jobs[0].request.labels.at("port") : "no job";
   }
-  // The replica itself, not through the relay.
+  // Asks the replica directly, not through the relay.
   std::string ask_replica(const std::string& path) {
     const std::vector<machine::Job> jobs = machine::list_jobs(options.folder + "/jobs");
     if (jobs.size() != 1) return "no job";
@@ -185,7 +185,7 @@ TEST_F(NodeRelayTest, AReplicaIsCalledThroughItsSocketAndFinishesItsRequestsBefo
   order(true);
   EXPECT_TRUE(until(ReplicaState::stopping));
   EXPECT_TRUE(eventually([&] { return call() == "draining"; })) << call();
-  EXPECT_EQ(ask_replica("/write"), "written") << "it was not told to end yet";
+  EXPECT_EQ(ask_replica("/write"), "written") << "the replica was not ordered to stop yet";
   EXPECT_EQ(ask_replica("/close"), "closed");
   EXPECT_EQ(stream.get(), "begun.more.");
   EXPECT_TRUE(until(ReplicaState::gone));
@@ -210,11 +210,11 @@ TEST_F(NodeRelayTest, TheRelayOutlivesItsAgentAndIsStartedAgainWhenItWasKilled) 
   EXPECT_EQ(::getsid(first), first) << "in a session of its own";
   std::future<std::string> stream = begin_stream();
   stop_agent();
-  EXPECT_EQ(call(), "served") << "without an agent";
-  EXPECT_FALSE(start_relay(options, false, {})) << "there is one already";
+  EXPECT_EQ(call(), "served") << "the relay works without an agent";
+  EXPECT_FALSE(start_relay(options, false, {})) << "a relay is already running";
   start_agent();
   EXPECT_TRUE(until(ReplicaState::ready));
-  EXPECT_EQ(call(), "served") << "a new agent finds it";
+  EXPECT_EQ(call(), "served") << "a new agent uses the running relay";
   EXPECT_EQ(ask_replica("/close"), "closed");
   EXPECT_EQ(stream.get(), "begun.");
   EXPECT_EQ(relay_pid(options.folder), first);
@@ -231,7 +231,7 @@ TEST_F(NodeRelayTest, ANewAgentStopsNoRequestsBeforeItKnowsWhatIsReady) {
   stop_agent();
   EXPECT_EQ(ask_replica("/hold"), "held");
   start_agent();
-  EXPECT_TRUE(until(ReplicaState::starting)) << "its probe does not answer";
+  EXPECT_TRUE(until(ReplicaState::starting)) << "the replica does not answer its probe";
   EXPECT_EQ(call(), "served");
   EXPECT_EQ(ask_replica("/release"), "released");
   EXPECT_TRUE(until(ReplicaState::ready));
@@ -242,7 +242,7 @@ TEST_F(NodeRelayTest, APortThatAnotherProcessHasTakenGetsNoRequests) {
   chat.spec.environment = {{"AT", "{port}"}};
   chat.spec.readiness->http.reset();
   chat.spec.readiness->tcp = true;
-  chat.spec.readiness->failures = 1'000'000;  // it stays ready
+  chat.spec.readiness->failures = 1'000'000;  // the replica stays ready
   start_agent();
   order();
   EXPECT_TRUE(eventually_called()) << call();
@@ -299,7 +299,7 @@ TEST_F(NodeRelayTest, ARelayThatDoesNotAnswerIsKilledAndAnotherIsStarted) {
   EXPECT_TRUE(messages.contain("the agent has killed a relay that did not answer"));
 }
 
-// The field of /proc/PID/status.
+// The value of a field in /proc/PID/status.
 std::string status_of(pid_t pid, const std::string& field) {
   const std::string text = world::read_text("/proc/" + std::to_string(pid) + "/status").value_or("");
   const std::size_t at = text.find("\n" + field + ":\t");
@@ -316,7 +316,7 @@ TEST_F(NodeRelayTest, TheRelayOfRootHasNoRightsAndIsReplacedWhereItsBrokerEnds) 
   const std::string children =
       world::read_text("/proc/" + std::to_string(relay) + "/task/" + std::to_string(relay) + "/children").value_or("");
   if (::geteuid() != 0) {
-    EXPECT_EQ(children, "") << "it needs no broker";
+    EXPECT_EQ(children, "") << "without root the relay needs no broker";
     return;
   }
   const std::string user = std::to_string(world::find_user("nobody").value().user);
@@ -343,7 +343,7 @@ TEST_F(NodeRelayTest, ASocketOfAnotherUserInThePlaceOfAReplicasGetsNoRequests) {
   EXPECT_EQ(::bind(taken.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
   EXPECT_EQ(::listen(taken.get(), 16), 0);
   const relay::Target target{"chat/0#1", "unix:" + path, 1, false, job.folder};
-  EXPECT_TRUE(TargetChecks()(target)) << "of the replica's user, such as a server in a container";
+  EXPECT_TRUE(TargetChecks()(target)) << "it belongs to the replica's user, like that of a server in a container";
   // Changes only this thread. The kernel reports the user that called listen() as the user of the other side.
   EXPECT_EQ(::syscall(SYS_setresuid, -1, 54329, -1), 0);
   EXPECT_EQ(::listen(taken.get(), 16), 0);
@@ -367,7 +367,7 @@ TEST_F(NodeRelayTest, AnUpgradeReplacesABusyRelayAndLosesNoRequest) {
   std::future<std::string> load = std::async(std::launch::async, [&] {
     while (!is_over) {
       const std::string answer = call();
-      // As a gateway does: a request that has not begun is sent again.
+      // Like a gateway, send a request again if it has not begun.
       if (answer == relay::refused_leaving || answer == "draining" || answer == "unknown") continue;
       if (answer != "served") return answer;
       ++answered;
@@ -384,11 +384,12 @@ TEST_F(NodeRelayTest, AnUpgradeReplacesABusyRelayAndLosesNoRequest) {
   options.version = "new";
   setenv(relay_version_variable, "new", 1);
   start_agent();
-  EXPECT_TRUE(eventually([&] { return relay_pid(options.folder) != first; })) << "it is never idle";
+  EXPECT_TRUE(eventually([&] { return relay_pid(options.folder) != first; }))
+      << "the old relay is replaced although it is never idle";
   EXPECT_TRUE(until_answered(20));
   EXPECT_TRUE(
       eventually([&] { return messages.contain("the agent has replaced the relay, which finishes its requests"); }));
-  EXPECT_FALSE(has_ended(first)) << "it still has a stream";
+  EXPECT_FALSE(has_ended(first)) << "the old relay still has a stream";
   order(true);
   EXPECT_TRUE(until(ReplicaState::stopping));
   EXPECT_EQ(ask_replica("/write"), "written") << "the replica is not stopped while the old relay has its stream";

@@ -110,7 +110,7 @@ TEST(Prober, ASocketIsAskedWhereTheReplicaHasNoPort) {
   EXPECT_EQ(answer_of(tcp, probing).problem, std::nullopt);
   EXPECT_EQ(answer_of(http_probe(), probing).problem, std::nullopt);
   probing.port = 1;
-  EXPECT_NE(answer_of(tcp, probing).problem, std::nullopt) << "the port comes first";
+  EXPECT_NE(answer_of(tcp, probing).problem, std::nullopt) << "the port is probed, not the socket";
   server.shutdown(std::chrono::milliseconds(0));
   thread.join();
 }
@@ -134,7 +134,7 @@ TEST(Prober, ACommandIsGoodIfItEndsWithStatus0InTime) {
   EXPECT_EQ(answer_of(command_probe("kill -9 $$"), probing).problem, "sh was ended by signal 9");
   EXPECT_EQ(answer_of(command_probe("exec sleep 600", std::chrono::milliseconds(50)), probing).problem,
             "sh did not end in time");
-  // Also one that has left the process group that it was started in.
+  // The same for a command that has left its process group.
   EXPECT_EQ(answer_of(command_probe("exec setsid --wait sleep 600", std::chrono::milliseconds(50)), probing).problem,
             "sh did not end in time");
   Probe missing = command_probe("");
@@ -144,7 +144,7 @@ TEST(Prober, ACommandIsGoodIfItEndsWithStatus0InTime) {
   EXPECT_TRUE(answer.was_asked) << "the deployment names a program that is not there";
 }
 
-// Counts the answers of a prober that differ from those before.
+// Counts how often the answers of a prober change.
 class Changes {
  public:
   std::function<void()> callback() {
@@ -153,7 +153,7 @@ class Changes {
       state->changed.notify_all();
     };
   }
-  // Until the answers are as wanted.
+  // Waits until `condition` holds for the prober.
   template <class Condition>
   testing::AssertionResult until(const Prober& prober, const Condition& condition) {
     const Deadline deadline = Deadline::after(real_clock(), std::chrono::minutes(1));
@@ -164,7 +164,7 @@ class Changes {
         return testing::AssertionSuccess();
       real_clock().wait_until(state_->changed, lock, real_clock().now() + std::chrono::milliseconds(5));
     }
-    return testing::AssertionFailure() << "not within a minute";
+    return testing::AssertionFailure() << "the condition did not hold within a minute";
   }
 
  private:
@@ -200,7 +200,7 @@ TEST(Prober, CountsFailuresInARowFromTheLastGoodAnswer) {
   EXPECT_TRUE(prober.answers().empty());
 }
 
-// In a process of a user that has no other processes: the limit counts those of a user, and is none for root.
+// Runs as a user without other processes: the limit counts all processes of a user and does not apply to root.
 int status_of_process(const char* name) {
   const pid_t child = fork();
   if (child == 0) {

@@ -15,7 +15,7 @@ struct RelayTargetsTest : AgentStepTest {
     job.port = 40001;
     return job;
   }
-  // As the agent does: of a step at that time.
+  // The targets from the reports of a step at `now`, as the agent computes them.
   std::vector<relay::Target> targets_at(Duration now) {
     return relay_targets(jobs, step_at(now).reports, *orders, [](const std::string& job) { return "/jobs/" + job; });
   }
@@ -25,7 +25,7 @@ TEST_F(RelayTargetsTest, OnlyAReadyReplicaTakesRequests) {
   ReplicaOrder& chat = add(order("chat", 0, 17));
   chat.spec.serving.max_concurrent = 3;
   jobs = {callable(chat, "j1")};
-  EXPECT_TRUE(targets_at(1s).empty()) << "it is starting";
+  EXPECT_TRUE(targets_at(1s).empty()) << "the replica is starting";
   EXPECT_EQ(targets_at(3s),
             (std::vector<relay::Target>{{"chat/0#17", "http://127.0.0.1:40001", 3, false, "/jobs/j1"}}));
   Probe probe;
@@ -33,7 +33,7 @@ TEST_F(RelayTargetsTest, OnlyAReadyReplicaTakesRequests) {
   chat.spec.readiness = probe;
   probed["j1"].readiness = {true, 3, "it does not answer"};
   EXPECT_EQ(targets_at(4s), (std::vector<relay::Target>{{"chat/0#17", "http://127.0.0.1:40001", 3, true, "/jobs/j1"}}))
-      << "it is not ready any more";
+      << "the replica is no longer ready";
 }
 
 TEST_F(RelayTargetsTest, OneThatStopsIsDrainedUntilItHasEnded) {

@@ -48,7 +48,7 @@ TEST(ReplicaJob, IsToldWhichAddressToListenOnAndIsFoundByIt) {
   machine::Job job;
   job.request.labels = made->labels;
   EXPECT_EQ(found_job(job, TimePoint{})->direct, "::");
-  EXPECT_EQ(probing_of(chat, job, {}, {}, {}).host, "::1") << "some programs take no connections of IPv4 there";
+  EXPECT_EQ(probing_of(chat, job, {}, {}, {}).host, "::1") << "some programs accept no IPv4 connections on ::";
 }
 
 TEST(ReplicaJob, ItsSocketIsInAPrivateFolderWhosePathIsShortEnough) {

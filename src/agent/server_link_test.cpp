@@ -50,7 +50,7 @@ class ServerLinkTest : public testing::Test {
   std::unique_ptr<NodeWatch> watch_;
   http::Server server_{
       {}, [this](http::Request request, http::Responder responder) {
-        // Orders that never come: a long poll.
+        // A long poll for orders that never come.
         if (request.path == "/api/v1/agent/assignments") return polls_.push_back(std::move(responder));
         if (asked_.load() == TimePoint{}) asked_ = real_clock().now();
         const std::string epoch = std::to_string(epoch_.load());
@@ -67,7 +67,7 @@ TEST_F(ServerLinkTest, TheServerIsHeardWhenTheReportWasSentNotWhenItsAnswerCame)
   answer_after_ = 300ms;
   begin();
   ASSERT_TRUE(eventually([&] { return link_->received().report_sent_at.has_value(); }));
-  // The server counts from the moment at which it has the report. A single replica that was renewed for longer could
+  // The server counts from the arrival of the report. A single replica that was renewed for longer could
   // run beside its successor.
   EXPECT_LE(*link_->received().report_sent_at, asked_.load());
 }

@@ -1,4 +1,4 @@
-// A replica of which two must never run at once.
+// Replicas of deployments with `single`: two of one must never run at once.
 #include "agent/test_step.hpp"
 
 namespace berth::agent {
@@ -20,14 +20,14 @@ TEST_F(SingleReplicaTest, IsRenewedWithTheTimeTheServerWasHeardAndStopsWithoutIt
   report_sent_at = at(2s);
   Step step = step_at(3s);
   ASSERT_EQ(step.renew.size(), 1u);
-  EXPECT_EQ(step.renew[0].report_sent_at, at(2s)) << "the time of sending, not of now";
+  EXPECT_EQ(step.renew[0].report_sent_at, at(2s)) << "when the report was sent, not the current time";
   jobs[0].single->renewed = at(2s);
   step = step_at(4s);
   EXPECT_TRUE(step.renew.empty());
   EXPECT_EQ(step.look_again, at(22s));
   EXPECT_TRUE(step_at(22s - 1ns).stop.empty());
   EXPECT_EQ(stops(step_at(22s)), Words{"j1"});
-  // The server is back: what was cut off is restarted at once, with no failure counted.
+  // The server is back: the replica that was stopped is restarted at once, and no failure is counted.
   jobs[0].state = FoundState::ended;
   report_sent_at = at(24s);
   step = step_at(25s);
@@ -55,7 +55,7 @@ TEST_F(SingleReplicaTest, OneThatEndsItsRequestsIsRenewedAndStopsAtOnceWhenItsTi
   ASSERT_EQ(stops(step), Words{"j1"});
   EXPECT_FALSE(step.stop[0].drains);
   jobs[0].is_draining = false;
-  EXPECT_TRUE(step_at(21s).stop.empty()) << "it was told to end";
+  EXPECT_TRUE(step_at(21s).stop.empty()) << "the job is already stopping";
 }
 
 TEST_F(SingleReplicaTest, StopsWithoutOrdersToo) {

@@ -61,15 +61,15 @@ TEST_F(AgentStepTest, OnlyAReplicaThatIsNoLongerWantedEndsItsRequestsFirst) {
   probe.tcp = true;
   chat.spec.liveness = probe;
   probed["j1"].liveness = {true, 3, "it does not answer"};
-  EXPECT_FALSE(stop_at(4s).drains) << "it is not alive";
+  EXPECT_FALSE(stop_at(4s).drains) << "a replica that is not alive is not drained";
   chat.spec.liveness.reset();
   chat.spec.readiness = probe;
   EXPECT_TRUE(step_at(5s).stop.empty());
-  EXPECT_FALSE(stop_at(15min).drains) << "it was never ready";
+  EXPECT_FALSE(stop_at(15min).drains) << "a replica that was never ready is not drained";
   orders->orders.clear();
   EXPECT_TRUE(stop_at(6s).drains);
   jobs[0].is_stopping = jobs[0].is_draining = true;
-  EXPECT_TRUE(step_at(7s).stop.empty()) << "it does so already";
+  EXPECT_TRUE(step_at(7s).stop.empty()) << "the job is already stopping";
   EXPECT_EQ(state_of(step_at(7s)), ReplicaState::stopping);
 }
 
@@ -108,7 +108,7 @@ TEST_F(AgentStepTest, NothingStartsBeforeTheServerHasTakenAReport) {
   EXPECT_EQ(starts(step_at(2s)), Words{"chat/0#7"});
 }
 
-// A node that was cut off is heard again, and its old orders name a replica that runs elsewhere by now.
+// A node was cut off and reconnects: its old orders name a replica that runs elsewhere by now.
 TEST_F(AgentStepTest, OrdersThatAreOlderThanTheServersStartNothing) {
   add(order("chat", 0, 7));
   newest = {1, 2};
@@ -136,7 +136,7 @@ TEST_F(AgentStepTest, AnIncarnationThatIsNotInTheOrdersIsStoppedThenRemoved) {
   EXPECT_EQ(state_of(step), ReplicaState::stopping);
   jobs[0].is_stopping = true;
   step = step_at(2s);
-  EXPECT_TRUE(step.stop.empty()) << "it was told already";
+  EXPECT_TRUE(step.stop.empty()) << "the job was already told to stop";
   EXPECT_EQ(state_of(step), ReplicaState::stopping);
   jobs[0].state = FoundState::ended;
   step = step_at(3s);
@@ -162,9 +162,9 @@ TEST_F(AgentStepTest, AStoppingIncarnationIsStoppedAndGoneOnlyWhenNoProcessIsLef
 TEST_F(AgentStepTest, OrdersOfALowerEpochOrRevisionAreIgnored) {
   std::optional<NodeOrders> held;
   EXPECT_TRUE(accept(held, {2, 5, {}}));
-  EXPECT_FALSE(accept(held, {2, 5, {order("chat", 0, 1)}})) << "the same again";
+  EXPECT_FALSE(accept(held, {2, 5, {order("chat", 0, 1)}})) << "the same orders again";
   EXPECT_FALSE(accept(held, {2, 4, {}}));
-  EXPECT_FALSE(accept(held, {1, 9, {}})) << "of a leader that was";
+  EXPECT_FALSE(accept(held, {1, 9, {}})) << "orders of an earlier leader";
   EXPECT_TRUE(accept(held, {3, 1, {}}));
   EXPECT_EQ(held->epoch, 3u);
   std::optional<NodeOrders> restarted;
@@ -237,7 +237,7 @@ TEST_F(AgentStepTest, ReadinessIsStartingUntilTheFirstGoodAnswerAndUnreadyAfterS
   EXPECT_EQ(state_of(step_at(1s)), ReplicaState::starting);
   probed["j1"].readiness = {false, 50, "connection refused"};
   Step step = step_at(2s);
-  EXPECT_EQ(state_of(step), ReplicaState::starting) << "it may load for as long as it likes";
+  EXPECT_EQ(state_of(step), ReplicaState::starting) << "loading may take any time";
   EXPECT_EQ(step.reports[0].reason, "connection refused");
   probed["j1"].readiness = {true, 0, ""};
   EXPECT_EQ(state_of(step_at(3s)), ReplicaState::ready);
@@ -246,7 +246,7 @@ TEST_F(AgentStepTest, ReadinessIsStartingUntilTheFirstGoodAnswerAndUnreadyAfterS
   probed["j1"].readiness = {true, 3, "time-out"};
   step = step_at(5s);
   EXPECT_EQ(state_of(step), ReplicaState::unready);
-  EXPECT_TRUE(step.stop.empty()) << "readiness stops nothing";
+  EXPECT_TRUE(step.stop.empty()) << "a failing readiness probe stops nothing";
 }
 
 TEST_F(AgentStepTest, ALivenessFailureStopsAndRestarts) {
@@ -255,7 +255,7 @@ TEST_F(AgentStepTest, ALivenessFailureStopsAndRestarts) {
   chat.spec.liveness->http = "/healthz";
   jobs = {job_of(chat, "j1", FoundState::running)};
   probed["j1"].liveness = {false, 9, "connection refused"};
-  EXPECT_TRUE(step_at(1s).stop.empty()) << "it has not come up yet";
+  EXPECT_TRUE(step_at(1s).stop.empty()) << "the replica has not come up yet";
   probed["j1"].liveness = {true, 3, "status 500"};
   Step step = step_at(2s);
   EXPECT_EQ(stops(step), Words{"j1"});
@@ -312,7 +312,7 @@ TEST_F(AgentStepTest, WhatIsNotReadyInTimeHasFailed) {
   EXPECT_EQ(state_of(step), ReplicaState::backing_off);
   EXPECT_EQ(step.reports[0].failures, 1u);
   EXPECT_EQ(step.reports[0].reason, "it was not ready within 5 min: connection refused");
-  // The next one has its own time, and so has one whose earlier answers a new agent does not know.
+  // The next job gets the full time, and so does a job whose earlier answers a new agent does not know.
   EXPECT_EQ(starts(step_at(304s)), Words{"chat/0#7"});
   jobs = {job_of(chat, "j2", FoundState::running, 304s)};
   EXPECT_TRUE(step_at(305s).stop.empty());
@@ -349,7 +349,7 @@ TEST_F(AgentStepTest, WhatWasReadyAndStaysUnreadyHasFailed) {
   EXPECT_EQ(step.reports[0].failures, 1u);
   EXPECT_EQ(step.reports[0].reason, "it was ready, and then its readiness probe failed for 5 min: status 500");
   EXPECT_EQ(starts(step_at(692s)), Words{"chat/0#7"});
-  // Without it a replica may be unready as long as it likes.
+  // Without it a replica may stay unready forever.
   orders->orders[0].spec.unready_within.reset();
   jobs = {job_of(orders->orders[0], "j2", FoundState::running, 692s)};
   probed["j2"].readiness = {true, 99, "status 500", at(700s)};
@@ -374,7 +374,7 @@ TEST_F(AgentStepTest, AJobThatWaitsTooLongForItsDevicesIsRefusedOnceItIsGone) {
   EXPECT_EQ(step_at(14s).look_again, at(15s));
   Step step = step_at(15s);
   EXPECT_EQ(stops(step), Words{"j1"});
-  EXPECT_EQ(state_of(step), ReplicaState::stopping) << "it may get its lease in this moment";
+  EXPECT_EQ(state_of(step), ReplicaState::stopping) << "the job may be getting its lease right now";
   jobs[0].state = FoundState::ended;
   step = step_at(16s);
   EXPECT_EQ(state_of(step), ReplicaState::refused);
@@ -390,7 +390,7 @@ TEST_F(AgentStepTest, TheRulesOfTheMachineForbidDevicesUsersAndCommands) {
   EXPECT_EQ(text(), "this node's berth does not know the field \"later\"; upgrade berth on the node");
   chat.spec.unknown.clear();
   chat.spec.serving.unknown["later"] = "1";
-  EXPECT_EQ(text(), "allowed") << "it is the gateway's";
+  EXPECT_EQ(text(), "allowed") << "serving concerns only the gateway";
   EXPECT_EQ(text(), "allowed");
   rules.devices = {DeviceId("g1")};
   EXPECT_EQ(text(), "the agent's file does not permit device g0");
@@ -409,7 +409,7 @@ TEST_F(AgentStepTest, TheRulesOfTheMachineForbidDevicesUsersAndCommands) {
   EXPECT_EQ(text(), "the agent's file does not permit command /opt/models/..");
   chat.spec.command[0] = "/opt/models/{name}/bin/sh";
   EXPECT_EQ(text(), "the agent's file does not permit command /opt/models/{name}/bin/sh")
-      << "what it becomes is not known here";
+      << "the placeholder is not expanded here";
   chat.spec.command[0] = "/opt/models/serve";
   chat.spec.liveness = Probe{};
   chat.spec.liveness->command = {"sh", "-c", "true"};
@@ -476,7 +476,7 @@ TEST_F(AgentStepTest, WhatRunsGoesOnWhenTheServerNoLongerHasItsSpec) {
   EXPECT_TRUE(step.stop.empty());
   EXPECT_EQ(state_of(step), ReplicaState::ready);
   jobs[0].state = FoundState::ended;
-  EXPECT_TRUE(step_at(61s).start.empty()) << "there is nothing to start it with";
+  EXPECT_TRUE(step_at(61s).start.empty()) << "without a spec it cannot be started";
   EXPECT_EQ(state_of(step_at(61s)), ReplicaState::refused);
 }
 
@@ -484,7 +484,7 @@ TEST_F(AgentStepTest, OfTwoJobsOfOneIncarnationTheOlderStays) {
   const auto& chat = add(order("chat", 0, 7));
   jobs = {job_of(chat, "j1", FoundState::running, 4s), job_of(chat, "j2", FoundState::running, 3s)};
   const Step step = step_at(9s);
-  EXPECT_EQ(stops(step), Words{"j1"}) << "by their time, not by their ids";
+  EXPECT_EQ(stops(step), Words{"j1"}) << "jobs are ordered by time, not by id";
   EXPECT_EQ(state_of(step), ReplicaState::ready);
   EXPECT_EQ(step.reports[0].job, "j2");
 }

@@ -1,4 +1,4 @@
-// For tests that need a process of their own, without threads of other tests: this program again.
+// For tests that need a separate process without threads of other tests: it runs this program again.
 #pragma once
 
 #include <string_view>
@@ -6,7 +6,7 @@
 namespace berth::agent {
 
 inline constexpr const char* test_process_verb = "test-process";
-// What the process does; its exit status.
+// Runs in the new process and returns its exit status.
 int run_test_process(std::string_view name);
 
 // A replica: serves HTTP at the address in its environment until it is killed

@@ -52,7 +52,7 @@ std::string change_of_chat() {
   return text +
          R"(,"deployment":{"name":"chat","state":"updating","spec":{"name":"chat","model":"llama","replicas":2}}})";
 }
-// /replicas, where replica 1 fails and replica 0 is in this state.
+// The answer of /replicas: replica 1 fails, and `first` is the state of replica 0.
 http::Response replicas_answer(const std::string& first) {
   const auto row = [](int number, const std::string& state) {
     return R"({"name":"chat/)" + std::to_string(number) +
@@ -163,7 +163,7 @@ TEST_F(ProjectChange, APlanFileIsForOneVersionAndOneProject) {
     EXPECT_TRUE(write_text(plan(), text));
     EXPECT_EQ(apply(server, {"--plan", plan()}).status, wrong_input) << text;
   }
-  EXPECT_EQ(server.requests().size(), sent) << "nothing of that was sent";
+  EXPECT_EQ(server.requests().size(), sent) << "none of these changes was sent";
 }
 
 TEST_F(ProjectChange, PlanWithServerUsesTheVariableAndKeepsItsOtherOptions) {
@@ -184,8 +184,8 @@ TEST_F(ProjectChange, WaitingEndsWhenAllAreReady) {
   const Outcome waited = apply(server, {"--wait"});
   EXPECT_EQ(waited.status, done) << waited.err;
   EXPECT_TRUE(waited.out.ends_with("2 of 2 replicas are ready\n")) << waited.out;
-  EXPECT_EQ(server.requests().size(), 8u) << "the first one is about nodes that have not reported";
-  EXPECT_EQ(waited.err, "") << "no progress where no terminal is";
+  EXPECT_EQ(server.requests().size(), 8u) << "the first request asks for nodes that have not reported";
+  EXPECT_EQ(waited.err, "") << "no progress without a terminal";
 }
 
 TEST_F(ProjectChange, WaitingEndsWhenWhatThePlanHasNoPlaceForIsAllThatIsLeft) {
@@ -285,9 +285,10 @@ TEST_F(ProjectChange, ProgressTellsWhatWillNotBeReady) {
   EXPECT_EQ(of(status_answer("updating", 1, 1)).state, ReadyProgress::State::goes_on);
   EXPECT_EQ(of(status_answer("updating", 1, 1)).text, "1 of 2 ready");
   EXPECT_EQ(of(status_answer("updating", 2, 1)).text, "2 of 2 ready, 1 of 2 updated");
-  EXPECT_EQ(of(status_answer("serving", 2, 1)).state, ReadyProgress::State::goes_on) << "one of the earlier revision";
+  EXPECT_EQ(of(status_answer("serving", 2, 1)).state, ReadyProgress::State::goes_on)
+      << "one replica has the earlier revision";
   EXPECT_EQ(of(status_answer("degraded", 0, 1, fits_nowhere)).state, ReadyProgress::State::goes_on)
-      << "one has a place";
+      << "one replica has a place";
   const ReadyProgress out = of(status_answer("degraded", 1, 1, fits_nowhere));
   EXPECT_EQ(out.state, ReadyProgress::State::does_not_fit);
   EXPECT_EQ(out.text, "chat is pending: all are tainted");
@@ -296,7 +297,7 @@ TEST_F(ProjectChange, ProgressTellsWhatWillNotBeReady) {
   const std::string by_a_user =
       R"({"deployments":[{"name":"chat","state":"paused","replicas":2,"reason":"paused by user:ann"}]})";
   EXPECT_EQ(of(by_a_user).text, "chat is paused by user:ann");
-  EXPECT_EQ(of(R"({"schema":1})").state, ReadyProgress::State::goes_on) << "not there yet";
+  EXPECT_EQ(of(R"({"schema":1})").state, ReadyProgress::State::goes_on) << "the deployment is not listed yet";
 }
 
 TEST(ChangeText, NamesAndCountsWhatRestartsAndNamesFieldsAsTheFileDoes) {

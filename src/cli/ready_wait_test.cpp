@@ -29,13 +29,13 @@ class ReadyWaiting : public testing::Test {
     return R"({"name":"chat/)" + std::to_string(number) +
            R"(","deployment":"chat","current":true,"node":"a","state":")" + state + "\"" + more + "}";
   }
-  // /status where one of two is ready.
+  // /status with one of two replicas ready.
   static json::object status(const std::string& state) {
     return json::parse(R"({"deployments":[{"name":"chat","state":")" + state +
                        R"(","replicas":2,"ready":1,"updated":2,"reason":"chat/1 failed"}],"pending":[]})")
         .get_object();
   }
-  // Looks twice a second at the same, until waiting is over or for an hour.
+  // Polls the same answers twice a second until waiting is over, for an hour at most.
   std::pair<Duration, ReadyProgress> wait(const std::string& state, const std::string& list) {
     ReadyWait waiting(project, true);
     for (Duration waited{};; waited += 500ms) {
@@ -60,7 +60,7 @@ TEST_F(ReadyWaiting, EndsAfterAWhileWhenNothingWouldEndAnUnreadyReplica) {
   EXPECT_EQ(wait("degraded", list).second.state, State::stuck);
   EXPECT_LT(wait("degraded", list).first, 1min);
   const std::string lost = ready + "," + replica(1, "ready", R"(,"report_age_s":31)");
-  EXPECT_LT(wait("degraded", lost).first, 1min) << "what its node said last no longer counts";
+  EXPECT_LT(wait("degraded", lost).first, 1min) << "an old report of a node does not count";
 }
 
 TEST_F(ReadyWaiting, GoesOnWhileAReplicaCanBecomeReady) {
@@ -68,16 +68,16 @@ TEST_F(ReadyWaiting, GoesOnWhileAReplicaCanBecomeReady) {
   project.deployments[0].unready_within = 5min;
   EXPECT_GT(wait("degraded", unready).first, 2min);
   project.deployments[0].unready_within = 10min;
-  EXPECT_GT(wait("degraded", unready).first, 10min) << "although ready_within is shorter";
+  EXPECT_GT(wait("degraded", unready).first, 10min) << "unready_within counts although ready_within is shorter";
   const std::string mixed = replica(0, "starting") + "," + replica(1, "backing_off", R"(,"failures":9)");
-  EXPECT_GT(wait("updating", mixed).first, 100s) << "one of them still loads its model";
+  EXPECT_GT(wait("updating", mixed).first, 100s) << "one replica is still loading its model";
   EXPECT_GT(wait("updating", ready + "," + replica(1, "backing_off", R"(,"failures":1)")).first, 100s);
 }
 
 TEST_F(ReadyWaiting, NeverGoesOnForEver) {
   const auto [waited, end] = wait("updating", ready + "," + replica(1, "waiting"));
   EXPECT_EQ(end.state, State::stuck);
-  EXPECT_GT(waited, 100s) << "ready_within";
+  EXPECT_GT(waited, 100s) << "not before ready_within";
   EXPECT_LT(waited, 10min);
 }
 

@@ -84,13 +84,13 @@ TEST_F(ServerAccessTest, AServerThatIsStartingIsWaitedForOnce) {
   const std::string folder = state_folder("server").value();
   Result<ServerAccess> access = ServerAccess::open({});
   auto asking = std::async(std::launch::async, [&] { return access->call({"/api/v1/nodes"}); });
-  EXPECT_EQ(asking.wait_for(std::chrono::milliseconds(300)), std::future_status::timeout) << "it waits";
+  EXPECT_EQ(asking.wait_for(std::chrono::milliseconds(300)), std::future_status::timeout) << "the call waits";
   server.emplace(TestServer::Answers{{"GET /api/v1/nodes", {ok_answer(nodes_answer)}}}, "unix:" + folder + "/socket");
   const Result<Answer> answer = asking.get();
   EXPECT_TRUE(answer) << answer.error().to_text();
   server.reset();
   const TimePoint before = real_clock().now();
-  EXPECT_FALSE(access->call({"/api/v1/nodes"})) << "it has ended";
+  EXPECT_FALSE(access->call({"/api/v1/nodes"})) << "the server has ended";
   EXPECT_LT(real_clock().now() - before, start_wait);
 }
 
@@ -100,7 +100,7 @@ TEST_F(ServerAccessTest, TheSocketOfTheOwnServerIsTheDefault) {
   const TestServer server({{"GET /api/v1/nodes", {ok_answer(nodes_answer)}}}, "unix:" + *place + "/socket");
   EXPECT_TRUE(get({}));
   setenv("BERTH_SERVER", "http://127.0.0.1:1", 1);
-  EXPECT_FALSE(get({})) << "the variable comes first";
+  EXPECT_FALSE(get({})) << "the variable comes before the socket";
   EXPECT_TRUE(get({.server = server.url()})) << "the option comes before the variable";
 }
 
@@ -291,7 +291,8 @@ TEST_F(ServerAccessTest, ADrainWaitsForTheReplicasToLeave) {
   EXPECT_EQ(left.status, environment_error);
   EXPECT_EQ(left.err, "berth: gpu-1 still has chat/0, chat/1; to see why, run berth why replica NAME/N\n");
   run_words({"drain", "node/gpu-1", "--plan", "--server", full.url()}, add_drain);
-  EXPECT_EQ(full.requests().back().body, R"({"schema":1,"intent":"draining","dry_run":true})") << "it changes nothing";
+  EXPECT_EQ(full.requests().back().body, R"({"schema":1,"intent":"draining","dry_run":true})")
+      << "--plan changes nothing";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// For tests: a server with scripted answers, and the verbs as functions whose output is caught.
+// For tests: a server with scripted answers, and the verbs as functions whose output is captured.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ inline Outcome outcome_of(const std::function<int()>& verb) {
   return outcome;
 }
 
-// The words of a command line, through the parser.
+// Parses and runs the words of a command line.
 template <class... Add>
 Outcome run_words(std::vector<std::string> words, Add... add) {
   words.insert(words.begin(), "berth");

@@ -19,7 +19,7 @@ TEST(Replace, AServerThatIsCutOffFromAllNodesAmidARolloutStopsNothing) {
   world.silence("a");
   world.silence("b");
   world.advance(10min);
-  EXPECT_FALSE(world.step().has_actions()) << "the old one may serve, the new one is not ready";
+  EXPECT_FALSE(world.step().has_actions()) << "the old replica may serve, the new one is not ready";
 }
 
 TEST(Replace, ANodeThatRefusesAgainAndAgainIsTriedMoreAndMoreRarely) {
@@ -32,7 +32,7 @@ TEST(Replace, ANodeThatRefusesAgainAndAgainIsTriedMoreAndMoreRarely) {
     world.step();
     world.advance(pause - 1ms);
     EXPECT_TRUE(world.step().start.empty()) << "too soon after a pause of " << pause.count();
-    // The server looks a little later than at the very moment.
+    // The server steps a little later than the exact moment.
     world.advance(500ms);
   }
 }
@@ -66,7 +66,7 @@ TEST(Replace, ADeviceThatIsOutOfOrderDoesNotKeepItsNodeFromBeingUsed) {
   EXPECT_TRUE(world.assigned.empty());
   device.health = Health::healthy;
   world.advance(1s);
-  EXPECT_EQ(world.step().start.size(), 1u) << "it was refused once";
+  EXPECT_EQ(world.step().start.size(), 1u) << "it was refused only once";
 }
 
 TEST(Replace, ADeviceThatIsOutOfOrderSaysNothingAboutTheOthersOfItsNode) {
@@ -96,7 +96,7 @@ TEST(Replace, ADeviceUnderSuspicionIsAvoidedForAMinute) {
   world.step();
   world.reports.at(NodeId("a")).node.devices[0].health = Health::healthy;
   world.advance(60s);
-  EXPECT_EQ(world.step().start.size(), 1u) << "it did not add up over the steps";
+  EXPECT_EQ(world.step().start.size(), 1u) << "the pause did not grow with each step";
   world.say(world.find("d/0"), ReplicaState::refused);
   world.step();
   world.advance(2s);
@@ -131,7 +131,7 @@ TEST(Replace, WhatDoesNotServeIsReplacedFirst) {
   world.say(world.find("d/2"), ReplicaState::backing_off, 1, "exit status 1");
   world.want(version(2, 3));
   const Step step = world.step();
-  ASSERT_EQ(step.start.size(), 1u) << "the surge";
+  ASSERT_EQ(step.start.size(), 1u) << "the surge replica";
   EXPECT_EQ(step.start[0].place.replica, 2u);
 }
 
@@ -183,15 +183,16 @@ TEST(Replace, NewReplicasOfAnAllOrNothingDeploymentStartTogetherWhileAnotherMove
   world.reports.at(NodeId("b")).node.labels["zone"] = "x";
   spec.replicas = 4;
   world.want(spec);
-  EXPECT_TRUE(world.step().start.empty()) << "two of three would fit";
+  EXPECT_TRUE(world.step().start.empty()) << "only two of three would fit";
   world.silence("a");
   world.advance(31s);
   const Step step = world.step();
-  EXPECT_EQ(world.places(), (Words{"d/0#1 a/gpu0 stopping", "d/0#2 b/gpu0"})) << "it is replaced, and no part started";
+  EXPECT_EQ(world.places(), (Words{"d/0#1 a/gpu0 stopping", "d/0#2 b/gpu0"}))
+      << "replica 0 is replaced, no other started";
   ASSERT_EQ(step.pending.size(), 1u);
   EXPECT_EQ(step.pending[0].replicas, (std::vector<std::uint32_t>{1, 2, 3}));
   world.want(gpu_spec("e", 1));
-  EXPECT_EQ(world.step().start.size(), 1u) << "the room that is left goes to others";
+  EXPECT_EQ(world.step().start.size(), 1u) << "other deployments get the remaining GPU";
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ TEST(Rollout, GoesOneByOneWithTheSurgeAndStopsEachWhenItsSuccessorIsReady) {
   EXPECT_EQ(step.start[0].revision, 2u);
   EXPECT_TRUE(step.stop.empty());
   EXPECT_EQ(status_of(step, "d").state, DeploymentState::updating);
-  EXPECT_FALSE(world.step().has_actions()) << "until it is ready";
+  EXPECT_FALSE(world.step().has_actions()) << "nothing happens until it is ready";
   std::size_t most = 0;
   for (int i = 0; i < 50; ++i) {
     world.obey();
@@ -48,7 +48,7 @@ TEST(Rollout, ReplacesReplicasOfTheSameSettingsWhereARestartIsWanted) {
   wanted.restart_revision = ++wanted.revision;
   const Preview preview = controller::preview(world.input(), world.desired);
   EXPECT_EQ(preview.restarts.size(), 3u);
-  EXPECT_EQ(world.step().start.size(), 1u) << "one after another, as in any rollout";
+  EXPECT_EQ(world.step().start.size(), 1u) << "one at a time, as in any rollout";
   world.settle();
   for (const fleet::Assigned& replica : world.assigned) EXPECT_EQ(replica.revision, 2u);
   EXPECT_FALSE(world.step().has_actions()) << "once";
@@ -61,8 +61,8 @@ TEST(Rollout, IsNotOverBeforeTheLastSuccessorIsReady) {
   world.want(version(2, 1));
   static_cast<void>(world.step());
   const Step step = world.step();
-  EXPECT_EQ(status_of(step, "d").ready, 1u) << "the one before";
-  EXPECT_EQ(status_of(step, "d").updated, 1u) << "has a place";
+  EXPECT_EQ(status_of(step, "d").ready, 1u) << "the earlier replica is ready";
+  EXPECT_EQ(status_of(step, "d").updated, 1u) << "its successor has a place";
   EXPECT_EQ(status_of(step, "d").state, DeploymentState::updating);
   EXPECT_NE(status_of(step, "d").reason, "");
 }
@@ -78,7 +78,7 @@ TEST(Rollout, SurgeIsTheLimit) {
   world.say(world.find("d/0", 1), ReplicaState::ready);
   const Step step = world.step();
   EXPECT_EQ(step.stop.size(), 1u);
-  EXPECT_TRUE(step.start.empty()) << "what is stopping still runs";
+  EXPECT_TRUE(step.start.empty()) << "the stopping replica still runs";
 }
 
 TEST(Rollout, WithoutRoomForASurgeTheOldOneIsStoppedFirst) {
@@ -175,7 +175,7 @@ TEST(Rollout, PausesWhenTheNewRevisionKeepsFailing) {
   ASSERT_EQ(step.pause.size(), 1u);
   EXPECT_EQ(step.pause[0].reason, "d/0 failed 3 times in a row: exit status 1");
   EXPECT_EQ(status_of(step, "d").state, DeploymentState::paused);
-  EXPECT_EQ(status_of(step, "d").ready, 3u) << "the old one of replica 0 serves on";
+  EXPECT_EQ(status_of(step, "d").ready, 3u) << "the old incarnation of replica 0 still serves";
   world.advance(1min);
   EXPECT_FALSE(world.step().has_actions());
 }
@@ -209,7 +209,7 @@ TEST(Rollout, AThirdRevisionReplacesASecondThatNeverCameUp) {
   world.want(version(3));
   const Step step = world.step();
   ASSERT_EQ(step.stop.size(), 1u);
-  EXPECT_EQ(to_string(step.stop[0]), "d/0#4") << "not the one that serves";
+  EXPECT_EQ(to_string(step.stop[0]), "d/0#4") << "not the serving replica";
   world.settle();
   for (const fleet::Assigned& replica : world.assigned) EXPECT_EQ(replica.revision, 3u);
   EXPECT_EQ(status_of(world.step(), "d").state, DeploymentState::serving);
@@ -228,14 +228,14 @@ TEST(Rollout, ANodeThatDoesNotAnswerDoesNotHoldUpTheNextRevision) {
   ASSERT_EQ(world.step().stop.size(), 1u);
   world.want(version(3, 1));
   Step step = world.step();
-  EXPECT_TRUE(step.start.empty()) << "what is stopping still runs";
+  EXPECT_TRUE(step.start.empty()) << "the stopping replica still runs";
   ASSERT_TRUE(step.look_again);
   EXPECT_LE(*step.look_again - world.now, 4s);
   world.advance(4s);
   step = world.step();
   ASSERT_EQ(step.start.size(), 1u);
   EXPECT_EQ(step.start[0].revision, 3u);
-  EXPECT_NE(step.start[0].place.devices.at(0).text(), "a/gpu0") << "which may still be in use";
+  EXPECT_NE(step.start[0].place.devices.at(0).text(), "a/gpu0") << "a/gpu0 may still be in use";
 }
 
 TEST(Rollout, WhatDoesNotEndInItsTimeDoesNotHoldUpTheNextRevision) {
@@ -245,12 +245,12 @@ TEST(Rollout, WhatDoesNotEndInItsTimeDoesNotHoldUpTheNextRevision) {
   world.want(version(2, 1));
   world.step();
   world.say(world.find("d/0", 1), ReplicaState::ready);
-  ASSERT_EQ(world.step().stop.size(), 1u) << "its node reports, and never says that it has ended";
+  ASSERT_EQ(world.step().stop.size(), 1u) << "its node never reports that it has ended";
   world.want(version(3, 1));
   const Duration grace = version(1).stop_grace;
   world.advance(grace);
   Step step = world.step();
-  EXPECT_TRUE(step.start.empty()) << "it may take its time";
+  EXPECT_TRUE(step.start.empty()) << "its time to stop is not over";
   ASSERT_TRUE(step.look_again);
   EXPECT_LE(*step.look_again - world.now, 2s);
   world.advance(2s);
@@ -266,7 +266,7 @@ TEST(Rollout, ARoomThatIsNotMadeInTimeIsSoughtElsewhere) {
   world.reports[NodeId("b")].node = gpu_node("b", 1);
   world.reports[NodeId("b")].epoch = 1;
   world.reported_at[NodeId("b")] = world.now;
-  EXPECT_TRUE(world.step().start.empty()) << "its room is being made";
+  EXPECT_TRUE(world.step().start.empty()) << "room for it is being made on a";
   world.advance(version(1).stop_grace + 2s);
   const Step step = world.step();
   ASSERT_EQ(step.start.size(), 1u);
@@ -281,10 +281,10 @@ TEST(Rollout, AThirdRevisionDoesNotWaitForTwoThatNeverGotReady) {
     for (const fleet::Assigned& replica : world.assigned) world.say(replica, ReplicaState::starting);
   }
   ASSERT_EQ(world.assigned.size(), 2u);
-  EXPECT_FALSE(world.step().has_actions()) << "the second one may still get ready, or the first one";
+  EXPECT_FALSE(world.step().has_actions()) << "either of them may still get ready";
   world.want(version(3, 1));
   Step step = world.step();
-  ASSERT_EQ(step.stop.size(), 1u) << "neither is wanted, and neither serves";
+  ASSERT_EQ(step.stop.size(), 1u) << "neither of the two is wanted or serves";
   world.say(world.find("d/0"), ReplicaState::gone);
   step = world.step();
   ASSERT_EQ(step.start.size(), 1u);
@@ -366,7 +366,7 @@ TEST(Rollout, WhatWasReadyAndIsNotDegradesItsDeploymentUnlessItIsBeingReplaced) 
   EXPECT_EQ(status_of(world.step(), "d").reason,
             "d/1 on " + world.find("d/1").place.node.text() + ": not ready: status 500");
   for (const char* const name : {"d/0", "d/2"}) world.say(world.find(name), ReplicaState::unready, 0, "status 500");
-  EXPECT_EQ(state(), DeploymentState::degraded) << "none of them serves";
+  EXPECT_EQ(state(), DeploymentState::degraded) << "none of the replicas serves";
   world.obey();
   EXPECT_EQ(state(), DeploymentState::serving);
   world.silence("b");

@@ -17,7 +17,7 @@ TEST(ControllerStep, WhatIsWantedIsPlacedOnceAndThenNothingIsDone) {
   EXPECT_EQ(world.places(), (Words{"d/0#1 a/gpu0", "d/1#2 b/gpu0", "d/2#3 a/gpu1"}));
   EXPECT_EQ(first.next_generation, 4u);
   EXPECT_EQ(status_of(first, "d").state, DeploymentState::updating);
-  EXPECT_FALSE(world.step().has_actions()) << "not taken up yet";
+  EXPECT_FALSE(world.step().has_actions()) << "the node has not started them yet";
   world.obey();
   const Step after = world.step();
   EXPECT_FALSE(after.has_actions());
@@ -36,7 +36,7 @@ TEST(ControllerStep, S1_F4_DeploymentsOfOneAndOfManyStepsNeverMeetOnAGpu) {
   world.settle();
   EXPECT_EQ(world.places(), (Words{"d/0#1 a/gpu0", "e/0#2 a/gpu1"}));
   world.want(gpu_spec("f", 1));
-  world.memory = {};  // another server leads, and knows what was committed
+  world.memory = {};  // another server leads; it knows what was committed
   const Step step = world.step();
   EXPECT_TRUE(step.start.empty());
   ASSERT_EQ(step.pending.size(), 1u);
@@ -72,13 +72,13 @@ TEST(ControllerStep, WhatIsPendingIsExplainedWithTheFleetAsItIsNow) {
   EXPECT_EQ(evidence.nodes.size(), 2u);
   ASSERT_FALSE(evidence.changes.empty());
   EXPECT_EQ(evidence.changes[0].command, "berth uncordon node/b");
-  // A replica that is to leave and cannot: its own device counts as free, and is draining.
+  // A replica that must leave but cannot: its own device counts as free and is draining.
   world.intents[NodeId("a")] = Intent::draining;
   const Step draining = world.step();
   ASSERT_EQ(draining.pending.size(), 2u);
   EXPECT_EQ(draining.pending[0].reason.kind, ReasonKind::drain_blocked);
   EXPECT_EQ(why_pending(world.input(), draining.pending[0]).changes.at(0).command, "berth uncordon node/a");
-  // There is room by now.
+  // There is room again.
   world.intents.clear();
   EXPECT_TRUE(why_pending(world.input(), step.pending[0]).changes.empty());
 }
@@ -93,7 +93,7 @@ TEST(ControllerStep, ScalingDownStopsTheHighestAndForgetsThemWhenTheyAreGone) {
   EXPECT_EQ(world.places(), (Words{"d/0#1 a/gpu0", "d/1#2 a/gpu1 stopping", "d/2#3 a/gpu2 stopping"}));
   EXPECT_FALSE(world.step().has_actions());
   world.want(gpu_spec("e", 1));
-  EXPECT_TRUE(world.step().start.empty()) << "what is stopping holds its devices";
+  EXPECT_TRUE(world.step().start.empty()) << "a stopping replica holds its devices";
   world.settle();
   EXPECT_EQ(world.places(), (Words{"d/0#1 a/gpu0", "e/0#4 a/gpu1"}));
   world.want(gpu_spec("d", 2));
@@ -140,7 +140,7 @@ TEST(ControllerStep, AServerThatIsStartedAgainTellsNoEventASecondTime) {
     EXPECT_EQ(world.step().events.size(), 0u);
     EXPECT_EQ(world.memory.awaited, unheard);
   }
-  // What happens from now on is told, and so is what a node that joins says first.
+  // Later changes are reported as events, and so is the first report of a node that joins.
   world.say(world.find("d/0"), ReplicaState::unready, 0, "status 500");
   world.reports[NodeId("a")].node.devices[1].health = Health::healthy;
   const Step step = world.step();
@@ -167,7 +167,7 @@ TEST(ControllerStep, TheReplicasOfALostNodeArePlacedAnewAfterReplaceAfterAndNoOt
   const Step step = world.step();
   EXPECT_EQ(world.places(), (Words{"d/0#1 a/gpu0", "d/1#2 b/gpu0 stopping", "d/1#4 a/gpu1", "d/2#3 c/gpu0"}));
   EXPECT_EQ(events_of(step, EventKind::moved), Words{"d/1: placed on a a/gpu1: node b is lost"});
-  // It comes back: the newer stays, the older goes.
+  // The node comes back: the newer replica stays, the older one is stopped.
   world.silent.clear();
   world.advance(60s);
   world.say(world.find("d/1"), ReplicaState::ready);
@@ -254,13 +254,13 @@ TEST(ControllerStep, WhatTheOperatorSaysOfADeviceCountsLikeTheWordOfItsLedger) {
   world.settle();
   const auto id = [&](std::size_t i) { return world.reports.at(NodeId("a")).node.devices[i].info.id; };
   world.device_intents[NodeId("a")][id(0)] = Intent::cordoned;
-  EXPECT_FALSE(world.step().has_actions()) << "a cordon keeps what runs";
+  EXPECT_FALSE(world.step().has_actions()) << "a cordon stops no replica";
   world.device_intents[NodeId("a")][id(0)] = Intent::draining;
   world.settle();
   EXPECT_EQ(world.places(), Words{"d/0#2 a/gpu1"});
   world.want(gpu_spec("d", 2));
-  EXPECT_EQ(world.step().pending.size(), 1u) << "nothing new on it";
-  // The stricter word counts, whoever says it.
+  EXPECT_EQ(world.step().pending.size(), 1u) << "a cordoned device gets no new replica";
+  // The stricter intent counts, no matter which side set it.
   world.reports.at(NodeId("a")).node.devices[1].intent = Intent::draining;
   world.device_intents[NodeId("a")] = {{id(1), Intent::cordoned}};
   world.settle();
@@ -305,10 +305,10 @@ TEST(ControllerStep, WhatKeepsFailingStaysUnlessItsDeviceIsUnderSuspicion) {
   world.settle();
   world.say(world.find("d/0"), ReplicaState::backing_off, 50, "exit status 1");
   Step step = world.step();
-  EXPECT_FALSE(step.has_actions()) << "the command is to blame before the device";
+  EXPECT_FALSE(step.has_actions()) << "the command is blamed before the device";
   EXPECT_EQ(status_of(step, "d").state, DeploymentState::failed);
   EXPECT_EQ(status_of(step, "d").reason, "d/0 on a: failed 50 times in a row: exit status 1");
-  // Between two starts as well.
+  // The state is the same between two starts.
   world.say(world.find("d/0"), ReplicaState::starting, 50);
   step = world.step();
   EXPECT_EQ(status_of(step, "d").state, DeploymentState::failed);
@@ -340,7 +340,7 @@ TEST(ControllerStep, ARefusedIncarnationIsForgottenAndItsNodeAvoidedWithABackOff
   world.step();
   world.obey();
   world.step();
-  EXPECT_TRUE(world.memory.avoided.empty()) << "it runs there now";
+  EXPECT_TRUE(world.memory.avoided.empty()) << "the replica runs there now";
 }
 
 TEST(ControllerStep, ANodeThatRefusesIsLeftForAnother) {
@@ -408,7 +408,7 @@ TEST_F(SingleTest, IsStoppedAndGoneBeforeItMoves) {
 TEST_F(SingleTest, OnALostNodeIsReplacedWhenItMustHaveEndedByItself) {
   world.silence("a");
   world.advance(world.reported_at.at(NodeId("a")) + 35s - world.now - 1ns);
-  EXPECT_FALSE(world.step().has_actions()) << "20 s until it is told, 10 s of grace, 5 s to be safe";
+  EXPECT_FALSE(world.step().has_actions()) << "20 s until it is ordered to stop, 10 s of grace, 5 s to be safe";
   world.advance(1ns);
   world.step();
   EXPECT_EQ(world.places(), (Words{"one/0#1 a/gpu0 stopping", "one/0#2 b/gpu0"}));
@@ -479,7 +479,7 @@ TEST(ControllerPreview, ShowsThePlacesThatReplicasGet) {
     spec.environment["A"] = "1";
     return spec;
   };
-  check({cpu_spec("old", 1)}, {cpu_spec("new", 2)});       // what ends still holds its place
+  check({cpu_spec("old", 1)}, {cpu_spec("new", 2)});       // a stopping replica holds its place
   check({gpu_spec("old", 3)}, {gpu_spec("new", 4)});       // there is room for the rest only later
   check({gpu_spec("d", 2)}, {changed(gpu_spec("d", 2))});  // successors are placed beside the old ones
   check({gpu_spec("d", 5)}, {changed(gpu_spec("d", 5))});  // there is no room beside them

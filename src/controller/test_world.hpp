@@ -133,7 +133,7 @@ struct World {
       advance(1s);
       if (!step().has_actions()) return;
     }
-    FAIL() << "it does not settle";
+    FAIL() << "the fleet does not settle";
   }
 
   fleet::Assigned& find(const std::string& name, std::size_t which = 0) {

@@ -59,7 +59,7 @@ TEST(Evidence, ALabelThatNoNodeHasIsNamed) {
   b.labels = {{"disk", "fast"}};
   const auto reason = [&](std::map<std::string, std::string> labels) {
     DeploymentSpec spec = gpu_spec("d", 1);
-    spec.memory_bytes = 999 * gib;  // which no node has either, and comes after the labels
+    spec.memory_bytes = 999 * gib;  // no node has this much either, but labels come first
     spec.node_selector = std::move(labels);
     return only_reason(plan_one(spec, {{a, b}})).text;
   };

@@ -90,7 +90,7 @@ Case some_case(Random& random) {
   return out;
 }
 
-// The same deployments and nodes, some of them different: what a day brings.
+// The same deployments and nodes, with some random changes.
 Case changed(Random& random, Case from) {
   for (std::size_t i = 0; i < from.fleet.nodes.size(); ++i) {
     if (random.below(3) == 0) from.fleet.nodes[i] = some_node(random, i);
@@ -217,8 +217,8 @@ TEST(PlanLaws, I11_OrderOfNodesDevicesSpecsAndAssignmentsDoesNotMatter) {
        });
 }
 
-// Without the sentences, which tell of the replicas that run already. What is short depends on which other
-// deployments are counted before: those of a later turn are, once they run.
+// What is pending, without the texts, which mention running replicas. Which resource is short depends on the
+// deployments that are counted first, and deployments of a later turn come first once they run.
 auto what_waits(const Plan& plan) {
   std::vector<std::tuple<DeploymentId, std::vector<std::uint32_t>, std::string>> waits;
   for (const Pending& pending : plan.pending) {
@@ -301,7 +301,7 @@ TEST(PlanLaws, ActionsLeadFromTheCurrentAssignmentsToThePlan) {
 TEST(PlanLaws, OnePerNodeIsKept) {
   hold("no node has two replicas", [](Random&, const Case&, const Plan&, const Case& after, const Plan& second) {
     for (const DeploymentSpec& spec : after.specs) {
-      // What is pending as a whole stays as it runs.
+      // A deployment that is pending as a whole keeps its running replicas.
       const bool blocked = std::any_of(second.pending.begin(), second.pending.end(), [&](const Pending& pending) {
         return pending.deployment == spec.name && pending.replicas.empty();
       });

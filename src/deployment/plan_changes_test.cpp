@@ -125,7 +125,7 @@ TEST(Deployment, WhatRunsIsLeftAloneWhenTheSpecCannotBeUnderstood) {
 TEST(Deployment, AReplicaThatWasPlacedUnderAFormerIdStays) {
   Fleet fleet{{gpu_node("a", 2), gpu_node("b", 2)}};
   const std::vector<Assignment> before = plan_one(gpu_spec("d", 3), fleet).assignments;
-  // The same machines with a version that gives other ids.
+  // The same machines after an update that gives devices other ids.
   for (NodeView& node : fleet.nodes) {
     for (NodeDevice& device : node.devices) {
       device.info.former_id = device.info.id;

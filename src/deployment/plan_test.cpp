@@ -57,7 +57,7 @@ TEST(Deployment, S1_4_FourKindsOfFailureAreToldApart) {
 }
 
 TEST(Deployment, S1_5_PlansMadeInBetweenDoNotChangeAPlan) {
-  // By turns: a cursor that outlived a plan would show.
+  // round_robin takes turns: a cursor that survived a plan would change the result.
   DeploymentSpec spec = gpu_spec("d", 2);
   spec.policy = "round_robin";
   const Fleet fleet{{gpu_node("a", 3), gpu_node("b", 2)}};
@@ -203,7 +203,7 @@ TEST(Deployment, S1_F4_DeploymentsNeverMeetOnAGpuWithinAPlan) {
   const std::vector specs{gpu_spec("one", 2), gpu_spec("two", 2)};
   const Plan together = plan(specs, fleet);
   EXPECT_EQ(sorted(places(together)), (Words{"a/gpu0", "a/gpu1", "b/gpu0", "b/gpu1"}));
-  // One after the other: the second plan takes the first one's assignments in.
+  // One after the other: the second plan starts from the assignments of the first.
   const Plan first = plan_one(specs[0], fleet);
   const Plan second = plan(specs, fleet, first.assignments);
   EXPECT_EQ(sorted(places(second)), (Words{"a/gpu0", "a/gpu1", "b/gpu0", "b/gpu1"}));

@@ -52,7 +52,7 @@ TEST(PlanText, RestartsAreCountedAlsoWhereNothingMoves) {
   EXPECT_EQ(plan_to_text(plan, {}, restarts),
             "~  chat/1  a  g1  exclusive, moves from b\n"
             "0 to start, 1 to change, 0 to stop, 2 to restart, 1 unchanged, 0 pending.\n")
-      << "one that moves is not counted twice as changed";
+      << "a replica that moves is not counted twice";
 }
 
 }  // namespace

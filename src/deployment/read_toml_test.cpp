@@ -5,7 +5,7 @@
 namespace berth::deployment {
 namespace {
 
-// The message and the advice of what is wrong with a project file.
+// The message and the advice for an invalid fleet file.
 std::string fleet_error(const std::string& text) {
   const auto fleet = read_fleet(text, "fleet.toml");
   return fleet ? "no error" : fleet.error().message + " | " + fleet.error().advice;
@@ -182,7 +182,7 @@ TEST(ProjectFile, AModelWithoutARuntimeTakesNoGpuSilently) {
             "berth.toml:3:1: the runtime of deployment \"d\" cannot be inferred from the model \"mymodel-7\" | add "
             "runtime = \"...\" (vllm, open_ai, process, ...), or gpus or cpu for a program of your own");
   EXPECT_EQ(project_error(plain + "runtime = \"process\"\n"), "no error");
-  EXPECT_EQ(project_error(plain + "gpus = 1\n"), "no error") << "that a GPU is wanted was said";
+  EXPECT_EQ(project_error(plain + "gpus = 1\n"), "no error") << "gpus = 1 asks for a GPU";
   EXPECT_EQ(project_error(plain + "cpu = true\n"), "no error");
 }
 
@@ -207,7 +207,8 @@ TEST(ProjectFile, ASecretIsRefusedAndNotRepeated) {
   EXPECT_NE(error.find("berth.toml:6:1: this looks like the key itself"), std::string::npos) << error;
   EXPECT_EQ(error.find("abcdef"), std::string::npos);
   EXPECT_EQ(project_error(minimal + "api_key = \"sk-abcdef123456\"\n").find("abcdef"), std::string::npos);
-  EXPECT_EQ(project_error(minimal + "key = \"sk-abcdef123456\n").find("abcdef"), std::string::npos) << "bad TOML, too";
+  EXPECT_EQ(project_error(minimal + "key = \"sk-abcdef123456\n").find("abcdef"), std::string::npos)
+      << "the same for invalid TOML";
 }
 
 TEST(ProjectFile, BadTomlIsAnErrorWithLineAndColumn) {
@@ -225,12 +226,12 @@ TEST(ProjectFile, BadTomlIsAnErrorWithLineAndColumn) {
   EXPECT_NE(project_error("\n  " + deep + " = 1").find("berth.toml:2:"), std::string::npos);
   EXPECT_EQ(project_error(minimal + "policy = \"" + deep + "\" # " + deep + "\n").find("too many parts"),
             std::string::npos)
-      << "points in text and comments are no parts of a key";
+      << "dots in strings and comments do not separate parts of a key";
   for (const char* text : {"[[[", "[ =", "[,", "[.a]", "=", "a = ", "a = {,}", "[a]\n[a]\n", "\"", "a = 1 = 2"})
     EXPECT_NE(project_error(text).find("the text is not valid TOML"), std::string::npos) << text;
 }
 
-// toml++ 3.3 does something undefined with them.
+// toml++ 3.3 has undefined behavior for such characters.
 TEST(ProjectFile, ACharacterThatIsNotAsciiIsRefusedOutsideQuotes) {
   for (const char* text : {"[cluster]\nname\xC3\xA9 = 1\n", "[cluster]\nmem\xEF\xBB\xA1\xBF\n", "\xC2\xA0[cluster]\n"})
     EXPECT_NE(project_error(text).find("a non-ASCII character is outside quotes"), std::string::npos)
@@ -299,7 +300,7 @@ TEST(FleetFile, WrongInputIsAnErrorWithItsPlace) {
             "fleet.toml:5:1: [[node.device]] no longer has the key foreign | write memory_used: the memory that any "
             "process uses");
   EXPECT_EQ(fleet_error("[[node]]\nname = \"a b\"\n").find("fleet.toml:2:1: \"a b\" is not a valid name"), 0u);
-  EXPECT_EQ(fleet_error(""), "no error") << "an empty fleet is a fleet";
+  EXPECT_EQ(fleet_error(""), "no error") << "an empty fleet is valid";
 }
 
 }  // namespace

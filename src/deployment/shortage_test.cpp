@@ -20,7 +20,7 @@ std::string reason_of(const DeploymentSpec& spec, const Fleet& fleet) {
 NodeDevice& device(Fleet& fleet, std::size_t i) { return fleet.nodes[0].devices[i]; }
 
 TEST(Shortage, GpusThatOtherReplicasUseAreNotSaidToLackMemory) {
-  // Four GPUs with room; small replicas share two of them, a large one wants two alone.
+  // Four GPUs with room; small replicas share two of them, a large one needs two exclusively.
   DeploymentSpec embed = gpu_spec("embed", 2);
   embed.exclusive = false;
   embed.memory_bytes = 3 * gib;
@@ -61,7 +61,7 @@ TEST(Shortage, ALabelThatNothingHasIsTheObstacle) {
   EXPECT_EQ(reason_of(spec, fleet), "no node has the label zone=a");
   spec.node_selector = {{"zone", "a"}, {"disk", "fast"}, {"rack", "1"}};
   EXPECT_EQ(reason_of(spec, fleet), "no node has the labels disk=fast, zone=a");
-  // Each is there, and not with GPUs enough.
+  // Each label exists, but not on a node with enough GPUs.
   fleet.nodes[1].labels = {{"disk", "fast"}};
   spec.node_selector = {{"rack", "1"}, {"disk", "fast"}};
   EXPECT_EQ(reason_of(spec, fleet), "no node with the labels disk=fast, rack=1 has 1 GPU; the nearest, a, has 0");
@@ -119,7 +119,8 @@ TEST(OtherUse, GpusThatOthersUseComeLastAlsoWithAnAmount) {
   spec.memory_bytes = 30 * gib;
   EXPECT_EQ(places(plan_one(spec, fleet)), Words{"n/gpu2"});
   spec.replicas = 3;
-  EXPECT_EQ(sorted(places(plan_one(spec, fleet))), (Words{"n/gpu0", "n/gpu1", "n/gpu2"})) << "but they do serve";
+  EXPECT_EQ(sorted(places(plan_one(spec, fleet))), (Words{"n/gpu0", "n/gpu1", "n/gpu2"}))
+      << "they are used if necessary";
 }
 
 TEST(OtherUse, ANodeWithUnusedGpusComesFirst) {
@@ -139,7 +140,7 @@ TEST(OtherUse, WhatTheLedgerOfTheMachineSaysIsKept) {
   DeploymentSpec shared = gpu_spec("d", 1);
   shared.exclusive = false;
   shared.memory_bytes = 20 * gib;
-  EXPECT_EQ(places(plan_one(shared, fleet)), Words{"n/gpu1"}) << "beside the lease, within what it left";
+  EXPECT_EQ(places(plan_one(shared, fleet)), Words{"n/gpu1"}) << "beside the lease, in the memory that it left";
   shared.memory_bytes = 21 * gib;
   EXPECT_EQ(reason_of(shared, fleet),
             "no node has 1 GPU with 21.0 GiB free; the nearest, n, has 0 (n/gpu0: held exclusively)");

@@ -34,7 +34,7 @@ TEST(SpecDescription, OnlyWhatAReplicaRunsWithRestartsIt) {
   EXPECT_EQ(effect([](DeploymentSpec& spec) { spec.serving.max_concurrent = 7; }), Effect::nothing);
   EXPECT_EQ(effect([](DeploymentSpec& spec) { spec.serving.idle_timeout *= 2; }), Effect::nothing);
   EXPECT_EQ(effect([](DeploymentSpec& spec) { spec.serving.reach = Reach::direct; }), Effect::restart)
-      << "it listens on another address";
+      << "the replica listens on another address";
   EXPECT_EQ(effect([](DeploymentSpec& spec) { spec.idempotent = true; }), Effect::nothing);
   EXPECT_EQ(effect([](DeploymentSpec& spec) { spec.rollout.surge = 7; }), Effect::nothing);
   EXPECT_EQ(effect([](DeploymentSpec& spec) { spec.unknown["later"] = "1"; }), Effect::nothing);
@@ -46,7 +46,7 @@ TEST(SpecDescription, OnlyWhatAReplicaRunsWithRestartsIt) {
               spec.command = {"serve"};
             }),
             Effect::restart)
-      << "the strongest counts";
+      << "the strongest effect counts";
 }
 
 TEST(SpecDescription, ChangedFieldsAreNamedAsTheApiNamesThem) {

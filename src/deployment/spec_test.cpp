@@ -81,7 +81,7 @@ TEST(Spec, S1_F13_AnUnknownRuntimeIsKeptByItsName) {
   EXPECT_EQ(to_string(runtime), "quantum_link");
   DeploymentSpec spec = with_model("gpt-4o");
   spec.runtime = runtime;
-  EXPECT_EQ(spec.transport(), Transport(UnknownTransport{})) << "the model's name is no way round it";
+  EXPECT_EQ(spec.transport(), Transport(UnknownTransport{})) << "an explicit runtime overrides the model's name";
   EXPECT_TRUE(validate(spec)) << "a newer file is valid; only its plan says it cannot be placed";
 }
 
@@ -129,7 +129,7 @@ TEST(Spec, ValidationFindsContradictions) {
               s.gpus.reset();
             }),
             "valid")
-      << "what runs it is not said";
+      << "nothing determines the runtime";
   EXPECT_NE(broken([](auto& s) { s.replicas = replicas_max + 1; }), "valid");
   EXPECT_NE(broken([](auto& s) { s.serving.on_capacity_exhausted = OnCapacityExhausted::fallback; }), "valid");
   EXPECT_NE(broken([](auto& s) { s.serving.fallback = DeploymentId("other"); }), "valid");

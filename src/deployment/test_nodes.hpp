@@ -22,7 +22,7 @@ inline std::string project_error(const std::string& text) {
   return project ? "no error" : project.error().message + " | " + project.error().advice;
 }
 
-// A node with `gpus` H200-like devices "<name>/gpu0" and on, of `memory_gib`.
+// A node with `gpus` H200-like devices "<name>/gpu0", "<name>/gpu1", ... of `memory_gib` each.
 inline NodeView gpu_node(const std::string& name, int gpus, std::uint64_t memory_gib = 80) {
   NodeView node;
   node.id = NodeId(name);

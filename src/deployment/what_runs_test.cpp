@@ -8,7 +8,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Line 7 follows.
+// The text that follows begins at line 7 of the file.
 const std::string served = head + "[[deployment]]\nname = \"d\"\ncpu = true\ncommand = [\"serve\", \"{port}\"]\n";
 
 TEST(WhatRuns, EveryKeyArrives) {
@@ -67,7 +67,7 @@ liveness = { tcp = true, port = 9000 }
   EXPECT_EQ(d.ready_within, 20min);
   EXPECT_EQ(d.unready_within, std::nullopt);
   const DeploymentSpec& e = project->deployments.at(1);
-  EXPECT_EQ(e.model, "") << "a program of one's own needs no model";
+  EXPECT_EQ(e.model, "") << "a custom command needs no model";
   EXPECT_EQ(e.cpus, 2);
   EXPECT_EQ(e.liveness, (Probe{{}, true, {}, 9000, 2s, 2s, 3}));
 }
@@ -92,7 +92,7 @@ TEST(WhatRuns, AFileWithAReadinessProbeEndsWhatStaysUnready) {
   EXPECT_EQ(unready_within(probe), 5min);
   EXPECT_EQ(unready_within("unready_within = \"90s\"\n" + probe), 90s);
   EXPECT_EQ(unready_within("unready_within = \"never\"\n" + probe), std::nullopt);
-  EXPECT_EQ(unready_within(""), std::nullopt) << "there is no probe";
+  EXPECT_EQ(unready_within(""), std::nullopt) << "without a probe there is no limit";
   EXPECT_EQ(project_error(served + "unready_within = \"5m\"\n"),
             "berth.toml:7:1: unready_within of deployment \"d\" is for a readiness probe, but there is none | add "
             "[deployment.readiness], or remove unready_within");
@@ -264,10 +264,10 @@ TEST(WhatRuns, UserFolderAndLimitsAreChecked) {
   EXPECT_EQ(project_error(served + "ready_within = \"0s\"\n"),
             "berth.toml:7:1: ready_within of deployment \"d\" is not positive | give a length of time, such as "
             "\"10m\"");
-  EXPECT_EQ(project_error(served + "stop_grace = \"0s\"\n"), "no error") << "killed at once";
+  EXPECT_EQ(project_error(served + "stop_grace = \"0s\"\n"), "no error") << "the replica is killed at once";
 }
 
-// Shorter times were taken, and silently lengthened or the cause of restarts without a fault.
+// Shorter times used to be accepted; they were silently lengthened or restarted healthy replicas.
 TEST(WhatRuns, TimesThatReportsEveryTwoSecondsCannotKeepAreRefused) {
   for (const char* value : {"0s", "1s", "5999ms"})
     EXPECT_NE(project_error(served + "replace_after = \"" + value + "\"\n"), "no error") << value;
@@ -280,7 +280,7 @@ TEST(WhatRuns, TimesThatReportsEveryTwoSecondsCannotKeepAreRefused) {
             "berth.toml:8:1: stop_after of deployment \"d\" is 3 s, which is too short, because nodes report only "
             "every 2 s | make it at least 5 s");
   EXPECT_EQ(project_error(single + "stop_after = \"5s\"\nreplace_after = \"7s\"\n"), "no error");
-  EXPECT_EQ(project_error(served + "stop_after = \"1s\"\n"), "no error") << "of no effect unless it is single";
+  EXPECT_EQ(project_error(served + "stop_after = \"1s\"\n"), "no error") << "no effect unless it is single";
 }
 
 TEST(WhatRuns, ASingleReplicaStopsWellBeforeItIsReplaced) {
@@ -289,9 +289,9 @@ TEST(WhatRuns, ASingleReplicaStopsWellBeforeItIsReplaced) {
             "itself after 29 s | make stop_after at least 2 s shorter than replace_after");
   EXPECT_EQ(project_error(served + "single = true\nstop_after = \"28s\"\n"), "no error");
   EXPECT_EQ(project_error(served + "single = true\nreplicas = 3\n"), "no error") << "each index is single";
-  EXPECT_EQ(project_error(served + "stop_after = \"29s\"\n"), "no error") << "of no effect unless it is single";
+  EXPECT_EQ(project_error(served + "stop_after = \"29s\"\n"), "no error") << "no effect unless it is single";
   EXPECT_EQ(project_error(served + "single = true\nreplace_after = \"10s\"\n").find("berth.toml:3:1: a single"), 0u)
-      << "the key that would help is absent";
+      << "there is no line of stop_after to show";
 }
 
 TEST(WhatRuns, WhatIsForACommandNeedsOne) {

@@ -5,7 +5,7 @@
 namespace berth {
 namespace {
 
-// Lists what it is given.
+// Lists the devices that it is given.
 class FixedBackend final : public Backend {
  public:
   FixedBackend(std::string name, Result<std::vector<DeviceInfo>> listed)

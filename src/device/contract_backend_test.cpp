@@ -19,7 +19,7 @@ std::unique_ptr<Backend> contract_backend(std::string_view name, Clock* clock, P
 
 namespace {
 
-// A cut of the first device of the back end that can be cut; empty: none can.
+// A cut of the back end's first device that can be cut; empty if none can.
 Partitions contract_cut(const std::string& name) {
   const auto listed = contract_backend(name, nullptr)->list();
   for (std::size_t i = 0; listed && i < listed->size(); ++i) {
@@ -159,7 +159,7 @@ std::vector<Listed> every_device() {
     const auto add = [&](const Partitions& cut) {
       const auto infos = contract_backend(name, nullptr, cut)->list();
       for (std::size_t i = 0; infos && i < infos->size(); ++i) {
-        // The devices beside the parts are there without the cut.
+        // Devices that are not cut are listed without the cut as well.
         if (cut.empty() || (*infos)[i].features.contains("partition")) devices.push_back({name, i, (*infos)[i], cut});
       }
     };

@@ -64,7 +64,7 @@ TEST(Presence, PidsOfAnotherNamespaceIdentifyNoProcess) {
     EXPECT_FALSE(identify("GPU-1", processes)) << "this process has the GPU open and is not in the list";
     EXPECT_EQ(processes[0].kind, ProcessKind::foreign);
     EXPECT_FALSE(processes[0].name);
-    EXPECT_TRUE(identify("GPU-3", processes)) << "of this one it has nothing";
+    EXPECT_TRUE(identify("GPU-3", processes)) << "this process has not opened GPU-3";
   }
   EXPECT_TRUE(identify("GPU-1", processes)) << "closed again";
 }

@@ -26,7 +26,7 @@ std::shared_ptr<HangingBackend> hanging(HangingBackend::Hang hang, std::string d
   return std::make_shared<HangingBackend>("stuck", simulated({"x", "y"}), hang, std::move(device));
 }
 
-// The calls that were released end while the back end of the test is gone.
+// Waits for the released calls, which end after the test has dropped its back end.
 void expect_calls_end() {
   while (detached_threads() > 0) std::this_thread::yield();
 }

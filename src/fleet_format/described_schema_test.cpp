@@ -1,4 +1,4 @@
-// docs/reference/openapi.json has the schemas of described nouns as their tables say. After a change of a table:
+// docs/reference/openapi.json has the schemas that the tables of described nouns give. After a change of a table:
 // BERTH_WRITE_OPENAPI=1 fleet_format_test writes them there.
 #include "fleet_format/described_schema.hpp"
 

@@ -26,7 +26,7 @@ TEST(Golden, WhatEveryReleaseWroteIsReadAndKept) {
                             {"gateway_view", noun(some_gateway_view, gateway_view_of)},
                             {"gateway_report", noun(some_gateway_report, gateway_report_of)}};
   const auto found = golden::expect_all_kept(nouns);
-  EXPECT_EQ(found.at("0.1.0").size(), nouns.size() - 2) << "it had no gateways";
+  EXPECT_EQ(found.at("0.1.0").size(), nouns.size() - 2) << "0.1.0 had no gateways";
   EXPECT_EQ(found.at("0.2.0").size(), nouns.size());
   // Other tests read these.
   const std::set<std::string> others{"job", "job_state", "relay_control", "relay_answer"};

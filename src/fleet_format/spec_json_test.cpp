@@ -48,7 +48,7 @@ TEST(SpecJson, HasTheKeysAndUnitsThatTheApiDocuments) {
   EXPECT_EQ(document(spec_to_json(*spec)), text);
 }
 
-// Such a record is that of a version that did not know the field.
+// A version that did not know the field wrote such a record.
 TEST(SpecJson, WithoutUnreadyWithinAReplicaMayStayUnready) {
   const auto spec = read_document(R"({"schema":1,"name":"a","cpu":true,"command":["a"],"readiness":{"tcp":true}})",
                                   "spec", spec_in_record);

@@ -37,7 +37,7 @@ inline bool is_nothing(const boost::json::value& value) {
          (value.is_object() && value.get_object().empty());
 }
 
-// What 0.1.0 called some fields. Its inventories had the memory in use as memory_bytes_foreign.
+// Fields that had other names in 0.1.0. Its inventories had the memory in use as memory_bytes_foreign.
 inline const std::map<std::string_view, std::string_view> new_names{{"utilisation", "utilization"},
                                                                     {"memory_utilisation", "memory_utilization"},
                                                                     {"memory_bytes_foreign", "memory_bytes_used"}};

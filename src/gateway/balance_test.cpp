@@ -25,7 +25,7 @@ Balance with(std::size_t count, std::uint32_t concurrent_max) {
   return balance;
 }
 
-// A whole answer, which ends as it begins.
+// An answer that is complete as soon as it begins.
 void answer(Balance& balance, const std::string& name, Duration took, TimePoint now) {
   balance.learn(name, took, now);
   balance.settle(name, Ending::answered, now);
@@ -89,7 +89,7 @@ TEST(Balance, IdleReplicasTakeTurns) {
   EXPECT_EQ(sent.size(), 3U);
 }
 
-// Sends one request after the other and says how many each replica got; `took(replica, requests before it)`.
+// Sends one request after the other and returns how many each replica got; `took(replica, requests before it)`.
 std::map<std::string, int> one_by_one(Balance& balance, int count, TimePoint& now, auto took) {
   std::map<std::string, int> sent;
   for (int i = 0; i < count; ++i) {
@@ -138,11 +138,11 @@ TEST(Balance, AnIdleReplicaThatIsMuchFasterIsPreferredAndTheOtherIsTriedAgain) {
   is_slow = false;
   now += learnt_age_max;
   sent = one_by_one(balance, 100, now, took);
-  EXPECT_EQ(sent["a/0#1"], 50) << "what it took long ago no longer counts";
+  EXPECT_EQ(sent["a/0#1"], 50) << "old measurements no longer count";
 }
 
-// Five minutes of 40 requests a second to four replicas: each tenth takes 10 s, all others 20 ms. Those of a/0 take
-// `first_share` of these times. `are_streams`: the long ones begin after 20 ms too.
+// Five minutes of 40 requests a second to four replicas: one in ten takes 10 s, all others 20 ms. Those of a/0 take
+// `first_share` of these times. `are_streams`: the long answers also begin after 20 ms.
 struct Mixed {
   double most = 0;                          // in flight at one replica, over the mean, on average
   std::map<std::string, double> in_flight;  // on average
@@ -248,7 +248,7 @@ TEST(Balance, TheFirstInAnOrderThatHasRoomTakesARequestInItsNewestIncarnation) {
   EXPECT_EQ(next(), "a/1#3");
   EXPECT_EQ(next({"a/0#10"}), "a/0#9");
   EXPECT_EQ(next(), "a/0#10");
-  EXPECT_EQ(next(), "none") << "each of them has as many as it takes";
+  EXPECT_EQ(next(), "none") << "all replicas are full";
   answer(balance, "a/1#3", 1ms, start);
   EXPECT_EQ(next({"a/1#3"}), "none");
   EXPECT_EQ(next(), "a/1#3");
@@ -304,7 +304,7 @@ TEST(Balance, AReplicaThatFailsAgainAndAgainIsLeftOutAndTriedOnceLater) {
   EXPECT_FALSE(balance.choose(others, 0, start));
   const TimePoint later = start + ejection_min;
   EXPECT_TRUE(balance.choose(others, 0, later));
-  EXPECT_FALSE(balance.choose(others, 0, later)) << "one at a time until it has answered";
+  EXPECT_FALSE(balance.choose(others, 0, later)) << "only one request until it has answered";
   const TimePoint again = later + 1ms;
   balance.settle("a/0#1", Ending::failed, again);
   EXPECT_FALSE(balance.choose(others, 0, again + ejection_min)) << "longer the second time";
@@ -325,9 +325,9 @@ TEST(Balance, StreamsThatBeganBeforeAReplicaWasLeftOutDoNotKeepItOut) {
   }
   const TimePoint later = failed + ejection_min;
   EXPECT_FALSE(balance.choose(others, 0, later - 1ms));
-  EXPECT_TRUE(balance.choose(others, 0, later)) << "one shows whether it is back";
+  EXPECT_TRUE(balance.choose(others, 0, later)) << "one request tests whether it is back";
   balance.settle("a/0#1", Ending::abandoned, later, 70s);
-  EXPECT_FALSE(balance.choose(others, 0, later)) << "the end of a stream is not the answer to that one";
+  EXPECT_FALSE(balance.choose(others, 0, later)) << "the end of an old stream does not answer the test";
   answer(balance, "a/0#1", 1ms, later + 1ms);
   EXPECT_TRUE(balance.choose(others, 0, later + 1ms));
   EXPECT_TRUE(balance.choose(others, 0, later + 1ms));
@@ -380,7 +380,7 @@ TEST(Balance, NoReplicaGetsMoreThanItTakesAndKeysGoToTheFirstThatCan) {
         for (const DeviceId& id : order) {
           const bool is_it = chosen && replica_of(*chosen) == id.text();
           if (is_it) break;
-          // One before it cannot take the request, or is not there.
+          // A replica that comes earlier in the order cannot take the request or does not exist.
           for (const fleet::RequestCandidate& other : seen) {
             if (other.replica.starts_with(id.text() + "#")) {
               EXPECT_NE(other.verdict, fleet::CandidateVerdict::eligible);
@@ -414,7 +414,7 @@ TEST(Balance, ManyRequestsThatFailAtOnceAreOneFailure) {
   for (Ticket i = 0; i < 40; ++i) ASSERT_TRUE(balance.choose(others, i, start));
   for (int i = 0; i < 40; ++i) balance.settle("a/0#1", Ending::failed, start);
   EXPECT_FALSE(balance.choose(others, 0, start));
-  EXPECT_TRUE(balance.choose(others, 0, start + ejection_min)) << "not after a minute";
+  EXPECT_TRUE(balance.choose(others, 0, start + ejection_min)) << "the shortest ejection, not a longer one";
 }
 
 TEST(Balance, WhereMostFailNoneIsLeftOut) {

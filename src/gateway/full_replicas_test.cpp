@@ -93,7 +93,7 @@ TEST(Gateway, CallersShareWhatThereIsFairly) {
   for (int i = 0; i < 3; ++i) ask_on(modest, of_modest);
   EXPECT_TRUE(eventually(
       [&] {
-        if (replica.held() == 2 && fleet.waiting() == 21) replica.release(2);  // all have asked
+        if (replica.held() == 2 && fleet.waiting() == 21) replica.release(2);  // all clients have sent their requests
         return of_greedy + of_modest >= 200;
       },
       60s));
@@ -105,7 +105,7 @@ TEST(Gateway, CallersShareWhatThereIsFairly) {
     }
   });
   for (std::thread& client : clients) client.join();
-  EXPECT_GT(of_modest, 90) << "of 200, where both ask for more than they get";
+  EXPECT_GT(of_modest, 90) << "of 200 answers; both callers send more than that";
 }
 
 TEST(Gateway, RoomForManyIsUsedAtOnceByThoseThatWait) {
@@ -137,7 +137,7 @@ TEST(Gateway, TheKeysOfTheDeploymentThatTakesOverCount) {
   fleet.apply();
   std::future<http::Response> first = std::async(std::launch::async, [&] { return fleet.ask("/a"); });
   EXPECT_TRUE(eventually([&] { return busy.held() == 1; }));
-  EXPECT_EQ(fleet.ask("/a").status, 400) << "it needs a key";
+  EXPECT_EQ(fleet.ask("/a").status, 400) << "the request needs a key";
   EXPECT_EQ(fleet.ask("/a", "", {{"x-session", "s"}}).headers.get("x-name"), "spare");
   busy.release(1);
   EXPECT_EQ(first.get().status, 200);

@@ -1,4 +1,4 @@
-// A gateway as it runs in its process, and others that want its place.
+// A gateway as it runs in its process, and other processes that take over its place.
 #include "gateway/gateway_process.hpp"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ class Process {
   bool has_ended(std::chrono::milliseconds within) { return ended_.wait_for(within) == std::future_status::ready; }
   bool is_served() {
     const auto answer = http::Client::create({.url = url})->request("GET", "/");
-    return answer && answer->status == 503;  // it has not heard a server
+    return answer && answer->status == 503;  // it has no endpoints from a server yet
   }
 
   std::string folder, url;
@@ -51,13 +51,13 @@ class Process {
   std::future<Result<void>> ended_;
 };
 
-// The gateway's thread stands still as long as this lives.
+// The gateway's thread is blocked as long as this object exists.
 class Stalled {
  public:
   explicit Stalled(Process& gateway) : lock_(gateway.stall) {
     const int client = sent(gateway.url, "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n");
     char first = 0;
-    EXPECT_EQ(::recv(client, &first, 1, 0), 1);  // its line in the log comes next
+    EXPECT_EQ(::recv(client, &first, 1, 0), 1);  // next it writes to the log, where it blocks
     ::close(client);
   }
 
@@ -71,16 +71,16 @@ TEST(GatewayProcess, ThatIsStalledGoesOnWhereTheOtherHasGivenUpAndGivesUpItsPlac
     auto other = TakeOver::begin(gateway.folder);
     ASSERT_TRUE(other) << other.error().to_text();
     const Stalled stalled(gateway);
-    other->finish();  // it is not answered in time
+    other->finish();  // gets no answer in time
     EXPECT_EQ(gateway.given_up, 0);
   }
   EXPECT_TRUE(gateway.is_served());
-  EXPECT_EQ(gateway.given_up, 0) << "it is not given up later for one that is gone";
+  EXPECT_EQ(gateway.given_up, 0) << "the place is not given up later to a process that is gone";
   auto next = TakeOver::begin(gateway.folder);
   ASSERT_TRUE(next) << next.error().to_text();
   next->finish();
   EXPECT_EQ(gateway.given_up, 1);
-  EXPECT_FALSE(TakeOver::begin(gateway.folder)) << "the next offer is of the other one";
+  EXPECT_FALSE(TakeOver::begin(gateway.folder)) << "the next offer comes from the process that took over";
   EXPECT_TRUE(gateway.has_ended(10s));
   EXPECT_EQ(gateway.given_up, 1);
 }
@@ -94,13 +94,13 @@ TEST(GatewayProcess, KeepsItsPlaceWhereTheOtherIsGoneBeforeItIsGivenUp) {
   std::copy(path.begin(), path.end(), address.sun_path);
   ASSERT_EQ(::connect(other, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
   char first = 0;
-  ASSERT_EQ(::recv(other, &first, 1, 0), 1);  // its sockets
+  ASSERT_EQ(::recv(other, &first, 1, 0), 1);  // the gateway's sockets
   {
     const Stalled stalled(gateway);
     ASSERT_EQ(::send(other, "r", 1, 0), 1);
     ::close(other);
   }
-  EXPECT_TRUE(TakeOver::begin(gateway.folder)) << "the next one's turn is after that";
+  EXPECT_TRUE(TakeOver::begin(gateway.folder)) << "the gateway handles the next process after the one that is gone";
   EXPECT_EQ(gateway.given_up, 0);
   EXPECT_TRUE(gateway.is_served());
   ::raise(SIGTERM);
@@ -122,7 +122,7 @@ TEST(GatewayProcess, AsksForTheEndpointsAlsoWhereItsCertificateAndItsAddressAreR
     };
   });
   EXPECT_EQ(asked.get_future().wait_for(20s), std::future_status::ready);
-  EXPECT_EQ(renewals, 1) << "not at each try";
+  EXPECT_EQ(renewals, 1) << "not with each attempt";
   ::raise(SIGTERM);
   EXPECT_TRUE(gateway.has_ended(10s));
 }
@@ -131,7 +131,7 @@ TEST(GatewayProcess, ThatIsStoppedListensNoLongerWhereItsPlaceIsFree) {
   Process gateway;
   std::optional waiting = TakeOver::begin(gateway.folder);
   ASSERT_TRUE(*waiting) << waiting->error().to_text();
-  const int client = sent(gateway.url, "GET / HTTP/1.1\r\n");  // which holds up its end
+  const int client = sent(gateway.url, "GET / HTTP/1.1\r\n");  // keeps the gateway from ending
   EXPECT_TRUE(gateway.is_served());
   ::raise(SIGTERM);
   EXPECT_TRUE(eventually([&] { return gateway.given_up > 0; }));
@@ -140,7 +140,7 @@ TEST(GatewayProcess, ThatIsStoppedListensNoLongerWhereItsPlaceIsFree) {
       gateway.folder, [] { return std::map<std::string, int>(); }, [](const std::function<bool()>&) { return false; });
   EXPECT_TRUE(offer) << offer.error().to_text();
   (*waiting)->finish();  // returns at once
-  waiting.reset();       // with the sockets that it had got
+  waiting.reset();       // closes the sockets that it received
   EXPECT_FALSE(gateway.is_served());
   ::close(client);
   EXPECT_TRUE(gateway.has_ended(10s));

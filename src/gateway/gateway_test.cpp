@@ -224,11 +224,11 @@ TEST(Gateway, OfAReplicaThatDiedOnlyWhatMayRunTwiceIsTriedAtOneOther) {
   fleet.apply();
   std::set<int> answers;
   for (int i = 0; i < 4; ++i) answers.insert(fleet.ask("/once", "body").status);
-  EXPECT_TRUE(answers.contains(502)) << "of the replica that died";
+  EXPECT_TRUE(answers.contains(502)) << "from the replica that died";
   for (int i = 0; i < 4; ++i) EXPECT_EQ(fleet.ask("/twice", "body").headers.get("x-name"), "alive");
   begun = 0;
   EXPECT_EQ(fleet.ask("/dead", "body").status, 502);
-  EXPECT_EQ(begun, 2) << "never at a third one";
+  EXPECT_EQ(begun, 2) << "never on a third replica";
 }
 
 TEST(Gateway, WhatMayBeTriedElsewhereWaitsForAReplicaThatIsBusy) {
@@ -247,7 +247,7 @@ TEST(Gateway, WhatMayBeTriedElsewhereWaitsForAReplicaThatIsBusy) {
     callers.emplace_back([&, path] { answered += fleet.ask(path, "body").status == 200; });
   EXPECT_TRUE(eventually([&] { return busy.held() == 2 && fleet.waiting() == 4; }));
   EXPECT_TRUE(eventually([&] { return busy.release(1), answered == 6; }));
-  EXPECT_LE(begun, 3) << "once for each of them";
+  EXPECT_LE(begun, 3) << "each request tries it at most once";
 }
 
 TEST(Gateway, NodesThatAreNotConnectedYetAreNoReasonToReject) {
@@ -258,7 +258,7 @@ TEST(Gateway, NodesThatAreNotConnectedYetAreNoReasonToReject) {
   deployment.serving.on_capacity_exhausted = OnCapacityExhausted::reject;
   fleet.apply_to_gateway();
   const http::Response none = fleet.ask("/a");
-  EXPECT_EQ(none.status, 503) << "after the time that a node has to connect";
+  EXPECT_EQ(none.status, 503) << "after the time that nodes have to connect";
   EXPECT_NE(none.body.find("no node with a replica of a is connected to this gateway: n1\""), std::string::npos)
       << none.body;
   EXPECT_NE(none.body.find("berth status shows an operator which nodes are not connected"), std::string::npos)
@@ -266,7 +266,7 @@ TEST(Gateway, NodesThatAreNotConnectedYetAreNoReasonToReject) {
   std::future<int> status = std::async(std::launch::async, [&] { return fleet.ask("/a").status; });
   EXPECT_TRUE(eventually([&] { return fleet.waiting() == 1 || status.wait_for(0s) == std::future_status::ready; }));
   fleet.apply_to_relay();
-  for (int i = 0; i < 20; ++i) EXPECT_EQ(fleet.ask("/a").status, 200) << "also where the first still waits";
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(fleet.ask("/a").status, 200) << "also while the first request still waits";
   EXPECT_EQ(status.get(), 200);
 }
 
@@ -284,7 +284,7 @@ TEST(Gateway, AMalformedHostReachesNoReplicaAlsoWithAKey) {
     ::close(client);
     EXPECT_STREQ(answer, "HTTP/1.1 400") << host;
   }
-  EXPECT_EQ(replica.last().path, "") << "it got none of them";
+  EXPECT_EQ(replica.last().path, "") << "the replica got no request";
 }
 
 TEST(Gateway, AClientThatAsksAndNeverReadsIsLetGo) {
@@ -296,7 +296,7 @@ TEST(Gateway, AClientThatAsksAndNeverReadsIsLetGo) {
   const int client = sent(fleet.url(), "");
   const timeval patience{10, 0};
   ::setsockopt(client, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-  // Its answers fill the buffers, then its requests do, and then the gateway closes the connection.
+  // Answers fill the buffers, then requests do, and then the gateway closes the connection.
   const std::string request = "GET /nowhere HTTP/1.1\r\nhost: localhost\r\nx-request-id: 1\r\n\r\n";
   ssize_t bytes = 0;
   for (int i = 0; i < 1'000'000 && bytes >= 0; ++i)
@@ -311,7 +311,7 @@ TEST(Gateway, BodiesThatAreSearchedAreBoundedTogether) {
   Fleet fleet(std::move(options));
   fleet.add("a", {});
   fleet.apply();
-  // Each alone is short enough, and both begin before there is much of the other.
+  // Each body is short enough by itself, and both requests begin before either has sent much.
   std::vector<pollfd> clients;
   for (int i = 0; i < 2; ++i)
     clients.push_back(
@@ -322,7 +322,7 @@ TEST(Gateway, BodiesThatAreSearchedAreBoundedTogether) {
   }));
   const std::string most(200'000, ' ');
   for (const pollfd& client : clients) ::send(client.fd, most.data(), most.size(), MSG_NOSIGNAL);
-  ASSERT_GT(::poll(clients.data(), clients.size(), 10'000), 0) << "one is refused";
+  ASSERT_GT(::poll(clients.data(), clients.size(), 10'000), 0) << "one request is refused";
   std::string answer(20, ' ');
   ::recv(clients[clients[0].revents == 0].fd, answer.data(), answer.size(), 0);
   EXPECT_TRUE(answer.starts_with("HTTP/1.1 503 ")) << answer;
@@ -366,7 +366,7 @@ TEST(Gateway, BodiesThatOneCallerDoesNotFinishTakeNoMemoryFromAnother) {
   const auto status = [&](const std::string& key) {
     return fleet.ask("/", R"({"model":"m"})" + std::string(20'000, ' '), {{"x-api-key", key}}).status;
   };
-  EXPECT_TRUE(eventually([&] { return status(slow) == 503; })) << "it has its half";
+  EXPECT_TRUE(eventually([&] { return status(slow) == 503; })) << "the caller already uses its half";
   for (int i = 0; i < 20; ++i) EXPECT_EQ(status(quick), 200);
   for (const int client : clients) ::close(client);
   EXPECT_TRUE(eventually([&] { return status(slow) == 200; }));

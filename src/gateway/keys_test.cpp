@@ -1,4 +1,4 @@
-// Requests with keys: which replica they reach, and what happens where it is full or gone.
+// Requests with keys: which replica they reach, and what happens if that replica is full or gone.
 #include <gtest/gtest.h>
 
 #include "berth/shard_table.hpp"
@@ -81,7 +81,7 @@ TEST(Keys, ThatAreTooLongOrGivenTwiceAreRefused) {
             body.table.route(std::string_view("a\0b", 3))->text());
   EXPECT_EQ(header.fleet.ask("/a", "", {{"x-session", std::string(1025, 'x')}}).status, 400);
   EXPECT_EQ(header.fleet.ask("/a", "", {{"x-session", "a"}, {"X-Session", "b"}}).status, 400)
-      << "a replica may read the other one";
+      << "the replica may use the other value";
 }
 
 TEST(Keys, WhereTheirReplicaIsFullTheNextInTheirOrderTakesThem) {
@@ -121,11 +121,12 @@ TEST(Keys, ThatAreStrictWaitForTheirReplicaAndHoldUpNobodyElse) {
   ask(mine);
   EXPECT_TRUE(eventually([&] { return keyed.fleet.waiting() == 2; }));
   ask(other);
-  EXPECT_TRUE(eventually([&] { return second.held() == 1; })) << "it does not stand behind those of another replica";
+  EXPECT_TRUE(eventually([&] { return second.held() == 1; }))
+      << "it does not queue behind requests for another replica";
   EXPECT_EQ(keyed.fleet.waiting(), 2U);
   second.release(1);
   EXPECT_TRUE(eventually([&] { return answered == 1; }));
-  EXPECT_EQ(second.held(), 0U) << "those that wait are not its own";
+  EXPECT_EQ(second.held(), 0U) << "the waiting requests are for another replica";
   EXPECT_TRUE(eventually([&] {
     EXPECT_LE(owner.held(), 1U);
     owner.release(1);
@@ -150,7 +151,7 @@ TEST(Keys, ThatAreStrictWaitWithinTheBoundOfTheirDeployment) {
     ask(key);
     EXPECT_TRUE(eventually([&] { return keyed.of(*keyed.table.route(key)).held() == 1; }));
   }
-  for (std::size_t i = 0; i < 2; ++i) {  // one waits for each replica
+  for (std::size_t i = 0; i < 2; ++i) {  // one request waits for each replica
     ask(i == 0 ? mine : other);
     EXPECT_TRUE(eventually([&] { return keyed.fleet.waiting() == i + 1; }));
   }

@@ -1,4 +1,4 @@
-// What requests through a real gateway leave behind.
+// The records, metrics and log lines of requests through a real gateway.
 #include <array>
 #include <boost/json.hpp>
 
@@ -42,9 +42,9 @@ TEST(Observed, ARequestHasOneIdForItsClientItsReplicaAndItsRecord) {
   EXPECT_EQ(replica.last().headers.get("traceparent").value_or("").substr(0, 36), trace.substr(0, 36));
   EXPECT_NE(replica.last().headers.get("traceparent"), trace);
   fleet.ask("/a", "", {{"traceparent", "nonsense"}, {"tracestate", "x=1"}});
-  EXPECT_FALSE(replica.last().headers.get("tracestate")) << "it is about a trace that is not known";
+  EXPECT_FALSE(replica.last().headers.get("tracestate")) << "it belongs to a trace that is not known";
   EXPECT_EQ(fleet.ask("/none", "", {{"x-request-id", "lost"}}).headers.get("x-request-id"), "lost")
-      << "also where the gateway answers";
+      << "also if the gateway itself answers";
   const auto records = fleet.records(4);
   EXPECT_EQ(records[0].id, id);
   EXPECT_EQ(records[3].id, "lost");
@@ -114,7 +114,7 @@ TEST(Observed, WhatCannotBeReadAsARequestHasAnIdAndARecordToo) {
     EXPECT_EQ(record.outcome, RequestOutcome::rejected);
     EXPECT_TRUE(answer.starts_with("HTTP/1.1 " + std::to_string(record.status) + " ")) << answer;
     EXPECT_NE(answer.find("\r\nx-request-id: " + record.id + "\r\n"), answer.npos) << answer;
-    EXPECT_TRUE(fleet::is_from_stranger(record)) << "anyone can send it";
+    EXPECT_TRUE(fleet::is_from_stranger(record)) << "anyone can send such a request";
     EXPECT_NE(fleet.log().find("request=" + record.id), std::string::npos) << fleet.log();
     EXPECT_EQ(row(fleet.report().deployments, "").rejected.at(reason), 1U);
   }
@@ -188,13 +188,13 @@ TEST(Observed, ARecordNamesTheReplicasTriedAndWhatTheChoiceWasMadeFrom) {
   ASSERT_TRUE(retried);
   ASSERT_EQ(retried->attempts.size(), 2U);
   EXPECT_EQ(retried->attempts[0].replica, "a/0#1");
-  EXPECT_EQ(retried->attempts[0].outcome, RequestOutcome::failed) << "it could not be reached";
+  EXPECT_EQ(retried->attempts[0].outcome, RequestOutcome::failed) << "the replica could not be reached";
   EXPECT_FALSE(retried->attempts[0].reason.empty());
   EXPECT_EQ(retried->attempts[1].replica, "a/1#2");
   EXPECT_EQ(retried->outcome, RequestOutcome::answered);
   EXPECT_EQ(retried->status, 200U);
   EXPECT_EQ(retried->policy, "least_loaded");
-  ASSERT_EQ(retried->candidates.size(), 2U) << "of the last choice";
+  ASSERT_EQ(retried->candidates.size(), 2U) << "those of the last choice";
   EXPECT_EQ(retried->candidates[0].replica, "a/1#2");
   EXPECT_EQ(retried->candidates[0].verdict, fleet::CandidateVerdict::winner);
   EXPECT_EQ(retried->candidates[1].verdict, fleet::CandidateVerdict::tried);

@@ -1,4 +1,4 @@
-// What becomes of requests that a replica does not take, or does not answer in time.
+// Requests that a replica refuses or does not answer in time.
 #include <linux/sockios.h>
 #include <malloc.h>
 #include <sys/ioctl.h>
@@ -37,10 +37,10 @@ std::size_t unread(int client) {
   return 0;
 }
 
-// Sends until the other end reads no more of it, with all that was sent at the other end.
+// Sends until the other end stops reading. All bytes sent so far have then arrived there.
 void send_until_stuck(int client) {
   const std::string piece(16 * 1024, 'x');
-  int in_a_row = 0;  // pieces of which nothing was read: fewer than make the other end close its window
+  int in_a_row = 0;  // unread pieces; too few to close the other end's window
   for (std::size_t before = 0; in_a_row < 3;) {
     ASSERT_EQ(::send(client, piece.data(), piece.size(), MSG_NOSIGNAL), static_cast<ssize_t>(piece.size()));
     ASSERT_TRUE(eventually([&] {
@@ -98,7 +98,7 @@ TEST(Passing, AClientThatGoesWhileItsBodyIsNotTakenEndsTheRequestOfTheReplica) {
   }
 }
 
-// A connection to the gateway as relays of node n1 open them.
+// A connection to the gateway like one of a relay on node n1.
 int relay_connection(const std::string& url) {
   const int connection = sent(
       url, "POST " + std::string(relay::relay_path) +
@@ -143,7 +143,7 @@ TEST(Passing, AReplicaThatAnswersLateIsOneSentenceAndIsNotReplacedByAnother) {
   app.serving.first_byte_timeout = quick.serving.first_byte_timeout = 1s;
   const std::string key = fleet.add_caller("c", "app");
   fleet.apply();
-  // While a client pauses in its body for longer than that, the replica has nothing to answer yet.
+  // The time limit does not apply while a client pauses within its body.
   const int pausing = sent(fleet.url(), post("/quick", 4) + "ab");
   const http::Response late = fleet.ask("/app");
   EXPECT_EQ(late.status, 504);
@@ -203,7 +203,7 @@ TEST(Passing, ARequestWhoseKeyIsRevokedWhileItWaitsReachesNoReplica) {
   fleet.apply();
   EXPECT_EQ(waiting.get().status, 401) << "at once";
   replica.release(1);
-  EXPECT_EQ(held.get().status, 200) << "the replica has begun with it";
+  EXPECT_EQ(held.get().status, 200) << "the replica had already begun";
   EXPECT_EQ(replica.held(), 0U);
 }
 
@@ -248,7 +248,7 @@ std::size_t allocated_bytes() {
 TEST(Passing, ABodyTakesNoMemoryWhileItsAnswerGoesOn) {
   const AnswersThatDoNotEnd replica;
   GatewayOptions options;
-  options.peek_bytes_all = options.peek_bytes;  // for one of them at a time
+  options.peek_bytes_all = options.peek_bytes;  // enough for one request at a time
   Fleet fleet(std::move(options));
   fleet.add("app", {replica.url()}, 100).model = "m";
   fleet.apply();
@@ -266,7 +266,7 @@ TEST(Passing, ABodyTakesNoMemoryWhileItsAnswerGoesOn) {
   constexpr std::size_t count = 20;
   for (std::size_t i = 0; i < count; ++i) begin();
   const std::size_t after = allocated_bytes();
-  EXPECT_LT(after, before + count * 125'000) << "less than half a body for each of them";
+  EXPECT_LT(after, before + count * 125'000) << "less than half a body for each request";
   for (const int client : clients) ::close(client);
 }
 
@@ -281,7 +281,7 @@ TEST(Passing, AnAnswerThatStopsIsCutAfterItsTime) {
   std::string all;
   for (std::string piece; !(piece = read_answer(client)).empty();) all += piece;
   EXPECT_TRUE(all.starts_with("HTTP/1.1 200 ")) << all;
-  EXPECT_TRUE(all.ends_with("begun\r\n")) << "not its end: " << all;
+  EXPECT_TRUE(all.ends_with("begun\r\n")) << "the answer has no end: " << all;
   EXPECT_TRUE(eventually([&] { return fleet.in_flight()["app/0#1"] == 0; }));
   ::close(client);
 }
@@ -299,7 +299,7 @@ TEST(Passing, ARequestThatWaitedKeepsItsPlaceInAFullLine) {
   ASSERT_TRUE(eventually([&] { return replica.held() == 1; }));
   ask();
   ASSERT_TRUE(eventually([&] { return fleet.waiting() == 1; }));
-  // Newcomers, until one comes while that one looks whether there is room.
+  // New requests, repeated until one arrives while the waiting request checks whether there is room.
   std::atomic<bool> ends = false;
   for (int i = 0; i < 6; ++i)
     all.push_back(std::async(std::launch::async, [&] {

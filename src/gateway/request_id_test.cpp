@@ -41,7 +41,7 @@ TEST(TraceParent, OneThatIsNotValidIsReplaced) {
     EXPECT_TRUE(next.is_new) << given;
     EXPECT_EQ(next.text.size(), 55U);
     EXPECT_NE(next.text.substr(3, 32), trace);
-    EXPECT_FALSE(trace_parent(next.text, random).is_new) << "what is made is valid: " << next.text;
+    EXPECT_FALSE(trace_parent(next.text, random).is_new) << "the generated id is valid: " << next.text;
   }
 }
 

@@ -77,7 +77,7 @@ TEST(Traffic, CallersBeyondTheBoundShareARow) {
     traffic.count(record);
   }
   EXPECT_EQ(traffic.callers().size(), fleet::report_callers_max);
-  EXPECT_EQ(traffic.callers().at("t0").answered.at("0xx"), 2U) << "one with a row keeps it";
+  EXPECT_EQ(traffic.callers().at("t0").answered.at("0xx"), 2U) << "a caller with a row keeps it";
   const std::uint64_t others = traffic.callers().at(std::string(fleet::other_callers)).answered.at("0xx");
   EXPECT_EQ(others, 2 * (10'000 - (fleet::report_callers_max - 1)));
   traffic.keep_only({}, {}, callers);
@@ -95,7 +95,7 @@ TEST(Traffic, FailedRequestsAreReportedBeforeOthersAndOnce) {
   EXPECT_EQ(std::count_if(records.begin(), records.end(),
                           [](const auto& record) { return record.outcome == RequestOutcome::failed; }),
             50);
-  EXPECT_EQ(records.back().id, "good-149") << "others as far as there is room";
+  EXPECT_EQ(records.back().id, "good-149") << "other records as far as there is room";
   EXPECT_TRUE(traffic.take_records().empty());
   std::vector<fleet::RequestRecord> more{ended("old", RequestOutcome::answered, 1),
                                          ended("new", RequestOutcome::answered, 2),
@@ -115,7 +115,7 @@ TEST(Traffic, RequestsWithoutAValidKeyDisplaceNoOthers) {
   EXPECT_EQ(records[fleet::report_records_max - 2].id, "good");
   EXPECT_EQ(records.back().id, "stranger");
   limit_records(records, fleet::report_records_max - 1);
-  EXPECT_EQ(records.back().id, "good") << "though it is older";
+  EXPECT_EQ(records.back().id, "good") << "although it is older";
   for (int i = 0; i < 1'000; ++i) traffic.count(stranger);
   EXPECT_EQ(traffic.take_records().size(), fleet::report_strangers_max);
 }

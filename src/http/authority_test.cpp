@@ -109,7 +109,7 @@ TEST(AuthorityTest, NamesAndDatesOfTheServerCount) {
 }
 
 TEST(AuthorityTest, AnAuthorityWhoseKeyIsNotKnownCannotBeBorrowed) {
-  // Sends the right authority along, and a certificate that another one has signed.
+  // The server presents the right authority, but a certificate that another authority has signed.
   const TestFleet fleet, thief;
   const TlsFiles files = thief.server_files();
   const std::string chain = *world::read_text(files.certificate_file);
@@ -125,12 +125,13 @@ TEST(AuthorityTest, AClientIsKnownByItsCertificate) {
   auto client = Client::create({.url = server.url(), .fingerprint = fingerprint, .certificate_file = file});
   ASSERT_TRUE(client) << client.error().to_text();
   for (int i = 0; i < 3; ++i) EXPECT_EQ(client->request("GET", "/")->body, "berth:credential:t1:x");
-  EXPECT_EQ(server.connections(), 1u) << "it is kept";
+  EXPECT_EQ(server.connections(), 1u) << "the connection is kept";
   fleet.client_file("berth:credential:t2:x");
   EXPECT_EQ(client->request("GET", "/")->body, "berth:credential:t1:x");
   server.join(1s);
   RunningServer next(tell_certificate, {}, server.address(), fleet.server_files());
-  EXPECT_EQ(client->request("GET", "/")->body, "berth:credential:t2:x") << "read again for a new connection";
+  EXPECT_EQ(client->request("GET", "/")->body, "berth:credential:t2:x")
+      << "the file is read again for a new connection";
 }
 
 TEST(AuthorityTest, ACertificateOfAnotherAuthorityIsNone) {

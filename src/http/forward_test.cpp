@@ -21,7 +21,7 @@ class Forwarder {
 
   ~Forwarder() {
     server_.join(0ms);
-    kept_.reset();  // before its loop
+    kept_.reset();  // must be destroyed before its loop
   }
 
   std::string url() const { return server_.url(); }

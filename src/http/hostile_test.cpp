@@ -196,7 +196,7 @@ TEST(Hostile, AClientThatAlwaysHasAnotherRequestKeepsNoOtherFromBeingAnswered) {
     if (request.path == "/other") {
       is_other_answered = !hang.passed(real_clock().now());
     } else if (!is_other_answered && !hang.passed(real_clock().now())) {
-      // On the thread of the server: there is always one more when it reads again.
+      // This runs on the server's thread: another request is always there when it reads again.
       flood->read_all(0ms);
       flood->send(get("/flood"));
       if (++count == 10) begun.set_value();
@@ -253,10 +253,10 @@ TEST(Hostile, ARefusedClientMayFinishSending) {
   RawConnection connection(server.address());
   connection.send("POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99999999\r\n\r\n");
   EXPECT_EQ(status_of(connection.read_until("}}\n")), "HTTP/1.1 413");
-  server.on_thread([] {});  // it knows that the answer is written
+  server.on_thread([] {});  // the server has noticed that the answer is written
   for (int i = 0; i < 10; ++i) EXPECT_TRUE(connection.send(std::string(10'000, 'x'))) << "no reset";
   connection.send_until_full(5'000'000);
-  EXPECT_TRUE(eventually([&] { return server.connections() == 0; })) << "but not for ever";
+  EXPECT_TRUE(eventually([&] { return server.connections() == 0; })) << "but not forever";
 }
 
 TEST(Hostile, AHalfClosedClientStillGetsItsAnswer) {
@@ -294,7 +294,8 @@ TEST(Hostile, AFloodOfConnectionsIsTurnedAway) {
     EXPECT_EQ(refused, 30);
     EXPECT_EQ(server.connections(), 10u);
     flood.front().send(get("/in"));
-    EXPECT_NE(flood.front().read_until("GET /in").find("200 OK"), std::string::npos) << "those that are in are served";
+    EXPECT_NE(flood.front().read_until("GET /in").find("200 OK"), std::string::npos)
+        << "accepted connections are served";
   }
   EXPECT_TRUE(eventually([&] { return server.connections() == 0; }));
   EXPECT_EQ(client_of(server).request("GET", "/")->status, 200);
@@ -315,21 +316,21 @@ TEST(Hostile, OneAddressCannotTakeAllConnections) {
   EXPECT_TRUE(count.add(near));
   EXPECT_TRUE(count.add(near));
   EXPECT_TRUE(count.add(near_too));
-  EXPECT_FALSE(count.add(near)) << "this machine leaves places for others";
+  EXPECT_FALSE(count.add(near)) << "places are reserved for other machines";
   EXPECT_FALSE(count.add(near_too)) << "this machine, whatever its address";
   EXPECT_TRUE(count.add(far));
   EXPECT_TRUE(count.add(far));
   EXPECT_FALSE(count.add(far));
   EXPECT_TRUE(count.add(other));
   EXPECT_FALSE(count.add(other)) << "all are taken";
-  EXPECT_TRUE(count.add(own)) << "places of its own";
+  EXPECT_TRUE(count.add(own)) << "it has separate places";
   EXPECT_FALSE(count.add(own));
   EXPECT_EQ(count.all(), 7u);
   count.remove(far);
   EXPECT_TRUE(count.add(other));
   for (const Peer& peer : {far, other, other, near, near, near_too, own}) count.remove(peer);
   EXPECT_EQ(count.all(), 0u);
-  EXPECT_EQ(count.addresses(), 0u) << "what is over takes no memory";
+  EXPECT_EQ(count.addresses(), 0u) << "closed connections take no memory";
 }
 
 TEST(Hostile, AForeignHostOrOriginIsRefused) {

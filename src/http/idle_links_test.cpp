@@ -9,7 +9,7 @@
 namespace berth::http::test {
 namespace {
 
-// A connection and its other side.
+// A connection and its other end.
 struct Ends {
   explicit Ends(Loop& loop) {
     std::array<int, 2> both{};

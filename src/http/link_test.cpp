@@ -12,7 +12,7 @@ namespace {
 
 TEST(Link, TheLinesOfAHeadEndAsTheyMust) {
   EXPECT_TRUE(has_plain_lines("GET / HTTP/1.1\r\nHost: a\r\nX: b\tc \xc3\xa4\r\n\r\n"));
-  EXPECT_TRUE(has_plain_lines("GET / HTTP/1.1\r")) << "its end may be on its way";
+  EXPECT_TRUE(has_plain_lines("GET / HTTP/1.1\r")) << "the line feed may follow";
   for (const std::string_view bad : std::initializer_list<std::string_view>{
            "GET / HTTP/1.1\n", "GET / HTTP/1.1\r\nA: b\nC: d\r\n", "A\rB", "\nGET", "A: b\r\n c\r\n", "A: b\r\n\tc\r\n",
            std::string_view("A: b\0c\r\n", 8), "A: b\x01\r\n"})
@@ -22,7 +22,7 @@ TEST(Link, TheLinesOfAHeadEndAsTheyMust) {
 TEST(Link, WhatWasLookedAtIsNotLookedAtAgainAndMissesNothing) {
   const std::string head = "GET / HTTP/1.1\r\nA: b\r\n c\r\n\r\n";
   for (std::size_t seen = 0; seen <= head.find("\n c"); ++seen) EXPECT_FALSE(has_plain_lines(head, seen)) << seen;
-  EXPECT_FALSE(has_plain_lines("A\rB", 2)) << "what followed the carriage return was not known before";
+  EXPECT_FALSE(has_plain_lines("A\rB", 2)) << "the byte after the carriage return was not checked before";
 }
 
 TEST(Link, RequestsWithTwoReadingsAreNotPassedOn) {
@@ -72,10 +72,10 @@ TEST(Link, AClientThatIsStillSendingGetsTheAnswerOfAProxyThatDoesNotWantTheRest)
   RawConnection connection(server.address());
   connection.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n");
   EXPECT_EQ(connection.read_until("\r\n\r\n").substr(0, 12), "HTTP/1.1 413");
-  server.on_thread([] {});  // it knows that the answer is written
+  server.on_thread([] {});  // the server has noticed that the answer is written
   for (int i = 0; i < 10; ++i) EXPECT_TRUE(connection.send(std::string(10'000, 'x'))) << "no reset";
   connection.send_until_full(5'000'000);
-  EXPECT_TRUE(eventually([&] { return server.connections() == 0; })) << "but not for ever";
+  EXPECT_TRUE(eventually([&] { return server.connections() == 0; })) << "but not forever";
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ void tell(const Request& request, const Responder& responder) {
   responder.send({200, {}, request.peer.credential + "|" + std::string(header.value_or("no header"))});
 }
 
-// Knows one token.
+// Options of a server that knows one token.
 ServerOptions knowing(const std::string& token) {
   ServerOptions options;
   options.key_of = [token](std::string_view identity) -> std::optional<KnownKey> {
@@ -36,7 +36,7 @@ TEST(Proof, AServerThatKnowsTheTokenKnowsWhoAsks) {
     ASSERT_TRUE(answer) << answer.error().to_text();
     EXPECT_EQ(answer->body, "t1|no header");
   }
-  EXPECT_EQ(server.connections(), 1u) << "it is kept";
+  EXPECT_EQ(server.connections(), 1u) << "the connection is kept";
   EXPECT_EQ(get_with_token(server.address(), "berth_secret." + std::string(64, 'a'))->body, "t1|no header")
       << "a fingerprint belongs to TLS alone";
 }
@@ -59,7 +59,7 @@ TEST(Proof, ASessionBeginsOnlyWithTheRightToken) {
 }
 
 TEST(Proof, AnIdentityIsNotAKey) {
-  // Knows the identity, which travels in clear text, and has a key of its own.
+  // Knows the identity, which is sent in clear text, but has another key.
   ServerOptions options;
   options.key_of = [](std::string_view identity) { return KnownKey{std::string(identity), std::string(32, 'k')}; };
   RunningServer fake([](const Request&, const Responder&) { FAIL() << "a request came"; }, options);
@@ -95,7 +95,7 @@ TEST(Proof, IsTakenOverTlsOnlyWhereTheServerSaysSo) {
   EXPECT_FALSE(get_with_token(server.address(), "berth_other"));
   const auto plain = Client::create({.url = "https://" + server.address(), .ca_file = files.certificate_file});
   EXPECT_EQ(const_cast<Client&>(*plain).request("GET", "/")->body, "|no header")
-      << "certificates are for everybody else";
+      << "clients without a token check the certificate";
 }
 
 TEST(Proof, APlainServerGetsNeitherTokenNorRequest) {
@@ -135,7 +135,7 @@ std::string hello_with_identities(int count) {
   return "\x16\x03\x01" + with_length("\x01" + with_length(body, 3));
 }
 
-// Each is compared with every credential of the server: a client has one.
+// Each identity is compared with every credential of the server, and a client needs only one.
 TEST(Proof, OfThousandsOfIdentitiesAFewAreLookedUp) {
   std::atomic<int> asked = 0;
   ServerOptions options;

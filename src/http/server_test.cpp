@@ -146,7 +146,7 @@ TEST(Server, TellsThatTheClientOfALongPollIsGone) {
     arrived.get_future().wait();
   }
   EXPECT_EQ(gone.get_future().wait_for(5s), std::future_status::ready);
-  held->send({200});  // no harm
+  held->send({200});  // has no effect
   held.reset();
   EXPECT_TRUE(eventually([&] { return server.connections() == 0; }));
 }
@@ -238,12 +238,12 @@ TEST(Server, ListensOnTheNamedAddressesOnlyAndKeepsConnections) {
     EXPECT_EQ(server->listen_only({{"127.0.0.3:0"}, {"192.0.2.1:0"}}).error().code, ErrorCode::io);
     second = server->listen_only({{"127.0.0.1:0"}, {"127.0.0.2:0"}}).value()[1];
   });
-  EXPECT_TRUE(answers(server.address())) << "it stays, with its port";
+  EXPECT_TRUE(answers(server.address())) << "the address stays, with its port";
   EXPECT_TRUE(answers(second));
   server.on_thread([&] { EXPECT_EQ(server->listen_only({{"127.0.0.2:0"}}).value(), std::vector{second}); });
   EXPECT_FALSE(answers(server.address()));
   EXPECT_TRUE(answers(second));
-  EXPECT_TRUE(kept.request("GET", "/")) << "a connection that exists goes on";
+  EXPECT_TRUE(kept.request("GET", "/")) << "existing connections continue";
 }
 
 TEST(Server, ListensOnIpv6WhereTheMachineHasIt) {
@@ -291,7 +291,7 @@ TEST(Server, AShutdownWaitsForRequestsInProgress) {
   auto answer = std::async(std::launch::async, [&] { return client_of(server).request("GET", "/slow"); });
   const Responder responder = held.get_future().get();
   server->shutdown(5s);
-  EXPECT_TRUE(eventually([&] { return server.connections() == 1; })) << "the idle one is closed";
+  EXPECT_TRUE(eventually([&] { return server.connections() == 1; })) << "the idle connection is closed";
   responder.send({200, {}, "done"});
   const auto got = answer.get();
   ASSERT_TRUE(got) << got.error().to_text();
@@ -314,10 +314,10 @@ TEST(Server, AShutdownAnswersAClientThatHasJustConnectedAndClosesIdleConnections
   const std::string answer = fresh.read_all();
   EXPECT_NE(answer.find("here"), std::string::npos);
   EXPECT_NE(answer.find("connection: close"), std::string::npos);
-  EXPECT_TRUE(silent.is_closed()) << "one that sends nothing does not hold up the end";
+  EXPECT_TRUE(silent.is_closed()) << "a silent connection does not delay the shutdown";
 }
 
-// Answers that a connection is kept, as long as that is so, and lets a shutdown that was asked for begin meanwhile.
+// The proxy keeps connections open until a shutdown begins, which happens while it handles /last.
 TEST(Server, AShutdownAnswersTheNextRequestOfAClientWhoseConnectionAProxyKeeps) {
   Server* own = nullptr;
   std::atomic<bool> is_kept = true;
@@ -407,7 +407,7 @@ TEST(Server, AShutdownAnswersClientsOfABurstOfWhichTheLastIsBeingAccepted) {
   RunningServer server([](const Request&, const Responder& responder) { responder.send({200, {}, "here"}); });
   std::vector<RawConnection> clients;
   std::promise<void> asked;
-  // The loop takes the first; the second is accepted at once, and the shutdown is before what follows from it.
+  // The loop accepts both connections, and the shutdown comes before the second one is handled.
   server->post([&] {
     for (int i = 0; i < 2; ++i) clients.emplace_back(server.address()).send(get("/"));
     server->post([&] {

@@ -43,7 +43,7 @@ TEST(StaticFiles, GzipForThoseWhoAcceptIt) {
   for (const char* accepted : {"", "br", "gzip;q=0", "gzip;q=0.0", "xgzip"}) {
     const Response response = answer("/", {{"accept-encoding", accepted}});
     EXPECT_EQ(response.body, "<p>") << accepted;
-    EXPECT_EQ(response.headers.get("vary"), "accept-encoding") << "also for the other form";
+    EXPECT_EQ(response.headers.get("vary"), "accept-encoding") << "also for the uncompressed form";
   }
   EXPECT_EQ(answer("/assets/a-4f.js", {{"accept-encoding", "gzip"}}).body, "js") << "there is no gzipped form";
 }
@@ -56,7 +56,8 @@ TEST(StaticFiles, AnUnchangedFileIsNotSentAgain) {
     EXPECT_EQ(response.headers.get("etag"), "\"e1\"");
   }
   EXPECT_EQ(answer("/", {{"if-none-match", "\"e2\""}}).status, 200);
-  EXPECT_EQ(answer("/", {{"if-none-match", "\"e1\""}, {"accept-encoding", "gzip"}}).status, 200) << "other bytes";
+  EXPECT_EQ(answer("/", {{"if-none-match", "\"e1\""}, {"accept-encoding", "gzip"}}).status, 200)
+      << "the gzipped form has other bytes";
   EXPECT_EQ(answer("/", {{"if-none-match", "\"e1-gzip\""}, {"accept-encoding", "gzip"}}).status, 304);
 }
 

@@ -151,7 +151,7 @@ TEST(Stream, NoRoomIsToldOfAStreamThatIsOver) {
     stream.on_room([held] { ADD_FAILURE(); });
     EXPECT_EQ(held.use_count(), 2);
   }
-  EXPECT_TRUE(eventually([&] { return held.use_count() == 1; })) << "what the function owns is let go";
+  EXPECT_TRUE(eventually([&] { return held.use_count() == 1; })) << "the captures of the function are destroyed";
 }
 
 TEST(Stream, AReaderMayPauseWhereTheHandlerAllowsIt) {
@@ -204,7 +204,7 @@ TEST(Stream, OnlyWhatWaitsCountsAsBuffered) {
   reader.send(get("/"));
   const Stream stream = begun.get_future().get();
   ASSERT_TRUE(stream.write(std::string(60'000'000, 'x')));
-  EXPECT_TRUE(eventually([&] { return stream.buffered_bytes() < 60'000'000; })) << "the kernel took a part";
+  EXPECT_TRUE(eventually([&] { return stream.buffered_bytes() < 60'000'000; })) << "the kernel took some of it";
   EXPECT_GT(stream.buffered_bytes(), 30'000'000u);
 }
 
@@ -218,7 +218,8 @@ TEST(Stream, ABreakInTheMiddleIsAnError) {
   auto call = std::async(std::launch::async, [&] {
     Client client = client_of(server);
     return client.stream_bytes("/", [&](std::string_view) {
-      EXPECT_FALSE(begun.get_future().get().write(std::string(2'000'000, 'x'))) << "more than the bound drops it";
+      EXPECT_FALSE(begun.get_future().get().write(std::string(2'000'000, 'x')))
+          << "writing more than the bound ends the stream";
       return true;
     });
   });
@@ -306,7 +307,7 @@ TEST(Stream, ManyWritersOnManyThreads) {
   const std::string all = call.get();
   ASSERT_EQ(all.size(), 2000 * line.size());
   for (std::size_t at = 0; at < all.size(); at += line.size())
-    ASSERT_EQ(all.substr(at, line.size()), line) << "what is written at once stays together";
+    ASSERT_EQ(all.substr(at, line.size()), line) << "a single write stays in one piece";
 }
 
 }  // namespace

@@ -97,15 +97,15 @@ TEST(Tls, CertificatesAreReadAgainWithoutARestart) {
   const std::vector<std::string> names{"127.0.0.1"};
   ASSERT_TRUE(write_self_signed_certificate(names, own.files.certificate_file, own.files.key_file));
   ASSERT_NE(own.fingerprint(), old);
-  EXPECT_TRUE(get_with({.url = server.url(), .fingerprint = old})) << "not before it is told";
+  EXPECT_TRUE(get_with({.url = server.url(), .fingerprint = old})) << "the new files are not used before listen_only()";
   server.on_thread([&] { EXPECT_TRUE(server->listen_only(same)); });
   EXPECT_TRUE(get_with({.url = server.url(), .fingerprint = own.fingerprint()}));
   EXPECT_FALSE(get_with({.url = server.url(), .fingerprint = old}));
-  EXPECT_TRUE(kept->request("GET", "/")) << "a connection that exists goes on";
+  EXPECT_TRUE(kept->request("GET", "/")) << "existing connections continue";
 
   ASSERT_TRUE(world::write_text(own.files.key_file, "no key"));
   server.on_thread([&] { EXPECT_EQ(server->listen_only(same).error().code, ErrorCode::invalid_argument); });
-  EXPECT_TRUE(get_with({.url = server.url(), .fingerprint = own.fingerprint()})) << "the old ones stay";
+  EXPECT_TRUE(get_with({.url = server.url(), .fingerprint = own.fingerprint()})) << "the old certificate stays";
 }
 
 TEST(Tls, WrongFilesAreRefusedAtTheStart) {
@@ -129,7 +129,7 @@ TEST(Tls, PlainAndTlsDoNotMix) {
   const auto tls_client = get_with({.url = "https://" + plain.address(), .ca_file = own.files.certificate_file});
   ASSERT_FALSE(tls_client);
   EXPECT_EQ(tls_client.error().code, ErrorCode::invalid_argument) << tls_client.error().to_text();
-  EXPECT_EQ(get_with({.url = secure.url(), .fingerprint = own.fingerprint()})->status, 200) << "it goes on";
+  EXPECT_EQ(get_with({.url = secure.url(), .fingerprint = own.fingerprint()})->status, 200) << "the server still works";
 }
 
 TEST(Tls, GarbageAndSilenceInTheHandshakeAreEnded) {

@@ -21,7 +21,7 @@ TEST(OtherUse, OnlyForeignProcessesAreCounted) {
   EXPECT_EQ(use_by_others(seen), (OtherUse{0, false})) << "nothing is known";
   seen.processes = {process(ProcessKind::own, gib), process(ProcessKind::berth, gib)};
   seen.load.utilization = 0.9;
-  EXPECT_EQ(use_by_others(seen), (OtherUse{0, false})) << "the load is its own";
+  EXPECT_EQ(use_by_others(seen), (OtherUse{0, false})) << "the load is this process's own";
   seen.processes->push_back(process(ProcessKind::foreign, gib));
   EXPECT_EQ(use_by_others(seen), (OtherUse{1, true}));
 }

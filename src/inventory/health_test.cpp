@@ -182,8 +182,8 @@ HealthState after(HealthState state, const Happening& happening, TimePoint now) 
   return state;
 }
 
-// Calls law(before, happening, after, now) for each step of random sequences. The law returns whether the step
-// was one that it speaks of, and enough of those must have come.
+// Calls law(before, happening, after, now) for each step of random sequences. The law returns whether it
+// applies to the step, and it must apply to enough steps.
 template <class Law>
 void always(const Law& law) {
   int steps_judged = 0;
@@ -197,7 +197,7 @@ void always(const Law& law) {
       const HealthState next = after(state, happening, now);
       steps_judged += law(state, happening, next, now);
       state = next;
-      // Nothing more happens to a lost device: another one follows, not always at once.
+      // A lost device does not change any more, so a new device often takes its place.
       if (state.health == Health::lost && random.below(8) == 0) state = {};
     }
   }));

@@ -13,7 +13,7 @@ TEST(ShortId, IdsStayDifferent) {
   const std::vector<std::string> expected{"GPU-aaaaaaaa-1111-2222-3", "GPU-aaaaaaaa-1111-2222-9", "GPU-baaaaaaa",
                                           "sim-large-0", "cpu-opencl-0"};
   EXPECT_EQ(short_ids(ids), expected);
-  EXPECT_EQ(short_id(ids[0]), "GPU-aaaaaaaa") << "alone it needs no more";
+  EXPECT_EQ(short_id(ids[0]), "GPU-aaaaaaaa") << "a single id needs no more characters";
 }
 
 TEST(ShortId, APartKeepsItsNameAfterTheShortIdOfItsDevice) {

@@ -31,7 +31,7 @@ constexpr uid_t alice = 5001, mallory = 5002;
 
 class LedgerAttack : public LedgerCase {
  protected:
-  // Mallory's file with the number of another one, and these lines.
+  // Creates a file of mallory's with the number of another file and these lines.
   int forge(std::uint64_t number, const std::string& text) const {
     return in_child(
         [&] {
@@ -42,7 +42,7 @@ class LedgerAttack : public LedgerCase {
   }
 };
 
-// An agent and a pool ask every second or so; who holds the lock for an hour must not exhaust their descriptors.
+// An agent and a pool ask about every second; a lock that is held for an hour must not use up their descriptors.
 TEST_F(LedgerAttack, ALockThatIsHeldForLongCostsOneThreadAndNotOnePerAttempt) {
   const auto count = [](const char* folder) {
     return std::distance(std::filesystem::directory_iterator(folder), std::filesystem::directory_iterator());
@@ -51,12 +51,12 @@ TEST_F(LedgerAttack, ALockThatIsHeldForLongCostsOneThreadAndNotOnePerAttempt) {
   const LedgerLease held = take(*ledger, "GPU-a", 60 * gib);
   const world::Descriptor other(::open(folder_.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   ASSERT_EQ(flock(other.get(), LOCK_EX), 0);
-  EXPECT_FALSE(ledger->snapshot(500ms));  // long enough to stand in the line, also on a busy machine
+  EXPECT_FALSE(ledger->snapshot(500ms));  // long enough to enter the queue, also on a busy machine
   const auto descriptors = count("/proc/self/fd"), threads = count("/proc/self/task");
   for (int i = 0; i < 20; ++i) EXPECT_FALSE(ledger->snapshot(1ms));
   EXPECT_EQ(count("/proc/self/fd"), descriptors);
   EXPECT_EQ(count("/proc/self/task"), threads);
-  // The place in the line that was left is taken over; where no one wants it, the lock is free.
+  // A later attempt takes over the place in the queue; if there is none, the lock becomes free.
   for (int i = 0; i < 3; ++i) {
     ASSERT_EQ(flock(other.get(), LOCK_UN), 0);
     const auto seen = ledger->snapshot(1min);
@@ -82,7 +82,7 @@ TEST_F(LedgerAttack, AForgedFileNumberDoesNotAffectAnotherUsersLease) {
   ASSERT_EQ(seen.entries.size(), 2U);
   EXPECT_EQ(seen.holders(DeviceId("GPU-a")), 2U);
   setenv("BERTH_LEASE", to_string(lease).c_str(), 1);
-  EXPECT_EQ(Ledger::current_lease(seen), lease) << "its own user's";
+  EXPECT_EQ(Ledger::current_lease(seen), lease) << "the lease of its own user";
   unsetenv("BERTH_LEASE");
   EXPECT_NE(in_child(
                 [&] {

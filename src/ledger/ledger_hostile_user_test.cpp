@@ -77,7 +77,7 @@ TEST_F(HostileUser, CannotReleaseAnothersLeaseOrRemoveAnothersCordon) {
             0);
   expect_victim_holds();
   EXPECT_NE(open()->snapshot().value().intent(DeviceId("GPU-b")), nullptr);
-  // Root can.
+  // Root can change it.
   EXPECT_TRUE(open()->lock().value().set_intent(DeviceId("GPU-b"), Intent::in_service));
   const LeaseReference victims = open()->snapshot().value().entries.at(0).reference;
   EXPECT_TRUE(open()->lock().value().release(victims));

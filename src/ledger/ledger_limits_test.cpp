@@ -51,7 +51,7 @@ class LedgerLimits : public LedgerCase {
   }
 };
 
-// One that takes it without a pause, as a program does that claims memory in many threads.
+// A thread takes the lock without a pause, like a program that claims memory in many threads.
 TEST(FolderLockTest, IsNotKeptFromOthersByOneThatTakesItAgainAndAgain) {
   const TestFolder folder;
   const auto take = [&] { return FolderLock::take(folder.path.native(), TimePoint::max()).value(); };
@@ -71,7 +71,7 @@ TEST(FolderLockTest, IsNotKeptFromOthersByOneThatTakesItAgainAndAgain) {
       while (!ends) {
       }
     });
-  std::vector<std::uint64_t> waits;  // in turns of the other one
+  std::vector<std::uint64_t> waits;  // counted in turns of `greedy`
   for (int i = 0; i < 100; ++i) {
     const std::uint64_t before = turns;
     while (turns == before) std::this_thread::yield();
@@ -81,8 +81,8 @@ TEST(FolderLockTest, IsNotKeptFromOthersByOneThatTakesItAgainAndAgain) {
   ends = true;
   greedy.join();
   for (std::thread& other : others) other.join();
-  // The shorter ones: this thread is not always there when its turn comes. Without a pause a quarter takes over 80
-  // turns.
+  // Only the shorter waits count, as this thread may not run when its turn comes. Without a pause in FolderLock
+  // a quarter of them takes over 80 turns.
   std::nth_element(waits.begin(), waits.begin() + 25, waits.end());
   EXPECT_LT(waits[25], 40U);
 }
@@ -218,7 +218,7 @@ TEST_F(LedgerLimits, AForgedHeartbeatInTheFutureIsNoSignOfLife) {
   const TimePoint added = ledger->snapshot().value().entries.at(0).since;
   write_heartbeat(place.descriptor(), 0, ledger->clock().now() + std::chrono::hours(1));
   const LedgerEntry entry = ledger->snapshot().value().entries.at(0);
-  EXPECT_EQ(entry.last_heartbeat, added) << "its request is as silent as if it had never sent one";
+  EXPECT_EQ(entry.last_heartbeat, added) << "a heartbeat from the future does not count";
   EXPECT_EQ(ledger->last_heartbeat(entry), added);
   ledger->heartbeat(place);
   EXPECT_GT(ledger->snapshot().value().entries.at(0).last_heartbeat, added);
@@ -234,7 +234,7 @@ TEST_F(LedgerLimits, AProcessOfAnotherUserIsNoHolder) {
 
 TEST_F(LedgerLimits, WhatAUserStartedAsRootIsTheUsers) {
   NEEDS_ROOT();
-  // A parent of user 5002 with a child of root, as sudo is: the parent gives up its rights when the child is there.
+  // A parent of user 5002 with a child of root, as sudo is: the parent gives up its rights after the fork.
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   Child parent([&] {
@@ -251,7 +251,7 @@ TEST_F(LedgerLimits, WhatAUserStartedAsRootIsTheUsers) {
   EXPECT_EQ(process_state(holder, 5002), ProcessState::alive);
   EXPECT_EQ(process_state(holder, 5003), ProcessState::gone);
   parent.end(SIGKILL);
-  EXPECT_EQ(process_state(holder, 5002), ProcessState::gone) << "nothing says any more who started it";
+  EXPECT_EQ(process_state(holder, 5002), ProcessState::gone) << "nothing shows any longer who started it";
   kill(child, SIGKILL);
   for (const int end : ends) close(end);
 }
@@ -269,7 +269,7 @@ TEST_F(LedgerLimits, ThousandsOfUsersExhaustNoDescriptors) {
   const auto ledger = open();
   for (int again = 0; again < 2; ++again) {
     const LedgerSnapshot seen = ledger->snapshot().value();
-    EXPECT_EQ(seen.entries.size(), users / 2) << "also those of files that are not kept open";
+    EXPECT_EQ(seen.entries.size(), users / 2) << "also entries of files that are not kept open";
     EXPECT_TRUE(std::all_of(seen.entries.begin(), seen.entries.end(),
                             [&](const LedgerEntry& entry) { return ledger->is_still_alive(entry); }));
   }

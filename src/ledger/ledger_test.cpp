@@ -111,7 +111,7 @@ TEST_F(LedgerTest, AProcessWithTheLeaseInItsEnvironmentKeepsIt) {
   pid_t child = 0;
   ASSERT_EQ(read(pipe_ends[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
   LedgerSnapshot seen;
-  // Until exec.
+  // Waits until the child has called exec.
   wait_until_true([&] {
     seen = open()->snapshot().value();
     return !seen.entries.empty() && seen.entries[0].alive_by == Liveness::environment;
@@ -182,7 +182,7 @@ TEST_F(LedgerTest, IntentsAreStoredPerUserAndTheStrictestCounts) {
   EXPECT_TRUE(open()->lock().value().set_intent(DeviceId("GPU-a"), Intent::in_service)) << "already in service";
 }
 
-// The real clock, with a call before it is next read.
+// The real clock, which calls `before_now` once before it is next read.
 class CallingClock final : public Clock {
  public:
   TimePoint now() const noexcept override {
@@ -203,7 +203,7 @@ TEST_F(LedgerTest, AWaitingProcessWakesWhenTheLedgerIsWritten) {
   const std::uint64_t seen = ledger->snapshot().value().fingerprint;
   ledger->wait_for_change(seen, real_clock().now() + milliseconds(1));
   EXPECT_EQ(ledger->changes(), seen);
-  // The wait has found no change when it reads the clock for the time left.
+  // When wait_for_change() reads the clock to compute the remaining time, it has found no change.
   clock.before_now = [&] { EXPECT_EQ(in_child([&] { return take(*open(), "GPU-b", 1) ? 0 : 1; }), 0); };
   const TimePoint start = real_clock().now();
   ledger->wait_for_change(seen, start + std::chrono::seconds(20));
@@ -424,7 +424,7 @@ TEST_F(LedgerTest, InAContainerALeaseTakenOutsideIsNotRemoved) {
   const int left = in_child([&] { return unshare(CLONE_NEWPID) == 0 ? in_child(forget) : 77; });
   if (left == 77) GTEST_SKIP() << "a pid namespace is not permitted here";
   EXPECT_EQ(left, 1);
-  EXPECT_EQ(forget(), 0) << "outside";
+  EXPECT_EQ(forget(), 0) << "outside the container";
 }
 
 }  // namespace

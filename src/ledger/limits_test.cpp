@@ -272,8 +272,8 @@ TEST(Limits, WhatExceedsALimitByItselfIsKnownWithoutAChoiceOfDevices) {
   const std::vector<Claim> four{claim("a", gib), claim("b", 4 * gib), claim("c", 2 * gib), claim("d", 8 * gib)};
   EXPECT_EQ(exceeded({2, none, none, none}, 2, four), "");
   EXPECT_EQ(exceeded({2, none, none, none}, 3, four), "gpus");
-  EXPECT_EQ(exceeded({2, none, none, none}, 5, four), "") << "there are not so many";
-  EXPECT_EQ(exceeded({none, 3 * gib, none, none}, 2, four), "") << "a and c";
+  EXPECT_EQ(exceeded({2, none, none, none}, 5, four), "") << "there are only four devices";
+  EXPECT_EQ(exceeded({none, 3 * gib, none, none}, 2, four), "") << "a and c are enough";
   EXPECT_EQ(exceeded({none, 3 * gib - 1, none, none}, 2, four), "memory");
   EXPECT_EQ(exceeded({none, none, 0, none}, 1, four), "running");
   std::vector<Claim> slices{claim("a", gib), claim("a", gib), claim("b", gib)};

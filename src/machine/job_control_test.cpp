@@ -27,7 +27,7 @@ class JobControl : public testing::Test {
     for (const Job& job : list_jobs(jobs())) static_cast<void>(stop_job(job));
   }
   std::string jobs() const { return folder_.path.string(); }
-  // On no device.
+  // An order that needs no device.
   static JobOrder order(const std::string& script) {
     JobOrder order;
     order.command = {"sh", "-c", script};
@@ -44,7 +44,7 @@ class JobControl : public testing::Test {
     wait_for_supervisor(job.folder);
     return read(job);
   }
-  // Until the file is there; a minute on a loaded machine.
+  // Waits for the file; a loaded machine may need a minute.
   static bool appears(const std::filesystem::path& path) {
     const Deadline deadline = Deadline::after(real_clock(), std::chrono::minutes(1));
     while (!std::filesystem::exists(path) && !deadline.passed(real_clock().now())) std::this_thread::yield();
@@ -104,7 +104,7 @@ TEST_F(JobControl, AnOrderIsReadAsItWasWritten) {
   const Result<JobOrder> same = read_order(to_text(order));
   ASSERT_TRUE(same) << same.error().to_text();
   EXPECT_EQ(to_text(*same), to_text(order));
-  // What is not written at all would be missing in both texts.
+  // A field that is never written would be missing in both texts.
   EXPECT_EQ(same->name, order.name);
   EXPECT_EQ(same->options, order.options);
   EXPECT_EQ(same->after_any, order.after_any);
@@ -190,7 +190,7 @@ TEST_F(JobControl, JobsAreStartedFromManyThreadsAtOnce) {
   over = true;
   for (std::thread& thread : busy) thread.join();
   EXPECT_EQ(good, 12);
-  // The supervisors are no children of this process: it need not wait for them.
+  // The supervisors are not children of this process, which need not wait for them.
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
 }
 
@@ -241,7 +241,7 @@ TEST_F(JobControl, AJobThatIsNotRenewedIsStopped) {
   ASSERT_TRUE(appears(path("runs")));
   const TimePoint began = real_clock().now();
   while (real_clock().now() - began < std::chrono::milliseconds(2500)) ASSERT_TRUE(renew_job(job));
-  EXPECT_EQ(read(job).progress.state, JobState::running) << "renewed for longer than that";
+  EXPECT_EQ(read(job).progress.state, JobState::running) << "it was renewed for longer than 1.5 s";
   const Job over = ended(job);
   EXPECT_EQ(over.progress.state, JobState::stopped);
   EXPECT_NE(over.progress.reason.find("did not renew it for 1 s"), std::string::npos) << over.progress.reason;
@@ -322,7 +322,7 @@ TEST_F(JobControl, RootStartsAJobOfAnotherUser) {
   }
   for (const std::string& name : {over.folder, over.folder + "/job.json", over.folder + "/supervisor"}) {
     ASSERT_EQ(stat(name.c_str(), &about), 0);
-    EXPECT_EQ(about.st_uid, 0u) << "that user cannot change which job it is: " << name;
+    EXPECT_EQ(about.st_uid, 0u) << "the user cannot replace the file: " << name;
     EXPECT_EQ(about.st_mode & 0022, 0u) << name;
   }
   std::istringstream output(text_of(over.output()));

@@ -99,11 +99,11 @@ TEST_F(JobOutput, IsBoundedWithoutHolesToo) {
     EXPECT_EQ(reading.read(1000), "berth: output was removed here\n");
     const std::string more = lines(150'000, 10);
     EXPECT_EQ(write(command, more.data(), more.size()), static_cast<ssize_t>(more.size()));
-    EXPECT_EQ(all_of(reading), more) << "a reader goes on";
+    EXPECT_EQ(all_of(reading), more) << "a reader continues";
     OutputReader again = reader();
     const std::string left = all_of(again);
     EXPECT_GT(left.size(), bytes_max / 4);
-    EXPECT_TRUE(lines(0, 150'010).ends_with(left)) << "what the command writes comes after it";
+    EXPECT_TRUE(lines(0, 150'010).ends_with(left)) << "new output is appended";
     close(command);
   }
   system(("umount " + folder).c_str());

@@ -43,7 +43,7 @@ class JobStore : public testing::Test {
   }
   Job made(const std::string& name = "") { return create_job(jobs(), request(name)).value(); }
   std::string jobs() const { return folder_.path.string(); }
-  // As a supervisor does.
+  // Writes the state as a supervisor does.
   static void write(const Job& job, JobState state) {
     JobProgress progress;
     progress.state = state;
@@ -120,7 +120,7 @@ TEST_F(JobStore, LongTextsAreCutAndLongStatesAreNotRead) {
   JobProgress progress;
   progress.state = JobState::failed;
   for (int i = 0; i < 50'000; ++i) progress.reason += "\u00e4";
-  ASSERT_TRUE(write_progress(job, progress)) << "written in a way that can be read";
+  ASSERT_TRUE(write_progress(job, progress)) << "the reason is shortened so that the file can be read";
   const std::string reason = find_job(jobs(), job.id)->progress.reason;
   EXPECT_LE(reason.size(), 1024U);
   EXPECT_TRUE(reason.ends_with("\u00e4...")) << "not within a character";
@@ -161,7 +161,7 @@ TEST_F(JobStore, RootTrustsNothingThatAnotherUserCanReplace) {
   ASSERT_TRUE(write_progress(job, progress));
   const Job read = find_job(jobs(), job.id).value();
   EXPECT_EQ(read.user, other);
-  EXPECT_EQ(read.progress.state, JobState::unknown) << "a process of root is not one of its job";
+  EXPECT_EQ(read.progress.state, JobState::unknown) << "a process of root does not belong to this job";
   EXPECT_FALSE(is_process_of(read, this_process()));
   ASSERT_EQ(chown(job.folder.c_str(), other, other), 0);
   EXPECT_NE(find_job(jobs(), job.id).error().message.find("belongs to another user"), std::string::npos);
@@ -174,14 +174,14 @@ TEST_F(JobStore, ACopiedLockIsNoSupervisorOfAJobOfAnotherUser) {
   const Job job = create_job(jobs(), wanted).value();
   ASSERT_TRUE(give_to_user(job, 12345));
   const auto copied = AliveMark::set(job.folder);
-  EXPECT_FALSE(find_job(jobs(), job.id)->is_supervised) << "root has written down none";
+  EXPECT_FALSE(find_job(jobs(), job.id)->is_supervised) << "root has recorded no supervisor";
   ProcessIdentity ended = this_process();
   ended.start_time += 1;
   ASSERT_TRUE(write_supervisor(job, ended));
   EXPECT_FALSE(find_job(jobs(), job.id)->is_supervised);
   ASSERT_TRUE(write_supervisor(job, this_process()));
   EXPECT_TRUE(find_job(jobs(), job.id)->is_supervised);
-  // Whatever its user writes.
+  // Nothing that the user writes changes this.
   JobProgress progress;
   progress.state = JobState::running;
   progress.supervisor = ended;
@@ -225,7 +225,7 @@ TEST_F(JobStore, AJobWithoutASupervisorRunsOnOrIsUnknown) {
   ASSERT_TRUE(write_progress(job, progress));
   EXPECT_EQ(find_job(jobs(), job.id)->progress.state, JobState::running);
   EXPECT_EQ(remove_job(find_job(jobs(), job.id).value()).error().code, ErrorCode::unavailable);
-  progress.command->start_time += 1;  // another process has its number by now
+  progress.command->start_time += 1;  // another process has its PID by now
   ASSERT_TRUE(write_progress(job, progress));
   EXPECT_EQ(find_job(jobs(), job.id)->progress.state, JobState::unknown);
   EXPECT_TRUE(remove_job(find_job(jobs(), job.id).value()));
@@ -289,15 +289,15 @@ TEST_F(JobStore, AJobThatHasEndedIsRemovedWhenItsSupervisorHasGone) {
     read = find_job(jobs(), job.id).value();
     EXPECT_TRUE(read->is_supervised);
     const Result<void> refused = remove_job(*read, true);
-    ASSERT_FALSE(refused) << "a state can say anything";
+    ASSERT_FALSE(refused) << "a state alone proves nothing";
     EXPECT_NE(refused.error().message.find("is still supervised"), std::string::npos);
   }
   const Job& ended = *read;
-  EXPECT_TRUE(remove_job(ended)) << "it has gone since";
-  EXPECT_TRUE(remove_job(ended)) << "another was quicker";
+  EXPECT_TRUE(remove_job(ended)) << "the supervisor has ended";
+  EXPECT_TRUE(remove_job(ended)) << "the job may already be removed";
   EXPECT_EQ(write_progress(job, {}).error().code, ErrorCode::not_found) << "the supervisor sees it";
   EXPECT_FALSE(std::filesystem::exists(job.folder));
-  // Left by a process that was killed on the way.
+  // A process that was killed while it removed a job leaves such a folder.
   std::filesystem::create_directories(jobs() + "/.j1/x");
   made();
   EXPECT_FALSE(std::filesystem::exists(jobs() + "/.j1"));
@@ -337,7 +337,7 @@ TEST_F(JobStore, WithoutRoomTheStateIsWrittenInPlace) {
   progress.state = JobState::running;
   progress.reason = std::string(300, 'x');
   ASSERT_TRUE(write_progress(job, progress));
-  // No second file can be made, also by root.
+  // No other file can be created, not even by root.
   std::filesystem::permissions(job.folder, std::filesystem::perms(0500));
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct all[2] = {}, fewer[2] = {};
@@ -403,7 +403,7 @@ TEST_F(JobStore, WhatCannotBeReadIsListedWithTheReasonAndNamedWhenAskedFor) {
   std::ofstream(odd.folder + "/job.json") << text;
   EXPECT_NE(find_job(jobs(), odd.id).error().message.find("time_ms is too large"), std::string::npos);
   ASSERT_TRUE(remove_job(list_jobs(jobs()).back(), true));
-  // No jobs: of these the last one would leave no number for the next.
+  // These are not jobs. After the last one there would be no number for the next job.
   for (const char* const name : {"/jx", "/j9999999999999999999999", "/j007", "/j18446744073709551615"})
     std::filesystem::create_directory(jobs() + name);
   EXPECT_EQ(list_jobs(jobs()).size(), 2U);
@@ -418,7 +418,7 @@ TEST_F(JobStore, TheOldestThatHaveEndedGoWhenThereAreTooMany) {
   write(waiting, JobState::waiting);
   const Job ended = made();
   write(ended, JobState::done);
-  // Copies, since each job that is made waits for the disk.
+  // Copies, because creating a job waits for the disk.
   for (std::size_t i = 3; i <= jobs_max; ++i)
     std::filesystem::copy(ended.folder, jobs() + "/j" + std::to_string(i), std::filesystem::copy_options::recursive);
   EXPECT_EQ(list_jobs(jobs()).size(), jobs_max);

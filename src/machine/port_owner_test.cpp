@@ -95,7 +95,7 @@ TEST_F(PortOwnersTest, APortBelongsToTheJobWhoseProcessListens) {
   Holder process(mark());
   socket.close();
   EXPECT_EQ(problem(), "");
-  EXPECT_EQ(problem(), "") << "as remembered";
+  EXPECT_EQ(problem(), "") << "the result is remembered";
   process.end();
   EXPECT_EQ(problem(), "nothing listens on " + text(", the port of chat/0#17"));
 }
@@ -141,7 +141,7 @@ TEST_F(PortOwnersTest, ASocketForIpv6AloneTakesNoneOfItsConnections) {
   socket.close();
   world::Descriptor beside = listener(port, AF_INET6, true);
   fcntl(beside.get(), F_SETFD, FD_CLOEXEC);
-  EXPECT_EQ(problem(), "") << "any user may open one";
+  EXPECT_EQ(problem(), "") << "any user may open such a socket";
 }
 
 TEST_F(PortOwnersTest, AnIpv6SocketTakesItsConnectionsToo) {

@@ -157,7 +157,7 @@ TEST_F(Reserving, RequestsThatFitGetALeaseAndOthersAreRefused) {
   EXPECT_NE(first->winners, second->winners);
   ASSERT_TRUE(third);
   EXPECT_FALSE(third->lease);
-  EXPECT_FALSE(third->never) << "it fits when the others end";
+  EXPECT_FALSE(third->never) << "it fits when other leases end";
   EXPECT_EQ(third->explanation.cause, Cause::memory_fragmented);
   const auto huge = ask(wanting(81), Deadline::never());
   EXPECT_FALSE(huge->lease);
@@ -318,7 +318,7 @@ TEST_F(Reserving, ANestedRequestUsesTheEnclosingLease) {
   EXPECT_TRUE(ask(beside)->lease) << "nested leases count once";
 }
 
-// What an earlier version wrote about a device counts for it, whatever the device is called now.
+// Entries of an earlier version count for a device even if its id has changed.
 TEST(Views, ALedgerWithFormerIdsCountsAgainstTheRightDevice) {
   const ledger::TestFolder folder;
   const auto ledger = Ledger::open({folder.path, nullptr}).value();

@@ -28,7 +28,7 @@ TEST(Scope, LimitsHoldWhereTheControlGroupHasThem) {
   EXPECT_EQ(missing_limits(group, limits), "control groups of this user do not limit memory and processors");
   ASSERT_TRUE(world::write_text(group + "/memory.max", "2147483648\n"));
   EXPECT_EQ(missing_limits(group, limits), "control groups of this user do not limit memory and processors")
-      << "that is more";
+      << "the group's limit is higher";
   ASSERT_TRUE(world::write_text(group + "/memory.max", "1073741824\n"));
   ASSERT_TRUE(world::write_text(group + "/cpu.max", "max 100000\n"));
   EXPECT_EQ(missing_limits(group, limits), "control groups of this user do not limit processors");
@@ -36,7 +36,7 @@ TEST(Scope, LimitsHoldWhereTheControlGroupHasThem) {
   EXPECT_EQ(missing_limits(group, limits), std::nullopt);
   limits.memory_bytes_max.reset();
   ASSERT_TRUE(world::write_text(group + "/memory.max", "max\n"));
-  EXPECT_EQ(missing_limits(group, limits), std::nullopt) << "none was wanted";
+  EXPECT_EQ(missing_limits(group, limits), std::nullopt) << "no memory limit was requested";
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ struct SharedText : testing::Test {
 TEST_F(SharedText, IsOverwrittenInPlaceAndReadBack) {
   const std::string file = path("state");
   EXPECT_EQ(read_shared_text(file, 100).error().code, ErrorCode::not_found);
-  EXPECT_EQ(overwrite_text(file, "x").error().code, ErrorCode::not_found) << "its owner makes it";
+  EXPECT_EQ(overwrite_text(file, "x").error().code, ErrorCode::not_found) << "only its owner creates it";
   ASSERT_TRUE(world::create_text(file, ""));
   EXPECT_EQ(read_shared_text(file, 100).error().code, ErrorCode::not_found) << "nothing was written yet";
   struct stat before{}, after{};

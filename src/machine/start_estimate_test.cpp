@@ -55,7 +55,7 @@ TEST(StartEstimate, IsTheFirstEndAfterWhichTheRequestFits) {
   EXPECT_EQ(busy.start({}), std::nullopt);
   busy.request.count = 2;
   EXPECT_EQ(busy.start({first_end, second_end}), 500U) << "it needs both";
-  EXPECT_EQ(busy.start({second_end}), std::nullopt) << "the other one has no time limit";
+  EXPECT_EQ(busy.start({second_end}), std::nullopt) << "the other lease has no time limit";
 }
 
 TEST(StartEstimate, CountsRequestsAhead) {
@@ -73,7 +73,7 @@ TEST(ObstacleAhead, IsTheRequestWithWhichThisOneNoLongerFits) {
   ahead[0].claims = {{DeviceId("gpu2"), "gpu2", 5 * gib, 0, false}};
   for (const std::size_t i : {1U, 2U}) ahead[i].claims = {{DeviceId("gpu2"), "gpu2", 30 * gib, 0, false}};
   const auto obstacle = [&] { return obstacle_ahead(busy.request, busy.observed, busy.snapshot, ahead, {}); };
-  EXPECT_EQ(obstacle(), nullptr) << "leases are in its way too";
+  EXPECT_EQ(obstacle(), nullptr) << "leases also block it";
   busy.snapshot.entries.pop_back();
   busy.observed.devices[1].processes.clear();
   busy.observed.devices[1].telemetry->processes->clear();

@@ -130,7 +130,7 @@ TEST(WaitQueue, ARequestThatALimitStopsKeepsNothingFromOthers) {
   const WaitingRequest limited = waiting_request_of(waiting(1, 1000, minutes(10), 70, 1, 0));
   const WaitingRequest large = waiting_request_of(waiting(2, 1001, minutes(9), 80, 2));
   charge_requests_ahead(std::vector{limited, large}, machine.views);
-  EXPECT_EQ(machine.kept().size(), 2U) << "those that the first request without room and without a limit needs";
+  EXPECT_EQ(machine.kept().size(), 2U) << "for the first request that only lacks room";
 }
 
 TEST(WaitQueue, ARequestThatALimitStopsWaitsOnlyBehindOthersOfItsUser) {

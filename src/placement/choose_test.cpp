@@ -143,7 +143,7 @@ TEST(Choose, S0_4_AnybodyCanWriteAPolicy) {
   EXPECT_EQ(choose(last, {}, fleet, 0).winner, 3U);
   fleet[3].intent = Intent::cordoned;
   const Decision decision = choose(last, {}, fleet, 0);
-  EXPECT_EQ(decision.winner, 2U) << "it sees only what the filters left, and its answer is led back";
+  EXPECT_EQ(decision.winner, 2U) << "it sees only what the filters left; its answer is mapped back";
   EXPECT_FALSE(decision.policy_misbehaved);
   // It may decline: no device is better than any of these.
   Policy choosy = custom([](const Candidates&) { return Policy::declined; });
@@ -154,7 +154,7 @@ TEST(Choose, S0_4_AnybodyCanWriteAPolicy) {
   EXPECT_EQ(explanation.reason(), "custom declined 3 eligible devices");
   Requirements preferring;
   preferring.prefer = {fleet.info(1).id};
-  EXPECT_FALSE(choose(choosy, preferring, fleet, 0).winner) << "also where one is preferred";
+  EXPECT_FALSE(choose(choosy, preferring, fleet, 0).winner) << "also if a device is preferred";
   EXPECT_TRUE(rank(choosy, preferring, fleet, 0).empty());
   EXPECT_EQ(rank(last, {}, fleet, 0), (std::vector<std::size_t>{2, 1, 0})) << "ranked without costs of its own";
   fleet[0].intent = fleet[1].intent = fleet[2].intent = Intent::draining;

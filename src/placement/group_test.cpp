@@ -74,7 +74,7 @@ TEST_P(GroupContract, AGroupIsWholeDistinctAndFitsAndIsFoundWheneverThereIsOne) 
       ASSERT_TRUE(fits_together(requirements, fleet, decision.winners)) << "seed " << seed;
     }
   }
-  EXPECT_GT(found, group_seeds / 2) << "the machines must not be hopeless";
+  EXPECT_GT(found, group_seeds / 2) << "enough of the random machines must have a group";
 }
 
 TEST_P(GroupContract, ExclusiveIsAloneAndNobodyJoinsAnExclusiveHolder) {
@@ -253,7 +253,8 @@ TEST(Wishes, PreferAndNearComeFirstAndNeverKeepAnybodyOut) {
   const Topology topology = pairs_of(fleet, {{1, 2}});
   EXPECT_EQ(rank(least_loaded(), requirements, fleet, 0, topology), (Positions{1, 2, 0}));
   fleet[1].intent = Intent::cordoned;
-  EXPECT_EQ(rank(least_loaded(), requirements, fleet, 0, topology), (Positions{2, 0})) << "near it, though it is out";
+  EXPECT_EQ(rank(least_loaded(), requirements, fleet, 0, topology), (Positions{2, 0}))
+      << "near d1, although d1 is cordoned";
 }
 
 TEST(Wishes, APolicyThatTakesTurnsDoesSoAmongThePreferred) {
@@ -298,7 +299,7 @@ TEST(Filters, HeldComesBeforeMemoryAndSaysByWhom) {
   Requirements requirements;
   EXPECT_EQ(reject(requirements, fleet[0]), Rejection::held);
   EXPECT_EQ(reject(requirements, fleet[1]), std::nullopt);
-  EXPECT_EQ(choose(least_loaded(), requirements, fleet, 0).winner, 1U) << "also where nothing else is asked for";
+  EXPECT_EQ(choose(least_loaded(), requirements, fleet, 0).winner, 1U) << "also without other requirements";
   requirements.exclusive = true;
   requirements.memory_bytes_min = 99 * gib;
   EXPECT_EQ(reject(requirements, fleet[1]), Rejection::held);

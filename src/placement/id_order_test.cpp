@@ -7,7 +7,7 @@
 namespace berth::placement {
 namespace {
 
-// The devices in the order that ties go by.
+// The devices in the order that decides ties.
 std::vector<std::string> order_from(std::uint64_t start, std::vector<DeviceView> views) {
   order_by_id(views, start);
   std::vector<std::string> out(views.size());

@@ -64,7 +64,7 @@ TEST_P(PolicyContract, EqualInputsGiveEqualAnswers) {
   }
 }
 
-// Positions decide the references' ties, and whom a ticket draws: by rule.
+// By rule, positions decide the ties of the references and what a ticket draws.
 
 class OrderFreePolicy : public PolicyContract {};
 
@@ -181,7 +181,7 @@ TEST(Policies, S3_1_TheFourStrategiesExistAndLeastLoadedIsTheDefault) {
   for (const std::string_view name : {"round_robin", "least_loaded", "weighted_capacity", "adaptive_throughput"}) {
     EXPECT_NE(find_policy(name), nullptr) << name;
   }
-  // What overrules a policy that fails, and what a policy's caller gets who names none.
+  // The policy that overrules a failing one, and the default for callers that name none.
   Policy broken;
   broken.choose = [](const Candidates&) -> std::size_t { return 99; };
   TestFleet fleet(3);

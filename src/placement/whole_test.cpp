@@ -1,5 +1,5 @@
 // A whole device, a device that others use, and one that is kept for a request
-// ahead in the line.
+// ahead in the queue.
 #include <gtest/gtest.h>
 
 #include "placement/test_fleet.hpp"
@@ -30,11 +30,11 @@ TEST(Whole, PracticallyAllOfTheMemoryMustBeFree) {
   EXPECT_EQ(rejection_with(16 * gib, gib + 1), Rejection::occupied);
   EXPECT_EQ(rejection_with(100 * gib, 3 * gib - 64), std::nullopt) << "more on a larger device";
   EXPECT_EQ(rejection_with(100 * gib, 3 * gib + 64), Rejection::occupied);
-  EXPECT_EQ(rejection_with(gib / 2, gib / 4), std::nullopt) << "less than a driver may keep is not looked at";
+  EXPECT_EQ(rejection_with(gib / 2, gib / 4), std::nullopt) << "less than a driver may keep is ignored";
   rejection_with(16 * gib, 0);
   fleet[0].memory_bytes_promised = 2 * gib;
   EXPECT_EQ(reject(whole(), fleet[0]), Rejection::occupied) << "promised bytes are not free";
-  EXPECT_EQ(reject({}, fleet[0]), std::nullopt) << "only whole devices are looked at";
+  EXPECT_EQ(reject({}, fleet[0]), std::nullopt) << "only requests for whole devices check this";
 }
 
 TEST(Whole, ADeviceThatDoesNotAnswerOrHasProcessesOfOthersIsNotWhole) {
@@ -106,7 +106,7 @@ TEST(Kept, ADeviceThatIsKeptIsNotGivenToOthersAndSaysSo) {
   TestFleet fleet(2);
   fleet[0].kept_for_waiting = true;
   EXPECT_EQ(reject({}, fleet[0]), Rejection::kept);
-  EXPECT_EQ(winner_of("least_loaded", fleet), 1U) << "also where nothing is asked for";
+  EXPECT_EQ(winner_of("least_loaded", fleet), 1U) << "also without requirements";
   fleet[1].kept_for_waiting = true;
   const Explanation explanation = explain_with(fleet, {});
   EXPECT_EQ(explanation.cause, Cause::kept);

@@ -18,7 +18,7 @@ thread_local std::size_t allocations = 0;
   if (void* memory = std::malloc(size > 0 ? size : 1)) return memory;
   throw std::bad_alloc();
 }
-// Replaced as well, or a sanitizer's own would meet our delete.
+// Replaced as well; otherwise memory from the sanitizer's operator new would reach our delete.
 [[gnu::noinline]] void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   ++allocations;
   return std::malloc(size > 0 ? size : 1);
@@ -40,7 +40,7 @@ TEST(Board, ARequestAllocatesNothingForUpToSixtyFourDevices) {
   }
   for (const Policy& policy : policies()) {
     for (const Requirements& requirements : {Requirements(), test::bytes(10), test::on("d7")}) {
-      ASSERT_TRUE(board.acquire(policy, requirements)) << "once, for what a thread keeps";
+      ASSERT_TRUE(board.acquire(policy, requirements)) << "the first call allocates what a thread keeps";
       const std::size_t before = allocations;
       Result<Lease> lease = board.acquire(policy, requirements);
       lease->settle({{}, std::chrono::microseconds(1)});

@@ -16,7 +16,7 @@ using test::make_device;
 using test::on;
 using test::policy;
 
-// Two halves of the GPU "g" and one device of its own, all with 1000 bytes free.
+// Two halves of the GPU "g" and one separate device, all with 1000 bytes free.
 struct Halves {
   Halves() {
     for (const char* id : {"g/0", "g/1", "solo"}) {
@@ -63,7 +63,7 @@ TEST(BoardDomains, WhatAPartWasPromisedComesBackToAll) {
     const Result<Lease> b = f.take(400, "g/0");
     ASSERT_TRUE(a && b);
     ASSERT_TRUE(f.board.leave(DeviceId("g/0")));
-    EXPECT_EQ(f.entry(0).view.memory_bytes_promised, 1000U) << "the home's device left, its leases count";
+    EXPECT_EQ(f.entry(0).view.memory_bytes_promised, 1000U) << "leases of the device that left still count";
   }
   EXPECT_EQ(f.entry(0).view.memory_bytes_promised, 0U);
   EXPECT_TRUE(f.take(1000, "g/1"));

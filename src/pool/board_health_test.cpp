@@ -39,7 +39,7 @@ TEST(Board, X_F6_FailuresTakeADeviceOutAndSuccessBringsItBack) {
     f.take(on("d0")).settle(failure(ErrorCode::work_failed));
   EXPECT_EQ(f.view(0).health, Health::quarantined);
   EXPECT_FALSE(f.board.acquire(policy("least_loaded"), on("d0")));
-  EXPECT_TRUE(f.board.acquire(policy("least_loaded"), {})) << "the others go on";
+  EXPECT_TRUE(f.board.acquire(policy("least_loaded"), {})) << "the other devices still get work";
 
   f.clock.advance(rules.pause);
   Lease probe = f.take(on("d0"));  // the pause is over: one piece of work at a time
@@ -51,7 +51,7 @@ TEST(Board, X_F6_FailuresTakeADeviceOutAndSuccessBringsItBack) {
     f.take(on("d0")).settle(success);
   }
   EXPECT_EQ(f.view(0).health, Health::healthy);
-  // What is the caller's fault never counts against the device.
+  // Errors that are the caller's fault never count against the device.
   for (int i = 0; i < 20; ++i) f.take(on("d0")).settle(failure(ErrorCode::invalid_argument));
   EXPECT_EQ(f.view(0).health, Health::healthy);
 }
@@ -87,7 +87,7 @@ TEST(Board, AReportOfTheDriverTakesADeviceOutWithItsWordsAndSuccessesBringItBack
   EXPECT_NE(f.board.entries()[0].error->message.find("Xid 48"), std::string::npos);
   report(f.board, 1, {DeviceEvent::Kind::xid, 9999, {}});
   EXPECT_EQ(f.view(1).health, Health::suspect);
-  EXPECT_EQ(f.view(1).intent, Intent::cordoned) << "the operator's word stands";
+  EXPECT_EQ(f.view(1).intent, Intent::cordoned) << "the operator's intent stays";
   EXPECT_FALSE(f.board.acquire(policy("least_loaded"), {}));
 
   f.clock.advance(HealthRules().pause);

@@ -1,4 +1,4 @@
-// What holds for every sequence of requests, by seed and under load.
+// Laws for every sequence of requests, by seed and under load.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -134,7 +134,8 @@ TEST(BoardLaws, PromisesStayWithinWhatIsFreeAndTheSumAlwaysAgrees) {
           ASSERT_EQ(seen.intent, Intent::in_service);
           ASSERT_FALSE(exclusive.contains(lease->id())) << "another lease on the device is exclusive";
           if (requirements.exclusive) {
-            for (const Lease& held : leases) ASSERT_NE(held.id(), lease->id()) << "an exclusive lease has company";
+            for (const Lease& held : leases)
+              ASSERT_NE(held.id(), lease->id()) << "an exclusive lease is not alone on its device";
             exclusive.insert(lease->id());
           }
           promised[lease->id().text()] += requirements.memory_bytes_min;

@@ -35,7 +35,7 @@ TEST(Board, ADeviceThatLeavesWhileItsLastLeaseEndsIsFreed) {
   Board board;
   std::atomic<int> round = 0, released = 0;
   Lease lease;
-  // Each thread on a core of its own, and waiting without a pause for a while, so that both run at
+  // Each thread runs on its own core and spins for a while before it yields, so that both run at
   // the same time.
   const auto run_on_core = [](int number) {
     cpu_set_t all, single;
@@ -54,7 +54,7 @@ TEST(Board, ADeviceThatLeavesWhileItsLastLeaseEndsIsFreed) {
     run_on_core(0);
     for (int i = 1; i <= rounds; ++i) {
       await(round, i);
-      // A little later with every round, until it is after the device has left.
+      // Releases a little later in every round, until it happens after the device has left.
       for (int step = 0; step < i % steps_max; ++step) std::atomic_signal_fence(std::memory_order_seq_cst);
       lease.release();
       released = i;
@@ -96,7 +96,7 @@ TEST(Board, LimitsHoldWhileADeviceIsReplacedByAnotherOfItsName) {
   };
   Requirements red;
   red.labels = {{"color", "red"}};
-  EXPECT_FALSE(board.try_acquire(slow, red)) << "its charge word is that of the device before";
+  EXPECT_FALSE(board.try_acquire(slow, red)) << "it was chosen by the labels of the earlier device";
   EXPECT_FALSE(first);
   EXPECT_EQ(board.statistics().total().in_flight, 0U);
 }
@@ -121,10 +121,10 @@ TEST(Board, S0_F14_DevicesJoinAndLeaveWhileLeasesAreOut) {
   EXPECT_EQ(&second.device(), fresh.get());
   EXPECT_NE(&held.device(), fresh.get());
   second.settle(success);
-  // Losing the old one says nothing about the new one.
+  // The loss of the old device does not affect the new one.
   held.settle(failure(ErrorCode::device_lost));
   EXPECT_EQ(f.view(2).health, Health::healthy);
-  EXPECT_TRUE(watch.expired()) << "freed with its last lease";
+  EXPECT_TRUE(watch.expired()) << "the old device is freed with its last lease";
   EXPECT_EQ(f.board.statistics().devices.at(2).dispatched, 2U);
 }
 
@@ -165,7 +165,7 @@ TEST(Board, WhoeverEntersServiceStartsLevelWithTheOthers) {
   ASSERT_TRUE(f.board.join(make_device("d2")));
   int late = 0;
   for (int i = 0; i < 30; ++i) late += f.take({}, "weighted_capacity").id().text() == "d2";
-  EXPECT_EQ(late, 10) << "a third from now on, no credit for the time before";
+  EXPECT_EQ(late, 10) << "a third from now on, without credit for the time before";
   EXPECT_TRUE(f.board.set_intent(DeviceId("d0"), Intent::cordoned));
   for (int i = 0; i < 40; ++i) f.take({}, "weighted_capacity").settle(success);
   EXPECT_TRUE(f.board.set_intent(DeviceId("d0"), Intent::in_service));

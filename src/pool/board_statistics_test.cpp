@@ -135,7 +135,7 @@ TEST(Board, S3_6_DepthAndMeansAreReadAsWholeValues) {
       }
     }
   };
-  // What one thread produces is all that another one may see.
+  // A reader may only see values that one thread alone produces.
   std::set<std::pair<double, std::uint32_t>> costs{{0, 0}};
   std::set<std::optional<double>> rates{std::nullopt};
   BoardFixture alone(1);
@@ -260,10 +260,10 @@ TEST(Board, S3_F3_ADeviceWhoseFirstSampleWasSlowIsTriedAgain) {
   };
   std::string order;
   for (int i = 0; i < 30; ++i) order += work(1ms);
-  EXPECT_EQ(order.substr(0, 10), "d1d1d1d1d1") << "it looks ten thousand times slower";
+  EXPECT_EQ(order.substr(0, 10), "d1d1d1d1d1") << "d0 looks ten thousand times slower";
   EXPECT_NE(order.find("d0"), std::string::npos) << order;
-  EXPECT_EQ(f.board.learnt(0, 0).unit_cost_ns, 1e6) << "the new measurement counts whole";
-  // Without work none is measured, and nothing is forgotten.
+  EXPECT_EQ(f.board.learnt(0, 0).unit_cost_ns, 1e6) << "the new measurement replaces the old mean";
+  // Without work nothing is measured and nothing is forgotten.
   f.clock.advance(1h);
   for (std::size_t slot = 0; slot < 2; ++slot) f.sample(slot, 1000);
   f.board.tick(f.clock.now());

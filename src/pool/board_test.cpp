@@ -69,7 +69,7 @@ TEST(Board, S0_F9_OlderAnswersAreDropped) {
   EXPECT_FALSE(f.board.apply_sample(0, 12, older, f.clock.now()));
   EXPECT_EQ(*f.view(0).memory_bytes_free, 20U);
   f.board.give_up_poll(0, 13);
-  EXPECT_FALSE(f.board.apply_sample(0, 13, older, f.clock.now())) << "given up, so not believed any more";
+  EXPECT_FALSE(f.board.apply_sample(0, 13, older, f.clock.now())) << "the poll was given up, so its answer is ignored";
 }
 
 TEST(Board, S0_21_NobodyEligibleIsAnAnswerAlsoWithoutDevices) {
@@ -161,7 +161,7 @@ TEST(Board, S0_F11_TheSameIdTwiceIsRefused) {
 
 TEST(Board, S0_F16_AChargeThatLosesTheRaceDecidesAgain) {
   BoardFixture f(2);
-  // Somebody else takes d0 while this decision is being made.
+  // Another request takes d0 while this decision is being made.
   int calls = 0;
   Lease intruder;
   Policy slow = policy("least_loaded");
@@ -206,7 +206,7 @@ TEST(Board, AChargeLostAgainAndAgainIsDecidedUnderTheLock) {
   std::vector<Lease> intruders;
   Policy unlucky = policy("least_loaded");
   unlucky.choose = [&](const Candidates&) {
-    // Sixteen races are lost; then the lock is taken and nobody else gets in.
+    // Sixteen races are lost; then the board decides under its lock and no other request gets in.
     if (calls++ < 16) intruders.push_back(f.take());
     return std::size_t{0};
   };

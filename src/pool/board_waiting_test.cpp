@@ -1,4 +1,4 @@
-// Who waits for a device, and in which order they are served.
+// Requests that wait for a device, and the order in which they are served.
 #include <gtest/gtest.h>
 
 #include <functional>

@@ -5,7 +5,7 @@
 namespace berth::pool {
 
 struct CountersTest {
-  // As if the device had been charged so often, and all of it were settled.
+  // As if the device had been charged `count` times and all charges were settled.
   static void set_charged(Counters& counters, std::size_t slot, std::uint64_t count) {
     counters.charges_[slot] = count << Columns::charged_shift;
   }
@@ -27,7 +27,7 @@ TEST(Counters, TheCountOfChargesGoesOnBeyondTheBitsOfTheChargeWord) {
   EXPECT_EQ(totals.settled(), charged);
   EXPECT_EQ(totals.failed, 4U);
   EXPECT_EQ((totals.charge >> Columns::charged_shift) + Columns::load(counters.columns().charged_offset[0]), charged)
-      << "the shares of the devices count it too";
+      << "the devices' shares count these charges too";
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ constexpr std::uint64_t seeds = 40;
 #else
 constexpr std::uint64_t seeds = 200;
 #endif
-constexpr Duration quiet_max = 30min;   // by then everybody who can be is back
+constexpr Duration quiet_max = 30min;   // by then every device that can return is back
 constexpr Duration work_patience = 3s;  // work that takes longer has failed
 
 class World : private FaultScript, private FaultChecker {
@@ -61,7 +61,7 @@ class World : private FaultScript, private FaultChecker {
   ~World() {
     for (Piece& piece : pieces_) piece.lease.release();
     pieces_.clear();
-    // Whoever waits is let go: those for devices by their deadline, those in a driver by its end.
+    // Ends all waiting calls: waits for devices by their deadline, calls in a driver by closing the device.
     for (Account& account : accounts_) {
       if (account.device) account.device->close();
     }
@@ -70,12 +70,12 @@ class World : private FaultScript, private FaultChecker {
     pool_.reset();  // before its ledger
   }
 
-  // Empty: everything held.
+  // Returns what went wrong, or an empty text.
   std::string run() {
     while (good() && clock_.now() < TimePoint(faults_end)) step(true);
     const TimePoint quiet_end = clock_.now() + quiet_max;
     while (good() && clock_.now() < quiet_end && !everybody_is_back()) step(false);
-    if (good() && !everybody_is_back()) complain("not everybody is back: " + pool_->to_text());
+    if (good() && !everybody_is_back()) complain("not every device is back: " + pool_->to_text());
     if (good()) everybody_works();
     if (good()) nothing_is_left();
     if (good()) return {};
@@ -88,9 +88,9 @@ class World : private FaultScript, private FaultChecker {
   struct Piece {
     Lease lease;
     std::unique_ptr<Stream> stream;
-    std::shared_ptr<Event> event;  // null: the lease is held and not used
+    std::shared_ptr<Event> event;  // null: the lease is held but not used
     Buffer buffer;
-    TimePoint until;  // used: given up then; else given back then
+    TimePoint until;  // when the work is given up, or an unused lease given back
     double cost = 1;
   };
   struct Waiting {
@@ -110,7 +110,7 @@ class World : private FaultScript, private FaultChecker {
     return requirements;
   }
 
-  // The lease is new: may it be, and what is done with it.
+  // Checks whether the new lease is allowed, and begins its work.
   void begin(Lease lease, double cost) {
     ++tally_.leases;
     Account& account = accounts_[lease.slot()];
@@ -118,7 +118,7 @@ class World : private FaultScript, private FaultChecker {
     if (account.promised_ahead > 0) {
       --account.promised_ahead;
     } else if (const char* rule = barred(account)) {
-      complain(account.id.text() + " was given away: " + rule);
+      complain(account.id.text() + " must not get work: " + rule);
     }
     ++account.held;
     for (const Account& other : accounts_) {
@@ -127,10 +127,10 @@ class World : private FaultScript, private FaultChecker {
         const TimePoint dead(death);
         if (dead <= account.opened_at || dead > clock_.now()) continue;
         tally_.latest_lease = std::max(tally_.latest_lease, clock_.now() - dead);
-        // A poll that is still under way has judged nobody yet.
+        // A poll that is still running has judged no device yet.
         const Duration gap = std::max(longest_gap_, clock_.now() - last_judged_);
         if (clock_.now() - dead > rules_.stale_after + gap)
-          complain(account.id.text() + " was given away although dead for long");
+          complain(account.id.text() + " got work long after its death");
       }
     }
     Piece piece{std::move(lease), {}, {}, {}, clock_.now() + work_patience, cost};
@@ -195,7 +195,7 @@ class World : private FaultScript, private FaultChecker {
 
   void progress() {
     for (std::size_t i = pieces_.size(); good() && i-- > 0;) {
-      if (i >= pieces_.size()) continue;  // settling one served somebody else, who failed at once
+      if (i >= pieces_.size()) continue;  // settling one granted a waiting request, whose work failed at once
       Piece& piece = pieces_[i];
       const bool late = clock_.now() >= piece.until;
       if (!piece.event) {
@@ -233,7 +233,7 @@ class World : private FaultScript, private FaultChecker {
     audit();
     for (auto at = waiting_.begin(); good() && at != waiting_.end();) {
       if (!at->answer) {
-        if (clock_.now() >= at->deadline) complain("somebody waits beyond the deadline");
+        if (clock_.now() >= at->deadline) complain("a request waits beyond its deadline");
         ++at;
         continue;
       }
@@ -315,7 +315,7 @@ class World : private FaultScript, private FaultChecker {
   void plan_repair(Account& account) {
     if (!account.repair_at) account.repair_at = clock_.now() + between(100ms, 10s);
   }
-  // The operator takes it out, resets it and brings it back.
+  // The operator takes the device out, resets it and brings it back.
   void repair(Account& account) {
     if (account.reports_recovery)
       told_event(account, {DeviceEvent::Kind::recovery_action, static_cast<std::uint32_t>(RecoveryAction::none), {}});
@@ -344,7 +344,7 @@ class World : private FaultScript, private FaultChecker {
     look_around();
     if (old) close(*old);
   }
-  // Whoever hangs in it comes back, maybe to a pool that has another one.
+  // Calls that hang in the device return, maybe when the pool has already opened it again.
   void close(Overheard& device) {
     device.close();
     clock_.let_all_look();
@@ -384,17 +384,17 @@ class World : private FaultScript, private FaultChecker {
     } else {
       calm();
     }
-    // Who has been served, and has only not had a turn yet, does not wait; nor who
-    // makes the pool's claim larger, which may serve another one.
+    // A request that was granted but has not had its turn yet does not count as waiting,
+    // nor does one that enlarges the pool's claim, which may serve another request.
     for (std::size_t turns = 2 * waiting_.size() + 1; turns > 0; --turns) look_around();
     for (const Waiting& waiting : waiting_) {
       if (good() && pool_->explain(waiting.requirements).winner)
-        complain("somebody waits although a device could serve");
+        complain("a request waits although a device could serve it");
     }
     if (good() && chance(10)) add_up();
   }
 
-  // Faults are over: everybody gets work, and what needs a hand gets it.
+  // Faults are over: every device gets work, and the operator repairs those that need it.
   void calm() {
     for (Account& account : accounts_) {
       if (account.cordoned && account.device) {
@@ -417,13 +417,13 @@ class World : private FaultScript, private FaultChecker {
                        [&](const Account& other) { return other.domain == account.domain && other.dies_for_good; });
   }
   bool everybody_is_back() {
-    // The last events are known only after a poll that began when they had happened.
+    // The last events are known only after a poll that began after them.
     return waiting_.empty() && polls_under_way_ == 0 && asked_at_ >= TimePoint(faults_end) &&
            std::all_of(accounts_.begin(), accounts_.end(), [&](const Account& account) {
              return gone_for_good(account) || (account.device && account.health == Health::healthy && !barred(account));
            });
   }
-  // Without being asked for by name: the next best, until nobody is left.
+  // Acquires devices without naming one, until none is left.
   void everybody_works() {
     while (!pieces_.empty()) settle(pieces_.size() - 1, std::nullopt);
     poll();
@@ -441,16 +441,16 @@ class World : private FaultScript, private FaultChecker {
 
   void nothing_is_left() {
     add_up();
-    if (!waiting_.empty()) complain("somebody still waits");
+    if (!waiting_.empty()) complain("a request still waits");
     for (const Board::Entry& entry : board_of(*pool_).entries()) {
       if (entry.view.in_flight != 0 || entry.view.memory_bytes_promised != 0 || entry.view.backlog_ns != 0)
         complain("something is left on " + entry.info->id.text());
     }
     if (!ledger_) return;
     if (pool_->ledger_error()) complain("the ledger: " + pool_->ledger_error()->to_text());
-    // What is not used goes back at a poll, when nothing was claimed since the last.
+    // A poll returns unused memory if nothing was claimed since the poll before.
     for (int i = 0; i < 2; ++i) poll();
-    if (polls_under_way_ > 0) return;  // one that hangs on a device gives nothing back yet
+    if (polls_under_way_ > 0) return;  // a poll that hangs on a device returns nothing yet
     const LedgerSnapshot snapshot = ledger_->snapshot().value();
     for (const Account& account : accounts_) {
       const std::string domain = account.device ? account.device->info().memory_domain : account.id.text();
@@ -473,7 +473,7 @@ class World : private FaultScript, private FaultChecker {
 
 TEST(Faults, DevicesDieHangAndReturnUnderLoadAndNothingIsLost) {
   const char* only = std::getenv("BERTH_SEED");
-  // Without the fixed seed of the test run (a soak): new ones each time.
+  // A soak, which has no fixed seed, uses new seeds each time.
   const bool fixed = std::getenv("RC_PARAMS") != nullptr;
   const std::uint64_t first = only != nullptr ? std::strtoull(only, nullptr, 10)
                               : fixed         ? 1

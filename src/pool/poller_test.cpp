@@ -27,14 +27,14 @@ struct Polled {
     EXPECT_TRUE(opened);
     pool = std::move(*opened);
   }
-  // A stuck device lets go, so that no thread is left at the end of the test.
+  // Releases stuck devices, so that no thread is left at the end of the test.
   ~Polled() {
     for (const auto& device : devices) device->let_go();
   }
   DeviceStatus status(std::size_t i) const { return pool->status().at(i); }
-  // The answer to a question of the present moment has arrived.
+  // Whether a sample of the current time has arrived.
   bool is_current(std::size_t i) const { return status(i).age == Duration(0); }
-  // Moves the time and waits for the answers of all that are not stuck.
+  // Advances the time and waits for the answers of the devices in `answering`.
   void pass(Duration duration, std::vector<std::size_t> answering) {
     clock.advance(duration);
     for (const std::size_t i : answering) EXPECT_TRUE(eventually([&] { return is_current(i); }));
@@ -75,7 +75,7 @@ TEST(Poller, S0_18_EveryPeriodAsksEveryDeviceWithoutWaitingForTheSlowest) {
   stuck->hold();
   y->fail({ErrorCode::unavailable, "busy", {}, "y"});
   int periods = 0;
-  // A period in which the answer to the last question has not arrived yet asks nothing.
+  // A device is not asked again while its last answer is outstanding.
   for (; periods < 3 || (y->questions() < 4 && periods < 100); ++periods) p.pass(250ms, {1});
   EXPECT_EQ(x->questions(), periods + 1);
   EXPECT_GE(y->questions(), 4);
@@ -110,10 +110,10 @@ TEST(Poller, ADeviceThatNeverAnswersGetsNoWorkAfterAWhile) {
   dead->hold();
   Polled p({dead, make_device("b")});
   EXPECT_TRUE(eventually([&] { return p.is_current(1); }));
-  EXPECT_TRUE(p.pool->acquire(on("a"))) << "not asked for bytes, and not silent for long";
+  EXPECT_TRUE(p.pool->acquire(on("a"))) << "the request needs no bytes, and a is not silent for long";
   for (int i = 0; i < 9; ++i) p.pass(250ms, {1});
   EXPECT_TRUE(eventually([&] { return p.status(0).view.sample == SampleState::stale; }));
-  EXPECT_TRUE(p.pool->ready()) << "given up on counts as an answer";
+  EXPECT_TRUE(p.pool->ready()) << "giving up on a device counts as an answer";
   EXPECT_FALSE(p.pool->acquire(on("a")));
 }
 
@@ -146,7 +146,7 @@ TEST(Poller, S0_F6_ADeviceOnWhichWorkFailedIsAskedAtOnce) {
   x->answer_next(sample);
   p.pool->acquire(on("x"))->settle({ErrorCode::invalid_argument, {}});
   p.pool->acquire(on("x"))->settle({});
-  EXPECT_EQ(x->questions(), 1) << "neither success nor a mistake of the caller is news";
+  EXPECT_EQ(x->questions(), 1) << "neither success nor a caller's mistake causes a poll";
   p.pool->acquire(on("x"))->settle({ErrorCode::work_failed, {}});
   EXPECT_TRUE(eventually([&] { return p.status(0).view.health == Health::quarantined; }))
       << "one failure would not have been enough, and the next poll is an hour away";
@@ -193,7 +193,7 @@ TEST(Poller, S0_F8_AStuckDeviceHasOneQuestionOutstandingAndHoldsUpNobody) {
   const int before = other->questions();
   for (int i = 0; i < 20; ++i) p.pass(250ms, {1});
   EXPECT_EQ(other->questions(), before + 20);
-  ASSERT_EQ(stuck->questions(), 2) << "the first, and the one it is stuck in";
+  ASSERT_EQ(stuck->questions(), 2) << "the first question, and the one that is stuck";
   ASSERT_EQ(stuck->most_at_once(), 1);
   p.pool->poll_now();  // ends, although the device does not
   EXPECT_EQ(stuck->most_at_once(), 1);
@@ -304,7 +304,7 @@ TEST(Poller, AnAcquireBeforeTheFirstAnswerWaitsForIt) {
   };
   Result<Lease> lease = Lease();
   std::thread caller([&] { lease = p.pool->acquire({}, needs_a_sample); });
-  EXPECT_TRUE(eventually([&] { return has_declined.load(); })) << "the first answer comes after the first choice";
+  EXPECT_TRUE(eventually([&] { return has_declined.load(); })) << "the first answer must come after the first choice";
   slow->let_go();
   caller.join();
   ASSERT_TRUE(lease);

@@ -35,7 +35,7 @@ TEST(Pool, S0_3_ALeaseNamesTheDeviceHandlesItAndShowsWhatTheDecisionSaw) {
   EXPECT_EQ(lease->id().text(), "a");
   EXPECT_EQ(&lease->device(), pool.device(DeviceId("a"))->get());
   EXPECT_EQ(*lease->memory_bytes_free(), 300U);
-  EXPECT_EQ(lease->in_flight_before(), 0U) << "as it was before the charge";
+  EXPECT_EQ(lease->in_flight_before(), 0U) << "the value before the charge";
   const Result<Lease> second = pool.acquire(on("a"));
   EXPECT_EQ(second->in_flight_before(), 1U);
 }
@@ -107,7 +107,7 @@ TEST(Pool, S0_F1_LoadComesFromTheDeviceAndFromOurOwnCount) {
   const DeviceView view = pool.status().at(0).view;
   EXPECT_EQ(*view.memory_bytes_free, 77U);
   EXPECT_EQ(*view.queue_depth, 3U);
-  EXPECT_FALSE(view.active_streams) << "what the device does not say is absent";
+  EXPECT_FALSE(view.active_streams) << "a value that the device does not report is absent";
   EXPECT_EQ(view.in_flight, 1U);
   EXPECT_EQ(view.info->capability, (Capability{8, 0}));
 }
@@ -151,12 +151,12 @@ TEST(Pool, S0_F17_AGroupIsOfDevicesThatAreJoinedBest) {
   {
     const auto pair = pool->acquire_group({}, 2), other = pool->acquire_group(bytes(1), 2);
     EXPECT_EQ(ids_of(pair), "ac") << "by rank it would be a and b";
-    EXPECT_EQ(ids_of(other), "bd") << "as good, and less loaded";
+    EXPECT_EQ(ids_of(other), "bd") << "as good as a and c, and less loaded";
   }
   ASSERT_TRUE(pool->set_intent(DeviceId("c"), Intent::cordoned));
-  EXPECT_EQ(ids_of(pool->acquire_group({}, 2)), "bd") << "the island that is whole";
+  EXPECT_EQ(ids_of(pool->acquire_group({}, 2)), "bd") << "the complete island";
 
-  // Where the caller knows better, and where nobody knows.
+  // With a topology from the caller, and with an empty one.
   PoolOptions options = quiet();
   options.topology =
       make_topology({DeviceId("a"), DeviceId("d")}, {{DeviceId("a"), DeviceId("d"), LinkKind::nvlink, 1, {}}}).value();
@@ -259,7 +259,7 @@ TEST(Pool, S0_F6_AReportIsSeenAtOnceAndAnOlderAnswerDoesNotUndoIt) {
   LoadSample old;
   old.memory_bytes_free = 100;
   EXPECT_FALSE(board_of(pool).apply_sample(0, 1000, old, before, board_of(pool).entries()[0].incarnation));
-  EXPECT_TRUE(pool.acquire(bytes(200))) << "that was asked before the report";
+  EXPECT_TRUE(pool.acquire(bytes(200))) << "the sample is older than the report";
   LoadSample gone = more;
   gone.events.push_back({DeviceEvent::Kind::xid, 79, clock.now()});
   ASSERT_TRUE(pool.report(DeviceId("a"), gone));
@@ -277,7 +277,7 @@ TEST(Pool, AWholeDeviceHasNoProcessOfAnotherProgram) {
   ASSERT_TRUE(pool.report(DeviceId("a"), sample));
   EXPECT_FALSE(pool.acquire(whole));
   EXPECT_EQ(pool.explain(whole).cause, Cause::occupied);
-  EXPECT_TRUE(pool.acquire()) << "the process is in the way of the whole device only";
+  EXPECT_TRUE(pool.acquire()) << "the process only blocks requests for the whole device";
   sample.processes->clear();
   ASSERT_TRUE(pool.report(DeviceId("a"), sample));
   EXPECT_TRUE(pool.acquire(whole));
@@ -291,10 +291,10 @@ TEST(Pool, ADeviceHeldAloneIsNobodyElsesUntilItIsGivenBack) {
   const Result<Lease> shared = pool.acquire(on("a"));
   Result<Lease> held = pool.acquire(alone);
   ASSERT_TRUE(held);
-  EXPECT_NE(held->id(), DeviceId("a")) << "somebody works there";
+  EXPECT_NE(held->id(), DeviceId("a")) << "a has work";
   for (int i = 0; i < 20; ++i) EXPECT_NE(pool.acquire()->id(), held->id());
   EXPECT_EQ(pool.explain(on(held->id().text())).cause, Cause::held_exclusively);
-  EXPECT_FALSE(pool.acquire_group(alone, 2)) << "one of three works, one is held";
+  EXPECT_FALSE(pool.acquire_group(alone, 2)) << "one of three devices has work, one is held";
   EXPECT_TRUE(pool.acquire(alone)) << "a refused group holds nothing";
   const DeviceId id = held->id();
   held->settle({});

@@ -276,7 +276,7 @@ TEST(Pool, S4_F7_IdentityIsTheIdWhateverTheOrdinal) {
   EXPECT_EQ(before.device(DeviceId("z")).error().code, ErrorCode::not_found);
 }
 
-// The positions of the devices that the next turns give, from this one on.
+// The positions of the devices that `count` turns give, from turn `first` on.
 std::vector<int> turns_from(const Pool& pool, Ticket first, int count) {
   detail::PoolInternals::turn(pool) = first;
   std::vector<int> out;
@@ -351,7 +351,7 @@ TEST(Pool, ALeaseMayOutliveItsPoolAndKeepsItsDevice) {
     EXPECT_EQ(leases[0].device().id().text(), "a");
     EXPECT_EQ(leases[1].device().id().text(), "b");
     leases[0].settle({ErrorCode::device_lost, {}});  // which would have the poller ask the device at once
-    EXPECT_FALSE(device.expired()) << "the board is there until its last lease has ended";
+    EXPECT_FALSE(device.expired()) << "the board exists until its last lease has ended";
     leases.pop_back();
     EXPECT_TRUE(device.expired());
   }

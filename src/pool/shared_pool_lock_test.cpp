@@ -76,9 +76,9 @@ TEST_F(LockedLedger, NothingIsPromisedUntilTheDevicesAreInTheLedger) {
   EXPECT_EQ(pool.acquire_group({}, 2).error().code, ErrorCode::unavailable);
   pool.poll_now();
   expect_unavailable(pool.acquire({}));
-  EXPECT_TRUE(pool.ledger_error()) << "it stays until the devices are in the ledger";
+  EXPECT_TRUE(pool.ledger_error()) << "the error stays until the devices are in the ledger";
   free_lock(pool);
-  EXPECT_FALSE(pool.acquire(bytes_of(301))) << "700 are held";
+  EXPECT_FALSE(pool.acquire(bytes_of(301))) << "700 bytes are held";
   EXPECT_TRUE(pool.acquire(bytes_of(300)));
   EXPECT_TRUE(pool.acquire(bytes_of(1000, "b")));
   EXPECT_EQ(ledger()->snapshot().value().holders(DeviceId("b")), 1U);
@@ -103,10 +103,10 @@ TEST_F(LockedLedger, ADeviceThatJoinsMeanwhileWaitsAloneForItsClaim) {
   held_.emplace(folder_.path.native());
   ASSERT_TRUE(pool.join(make_device("c")));
   expect_unavailable(pool.acquire(bytes_of(0, "c")));
-  EXPECT_TRUE(pool.acquire(bytes_of(0, "b"))) << "the others are in the ledger";
+  EXPECT_TRUE(pool.acquire(bytes_of(0, "b"))) << "other devices are in the ledger";
   const Result<Lease> too_much = pool.acquire(bytes_of(2000, "b"));
-  EXPECT_EQ(too_much.error().code, ErrorCode::no_eligible_device) << "that has nothing to do with the lock";
-  // What is in the ledger is read and written under the lock alone: a success elsewhere does not open the device.
+  EXPECT_EQ(too_much.error().code, ErrorCode::no_eligible_device) << "this refusal is not caused by the lock";
+  // The ledger is only read and written under the lock: a success elsewhere does not open this device.
   EXPECT_TRUE(pool.leave(DeviceId("c")));
   ASSERT_TRUE(pool.join(make_device("c")));
   expect_unavailable(pool.acquire(bytes_of(0, "c")));

@@ -1,4 +1,4 @@
-// Pools of several programs on one machine: what becomes of promises when a process forks, ends, or loses its files.
+// Pools of several programs on one machine: what happens to promises when a process forks, ends, or loses its files.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -36,11 +36,11 @@ TEST_F(SharedPool, AForkedChildChangesNothingOfItsParents) {
   EXPECT_EQ(promised("a"), 700U);
 }
 
-// A child that ends by exit() destroys what its parent made.
+// A child that calls exit() destroys the objects of its parent.
 TEST_F(SharedPool, AForkedChildThatExitsLeavesItsParentsClaim) {
   PoolOptions options;
   options.ledger = ledger();  // with the thread that polls
-  // Destroyed after the pool, and before tools that look for memory left behind.
+  // Destroyed after the pool, and before leak checkers run.
   struct Last {
     pid_t process = getpid();
     ~Last() {
@@ -80,7 +80,7 @@ TEST_F(SharedPool, WithoutDescriptorsAProgramKeepsItsClaimAndGetsNoMore) {
   const bool elsewhere = static_cast<bool>(pool.acquire(bytes_of(1, "b")));
   const bool says_why = pool.ledger_error().has_value();
   setrlimit(RLIMIT_NOFILE, &before);
-  EXPECT_FALSE(more || elsewhere) << "what cannot be written is not promised";
+  EXPECT_FALSE(more || elsewhere) << "a promise that cannot be written is refused";
   EXPECT_TRUE(says_why);
   EXPECT_EQ(promised("a"), 700U);
   settle({pool});

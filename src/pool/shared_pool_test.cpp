@@ -28,7 +28,7 @@ TEST_F(SharedPool, WhatOneProgramHoldsAnotherCannotHave) {
   ASSERT_TRUE(held);
   // At once, before any poll: the promise is checked where it is made.
   EXPECT_FALSE(second.acquire(bytes_of(301)));
-  EXPECT_EQ(promised("a"), 700U) << "what is refused is not claimed";
+  EXPECT_EQ(promised("a"), 700U) << "a refused request claims nothing";
   EXPECT_TRUE(second.acquire(bytes_of(300)));
   Result<Lease> elsewhere = second.acquire(bytes_anywhere(700));
   ASSERT_TRUE(elsewhere);
@@ -41,7 +41,7 @@ TEST_F(SharedPool, WhatOneProgramHoldsAnotherCannotHave) {
 TEST_F(SharedPool, AnOpenPoolHoldsItsDevicesAlsoWithoutBytes) {
   const auto pool = open();
   EXPECT_EQ(promised("a"), 0U);
-  EXPECT_EQ(ledger()->snapshot().value().holders(DeviceId("a")), 1U) << "it is not to be had whole";
+  EXPECT_EQ(ledger()->snapshot().value().holders(DeviceId("a")), 1U) << "the device cannot be leased as a whole";
 }
 
 TEST_F(SharedPool, ALeaseThatOutlivesItsPoolKeepsItsPromise) {
@@ -58,9 +58,9 @@ TEST_F(SharedPool, ALeaseThatOutlivesItsPoolKeepsItsPromise) {
 TEST_F(SharedPool, WhatIsIdleGoesBackAtOnceWhenSomebodyWaits) {
   const auto pool = open();
   ASSERT_TRUE(pool.acquire(bytes_of(700)));
-  EXPECT_EQ(promised("a"), 700U) << "kept for the next request";
+  EXPECT_EQ(promised("a"), 700U) << "the claim is kept for the next request";
   pool.poll_now();
-  EXPECT_EQ(promised("a"), 700U) << "it was claimed since the last poll";
+  EXPECT_EQ(promised("a"), 700U) << "the bytes were claimed since the last poll";
   ASSERT_TRUE(pool.acquire(bytes_of(701)));
   Ledger::Request waiting;
   waiting.kind = EntryKind::waiting;
@@ -71,7 +71,7 @@ TEST_F(SharedPool, WhatIsIdleGoesBackAtOnceWhenSomebodyWaits) {
   const Result<Lease> held = pool.acquire(bytes_of(300));
   ASSERT_TRUE(pool.acquire(bytes_of(200)));
   pool.poll_now();
-  EXPECT_EQ(promised("a"), 300U) << "but not what is held";
+  EXPECT_EQ(promised("a"), 300U) << "bytes in use are not returned";
 }
 
 TEST_F(SharedPool, WhatWasAllocatedUnderAPromiseIsNotSubtractedAgain) {
@@ -109,17 +109,17 @@ TEST_F(SharedPool, APoolInsideALeaseIsBoundedByItAndCountedWithinIt) {
   const auto beside = open();
   unsetenv("BERTH_LEASE");
   const auto outside = open();
-  EXPECT_FALSE(inside.acquire(bytes_of(401))) << "the lease is the bound";
+  EXPECT_FALSE(inside.acquire(bytes_of(401))) << "the lease has 400 bytes";
   const Result<Lease> held = inside.acquire(bytes_of(300));
   ASSERT_TRUE(held);
-  EXPECT_FALSE(beside.acquire(bytes_of(101))) << "both together";
+  EXPECT_FALSE(beside.acquire(bytes_of(101))) << "both pools share the 400 bytes";
   EXPECT_TRUE(beside.acquire(bytes_of(100)));
-  EXPECT_EQ(promised("a"), 400U) << "the lease and what is inside it count once";
+  EXPECT_EQ(promised("a"), 400U) << "the lease and the pools inside it count once";
   EXPECT_FALSE(outside.acquire(bytes_of(601)));
   EXPECT_TRUE(outside.acquire(bytes_of(600)));
 }
 
-// Idle bytes go back at every poll, because somebody waits, while others are taken.
+// Idle bytes go back at every poll, because a request waits, while others are claimed.
 TEST_F(SharedPool, AClaimThatShrinksWhileItGrowsIsNeverLessThanWhatIsHeld) {
   const auto pool = open();
   const auto machine = ledger();
@@ -143,7 +143,7 @@ TEST_F(SharedPool, AClaimThatShrinksWhileItGrowsIsNeverLessThanWhatIsHeld) {
           const Result<Lease> lease = pool.acquire(bytes_of(bytes + static_cast<std::uint64_t>(i % 7)));
           if (!lease) continue;
           ++granted;
-          // What was on its way to the ledger has arrived.
+          // Waits until earlier changes are in the ledger.
           for (const std::uint64_t before = polled; polled < before + 2;) std::this_thread::yield();
           const LedgerSnapshot seen = other->snapshot().value();
           EXPECT_GE(ledger::unallocated_bytes(seen, {"a", 0, std::nullopt, {}}), bytes + i % 7) << i;
@@ -203,7 +203,7 @@ TEST_F(SharedPool, PartsShareTheirBytesWhateverTheLedgerHeardOfOneBefore) {
   EXPECT_TRUE(second.acquire(bytes_of(300, "c")));
 }
 
-// Its memory moved away, and the one it shared stays what it was.
+// The device now has another memory; the memory that it shared does not change.
 TEST_F(SharedPool, ADeviceThatComesBackInAnotherMemoryLeavesItsOldSiblingsAlone) {
   const auto part = [](const char* id, const char* memory) {
     auto device = make_device(id);
@@ -247,7 +247,7 @@ TEST_F(SharedPool, MemoryThatTheDriverReportsLateIsNotPromisedTwice) {
   ASSERT_TRUE(held);
   const Buffer buffer = device->allocate(400).value();
   pool.poll_now();
-  EXPECT_FALSE(pool.acquire(bytes_of(700))) << "the driver does not know of the buffer yet";
+  EXPECT_FALSE(pool.acquire(bytes_of(700))) << "the driver does not report the buffer yet";
   answer(600);
   pool.poll_now();
   EXPECT_FALSE(pool.acquire(bytes_of(700)));
@@ -268,11 +268,11 @@ TEST_F(SharedPool, TheOperatorsIntentReachesEveryProgramAndRecoveryDoesNotUndoIt
   pool.poll_now();
   EXPECT_FALSE(pool.acquire(bytes_of(1)));
   ASSERT_TRUE(pool.set_intent(DeviceId("a"), Intent::in_service));
-  EXPECT_FALSE(pool.acquire(bytes_of(1))) << "the program's own word does not end the operator's";
+  EXPECT_FALSE(pool.acquire(bytes_of(1))) << "the program's intent does not override the operator's";
   ASSERT_TRUE(pool.set_intent(DeviceId("a"), Intent::draining));
   ASSERT_TRUE(ledger()->lock().value().set_intent(DeviceId("a"), Intent::in_service));
   pool.poll_now();
-  EXPECT_FALSE(pool.acquire(bytes_of(1))) << "nor the other way round";
+  EXPECT_FALSE(pool.acquire(bytes_of(1))) << "nor vice versa";
   ASSERT_TRUE(pool.set_intent(DeviceId("a"), Intent::in_service));
   EXPECT_TRUE(pool.acquire(bytes_of(1)));
 }

@@ -162,7 +162,7 @@ class FaultChecker {
       const std::uint64_t expected = account.held + account.promised_ahead;
       if (view.in_flight < expected) return complain("a lease on " + account.id.text() + " was lost");
       if (view.in_flight > expected) {
-        if (const char* rule = barred(account)) return complain(account.id.text() + " was given away: " + rule);
+        if (const char* rule = barred(account)) return complain(account.id.text() + " must not get work: " + rule);
         account.promised_ahead += view.in_flight - expected;
       }
       all_seen = all_seen && account.promised_ahead == 0;

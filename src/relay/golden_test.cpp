@@ -17,7 +17,7 @@ format::golden::Noun noun(Result<Value> (*read)(std::string_view)) {
 TEST(RelayGolden, WhatEveryReleaseSentIsReadAndKept) {
   const auto found = format::golden::expect_all_kept(
       {{"relay_control", noun<Control>(read_control)}, {"relay_answer", noun<ControlAnswer>(read_control_answer)}});
-  EXPECT_FALSE(found.contains("0.1.0")) << "it had no relays";
+  EXPECT_FALSE(found.contains("0.1.0")) << "0.1.0 had no relays";
   EXPECT_EQ(found.at("0.2.0").size(), 2u);
 }
 

@@ -106,7 +106,7 @@ TEST(RelayProcess, TellsWhatIsInFlightAndEndsAfterIt) {
   EXPECT_EQ(relay.put(control).in_flight.at("a/0#1"), 1U);
 
   EXPECT_EQ(relay.call("POST", end_path)->status, 202);
-  EXPECT_EQ(relay.call("PUT", targets_path, to_text(control))->status, 503) << "it takes nothing new";
+  EXPECT_EQ(relay.call("PUT", targets_path, to_text(control))->status, 503) << "an ending relay takes no new targets";
   EXPECT_FALSE(relay.has_ended());
   writer.write("all of it");
   writer.close();
@@ -139,7 +139,7 @@ TEST(RelayProcess, OneRunsPerFolder) {
   const Result<void> second = run_relay_process(options);
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, ErrorCode::already_exists);
-  EXPECT_EQ(relay.put({}), (ControlAnswer{{}, "test"})) << "the first one goes on";
+  EXPECT_EQ(relay.put({}), (ControlAnswer{{}, "test"})) << "the first relay continues";
 }
 
 TEST(RelayProcess, LeavesItsPlaceToAnotherAndFinishesItsRequests) {
@@ -155,16 +155,16 @@ TEST(RelayProcess, LeavesItsPlaceToAnotherAndFinishesItsRequests) {
 
   RelayProcessOptions options;
   options.replaces = true;
-  options.drain_max = 0ms;  // but for those that were replaced
+  options.drain_max = 0ms;  // does not apply to replaced relays
   RunningRelay next(folder.path, options);
   const std::vector<std::string> replaced = replaced_relays(folder.path);
   ASSERT_EQ(replaced, std::vector{name_of_replaced(::getpid())});
-  EXPECT_EQ(gateway.ask("a/0#1")->headers.get(header_refused), "full") << "it still takes requests";
+  EXPECT_EQ(gateway.ask("a/0#1")->headers.get(header_refused), "full") << "the replaced relay still takes requests";
   const auto ended = http::Client::create({.url = control_url(folder.path, replaced[0])})->request("POST", end_path);
   EXPECT_EQ(read_control_answer(ended->body).value().in_flight.at("a/0#1"), 1U);
   EXPECT_EQ(next.put({{{"a/0#1", slow.url, 1, false, "", 1}}, {{"g", gateway.url(), ""}}}).in_flight.at("a/0#1"), 0U);
   const auto answer = gateway.ask("a/0#1");
-  EXPECT_EQ(answer->headers.get(header_refused), "full") << "of what both have";
+  EXPECT_EQ(answer->headers.get(header_refused), "full") << "requests of both relays count";
   EXPECT_EQ(answer->headers.get(header_load), "1/1");
   EXPECT_FALSE(old.has_ended());
   writer.write("all of it");
@@ -172,7 +172,7 @@ TEST(RelayProcess, LeavesItsPlaceToAnotherAndFinishesItsRequests) {
   EXPECT_EQ(stream.get(), "all of it");
   EXPECT_TRUE(old.join());
   EXPECT_TRUE(replaced_relays(folder.path).empty());
-  EXPECT_EQ(next.put({}), (ControlAnswer{{}, "test"})) << "its socket is still there";
+  EXPECT_EQ(next.put({}), (ControlAnswer{{}, "test"})) << "the new relay still has its socket";
 }
 
 TEST(RelayProcess, RefusesWhatIsNotAControlMessageAndKeepsItsState) {
@@ -205,7 +205,7 @@ TEST(RelayProcess, EndsWithoutTargetsWhenNoAgentTellsItAnything) {
   relay.put({{{"a/0#1", "http://127.0.0.1:1", 4, false, job}}, {}});
   const TimePoint put_at = real_clock().now();
   EXPECT_TRUE(eventually([&] { return real_clock().now() > put_at + 400ms; }));
-  EXPECT_FALSE(relay.has_ended()) << "it has a target";
+  EXPECT_FALSE(relay.has_ended()) << "a relay with a target does not end";
   std::filesystem::remove(job);
   EXPECT_TRUE(relay.join());
 }

@@ -34,7 +34,7 @@ http::Server::Handler replica(const std::string& name) {
   };
 }
 
-// On the thread of a server without listeners.
+// Runs on the thread of a server without listeners.
 class TestRelay {
  public:
   explicit TestRelay(RelayOptions options = {}) : running_({}, http::Server::Handler()) {
@@ -89,7 +89,7 @@ TEST(Relay, ReplicasAreReachedThroughConnectionsThatTheNodeOpens) {
       EXPECT_FALSE(answer->headers.get("got-x-berth-other"));
     }
   }
-  EXPECT_LE(gateway.idle(), 6U) << "they are used again";
+  EXPECT_LE(gateway.idle(), 6U) << "connections are reused";
 }
 
 TEST(Relay, AdmitsWhatAReplicaMayHaveAndRefusesTheRestBeforeItBegins) {
@@ -153,7 +153,7 @@ TEST(Relay, OpensMoreConnectionsWhereTheGatewayHasNoneLeft) {
     headers.set(std::string(header_target), "a/0#1");
     EXPECT_EQ(http::Client::create({.url = gateway.url()})->request("GET", "/", "", {.headers = headers})->status, 200);
   };
-  ask({});  // four remain idle beside it
+  ask({});  // leaves four more connections idle
   EXPECT_TRUE(eventually([&] { return gateway.idle() == 5; }));
   // All are idle at this end; at the other end all are busy with answers that clients have not read yet.
   ask({{std::string(header_more), "4"}});
@@ -197,13 +197,13 @@ TEST(Relay, OneThatEndsAnswersTheNextRequestOnAConnectionThatItHasJustUsed) {
   const http::Responder responder = begun.get_future().get();
   relay.drain();
   auto second = std::async(std::launch::async, ask);
-  EXPECT_TRUE(eventually([&] { return gateway.missing() == 5; })) << "it waits for the connection";
+  EXPECT_TRUE(eventually([&] { return gateway.missing() == 5; })) << "the request waits for a connection";
   responder.send({200, {}, "done"});
   EXPECT_EQ(first.get()->body, "done");
   next.set({{"a/0#1", server.url, 2, false}}, {gateway.url()});
   const auto answer = second.get();
   ASSERT_TRUE(answer) << answer.error().to_text();
-  // Where the gateway saw that the relay ends before it sent the request, the next relay has it.
+  // If the gateway noticed the end of the relay before it sent the request, the next relay gets it.
   EXPECT_TRUE(answer->headers.get(header_refused) == refused_leaving || answer->body == "hello") << answer->status;
 }
 
@@ -262,7 +262,7 @@ TEST(Relay, AGatewayWithAnotherProtocolGetsNoConnectionsAndIsNamed) {
     const std::string problem = other.url.substr(7) + " uses the relay protocol \"berth-relay-2\"";
     EXPECT_TRUE(eventually([&] { return asked > 1 && relay.problem().find(problem) != std::string::npos; }))
         << relay.problem();
-    EXPECT_EQ(gateway.ask("a/0#1")->status, 200) << "others are served";
+    EXPECT_EQ(gateway.ask("a/0#1")->status, 200) << "other connections are served";
     relay.set({}, {gateway.url()});
     EXPECT_EQ(relay.problem(), "");
   }

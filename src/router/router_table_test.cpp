@@ -21,7 +21,7 @@ using std::chrono::seconds;
 TEST(RouterTable, S2_4_StartingNeedsNeitherAShardCountNorAWorkingDevice) {
   RouterOptions options;
   options.shards = 0;
-  EXPECT_EQ(Site(3, options).router->table()->space().count(), 3u) << "as many as devices";
+  EXPECT_EQ(Site(3, options).router->table()->space().count(), 3u) << "one shard for each device";
 
   Site site(1);
   ASSERT_TRUE(site.pool->set_intent(gpu(0), Intent::cordoned));
@@ -62,7 +62,7 @@ TEST(RouterTable, S2_F9_ADeviceThatCannotServeReceivesNothingAndItsShardsMove) {
     EXPECT_EQ(site.router->table()->shards_of(gpu(0)), 0u);
     EXPECT_GE(site.router->table()->epoch(), epoch);
   }
-  EXPECT_EQ(site.router->table()->epoch(), before->epoch() + 1) << "out once, whatever the reason";
+  EXPECT_EQ(site.router->table()->epoch(), before->epoch() + 1) << "the device is removed once, whatever the reason";
   for (std::uint32_t shard = 0; shard < 1024; ++shard) {
     if (*before->owner_of(shard) == gpu(0)) continue;
     EXPECT_EQ(*site.router->table()->owner_of(shard), *before->owner_of(shard));
@@ -87,7 +87,7 @@ TEST(RouterTable, AJoiningDeviceTakesItsShareInRounds) {
   EXPECT_EQ(site.router->table()->shards_of(gpu(0)), 100u) << "the first table is not limited by rounds";
   ASSERT_TRUE(site.pool->join(site.device(1)));
   EXPECT_EQ(*site.router->refresh(), 20u);
-  EXPECT_EQ(*site.router->refresh(), 0u) << "not before the next round";
+  EXPECT_EQ(*site.router->refresh(), 0u) << "nothing moves before the next round";
   EXPECT_EQ(site.router->statistics().moves_left, 30u);
   site.clock.advance(seconds(1));
   EXPECT_EQ(*site.router->refresh(), 20u);
@@ -129,7 +129,7 @@ TEST(RouterTable, S2_9_TheSameIdHasTheSameOwnerAfterARestartAlsoWhenADeviceHadJo
     ASSERT_EQ(*site.router->refresh(), 341u);
     before = owners_of_users(*site.router);
   }
-  // What the same list of devices gives without the history.
+  // A new table for the same devices, without the history, is different.
   EXPECT_NE(owners_of_users(*Site(3).router), before);
 
   Site site(3, kept_in(folder));
@@ -210,7 +210,7 @@ TEST(RouterTable, OfTwoRoutersAtATimeTheFirstWritesTheFile) {
   EXPECT_FALSE(first.router->statistics().table_warning);
   ASSERT_TRUE(second.router->statistics().table_warning);
   EXPECT_EQ(second.router->statistics().table_warning->code, ErrorCode::unavailable);
-  EXPECT_EQ(*second.router->table(), *first.router->table()) << "it has read the file";
+  EXPECT_EQ(*second.router->table(), *first.router->table()) << "the second router has read the file";
 
   ASSERT_TRUE(second.pool->set_intent(gpu(0), Intent::cordoned));
   ASSERT_TRUE(second.router->refresh());
@@ -250,7 +250,7 @@ TEST(RouterTable, AnotherNumberOfShardsIsAWarningAndZeroTakesThatOfTheFile) {
   EXPECT_EQ(site.router->table()->space().count(), 128u);
   EXPECT_EQ(site.router->statistics().table_warning->code, ErrorCode::invalid_argument);
   site.restart(options);
-  EXPECT_FALSE(site.router->statistics().table_warning) << "the new one is kept";
+  EXPECT_FALSE(site.router->statistics().table_warning) << "the new table is kept";
 }
 
 TEST(RouterTable, AGivenTableIsContinued) {
@@ -264,9 +264,9 @@ TEST(RouterTable, AGivenTableIsContinued) {
   resumed.table = *ShardTable::parse(first.router->table()->to_text());
   ASSERT_TRUE(first.pool->set_intent(gpu(1), Intent::in_service));
   Site second(3, resumed);
-  EXPECT_EQ(second.router->table()->epoch(), 3u) << "goes on counting";
+  EXPECT_EQ(second.router->table()->epoch(), 3u) << "the epoch continues";
   EXPECT_EQ(second.router->statistics().moves, 21u) << "only the device that is back gets shards";
-  EXPECT_FALSE(std::filesystem::exists(*resumed.table_file)) << "the caller keeps it";
+  EXPECT_FALSE(std::filesystem::exists(*resumed.table_file)) << "the caller keeps the table";
 }
 
 TEST(RouterTable, S2_F7_LoadIsReportedPerShardAndHotShardsAreSwapped) {
@@ -296,7 +296,7 @@ TEST(RouterTable, S2_F7_LoadIsReportedPerShardAndHotShardsAreSwapped) {
   std::set<DeviceId> owners;
   for (const auto& [shard, key] : hot) owners.insert(*site.served(key));
   EXPECT_EQ(owners.size(), 2u);
-  EXPECT_EQ(*site.router->refresh(), 0u) << "and it stays so";
+  EXPECT_EQ(*site.router->refresh(), 0u) << "the table does not change again";
   EXPECT_EQ(site.router->rebalance_by_load(), 0u) << "no load since";
 }
 
@@ -383,8 +383,8 @@ TEST(RouterTable, OrderAndCountsHoldWhileDevicesComeAndGo) {
   operations.join();
   EXPECT_EQ(out_of_order, 0);
   EXPECT_EQ(served + refused, threads * rounds);
-  // Refused: the device was cordoned after the router chose it and before the
-  // scheduler did, which is the exception.
+  // Work is refused only if the device was cordoned after the router chose it and
+  // before the scheduler did, which is rare.
   EXPECT_EQ(refused_for_another_reason, 0);
   EXPECT_GT(served, threads * rounds / 2);
   EXPECT_GT(site.router->statistics().moves, 0u);
@@ -437,7 +437,7 @@ TEST(RouterTable, NoShardMovesBecauseADeviceHasAnotherIdNow) {
     EXPECT_EQ(table->epoch(), 7u);
     for (std::uint32_t shard = 0; shard < 16; ++shard)
       EXPECT_EQ(*table->owner_of(shard), now.at(*before.owner_of(shard))) << shard_name(shard);
-    EXPECT_EQ(*ShardTable::parse(*world::read_text(*options.table_file)), *table) << "and it is kept with the new ids";
+    EXPECT_EQ(*ShardTable::parse(*world::read_text(*options.table_file)), *table) << "the file has the new ids";
   }
 }
 

@@ -255,7 +255,7 @@ TEST(Router, S2_F10_IdleEntitiesAreForgotten) {
   site.wait_until_counted();
   site.clock.advance(seconds(6));
   ASSERT_TRUE(site.router->refresh());
-  EXPECT_EQ(site.router->statistics().entities, 1u) << "only the one used since";
+  EXPECT_EQ(site.router->statistics().entities, 1u) << "only the entity that was used since";
   EXPECT_EQ(site.router->statistics().passivated, 19u);
   EXPECT_TRUE(site.served(user(7))) << "a forgotten entity comes back with its next work";
 }
@@ -301,8 +301,8 @@ TEST(Router, S2_F10_ANewKeyIsNotForgottenWhileAllOthersAreBusy) {
         opened.wait();
         is_first_done[key] = true;
       }));
-    EXPECT_EQ(site.router->statistics().entities, 8u) << "each has work";
-    // What comes next for a key that is remembered waits for what came first.
+    EXPECT_EQ(site.router->statistics().entities, 8u) << "every entity has work";
+    // Later work of a remembered key waits for its earlier work.
     for (std::size_t key = 0; key < 8; ++key)
       tasks.push_back(site.router->submit("key-" + std::to_string(key),
                                           [&, key](TaskContext&) { is_in_order[key] = is_first_done[key].load(); }));
@@ -311,7 +311,7 @@ TEST(Router, S2_F10_ANewKeyIsNotForgottenWhileAllOthersAreBusy) {
     for (const auto& flag : is_in_order) EXPECT_TRUE(flag);
     EXPECT_TRUE(site.served("one more"));
     site.wait_until_counted();
-    EXPECT_LE(site.router->statistics().entities, entities_max + 1) << "the others have nothing to do";
+    EXPECT_LE(site.router->statistics().entities, entities_max + 1) << "entities without work are forgotten";
   }
 }
 

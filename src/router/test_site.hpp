@@ -1,4 +1,4 @@
-// What tests of the router share: devices, a scheduler and a router, and work that
+// Shared by tests of the router: devices, a scheduler and a router, and work that
 // can be held at a gate.
 #pragma once
 

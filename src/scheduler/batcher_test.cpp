@@ -55,7 +55,7 @@ TEST_F(Batching, A17_OneItemIsHandedOverWhenItHasWaitedLongEnough) {
   EXPECT_FALSE(first.ready());
   clock.advance(milliseconds(1));
   EXPECT_EQ(first.get()->value, 9);
-  EXPECT_EQ(second.get()->value, 16) << "with the first: the time is that of the batch";
+  EXPECT_EQ(second.get()->value, 16) << "the second item runs with the first";
   EXPECT_EQ(sizes, (std::vector<std::size_t>{2}));
 }
 
@@ -170,7 +170,7 @@ TEST(Batcher, SeveralProducersAndBatchesUnderWayLoseNothing) {
     });
   }
   for (std::thread& producer : producers) producer.join();
-  EXPECT_LT(batches, 2000U) << "they were run together";
+  EXPECT_LT(batches, 2000U) << "items were run together";
   EXPECT_TRUE(adds_up(bench->statistics()));
 }
 

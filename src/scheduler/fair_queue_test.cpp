@@ -1,4 +1,4 @@
-// Shares between tenants: in proportion to their weights, and nothing for having been idle.
+// Shares between tenants: in proportion to their weights, without credit for idle time.
 #include "scheduler/fair_queue.hpp"
 
 #include <array>
@@ -155,7 +155,7 @@ TEST(Tenants, ServeInProportionToTheirWeights) {
   }
   gate.open();
   for (auto& task : tasks) ASSERT_TRUE(task.get());
-  EXPECT_EQ(order, "lhhhlhll") << "three of heavy's for one of light's, then what is left";
+  EXPECT_EQ(order, "lhhhlhll") << "three jobs of heavy for one of light, then the rest";
 }
 
 TEST(Tenants, OneThatFloodsTheQueueDoesNotKeepAnotherOut) {
@@ -183,7 +183,7 @@ TEST(Tenants, AWeightMustBeFiniteAndPositiveAndANameIsOneTenant) {
   EXPECT_NE(*bench->tenant("one"), *bench->tenant("two"));
   for (int i = 0; i < 300; ++i) static_cast<void>(bench->tenant(std::to_string(i)));
   EXPECT_EQ(bench->tenant("one more").error().code, ErrorCode::not_supported);
-  EXPECT_TRUE(bench->tenant("two", 2)) << "those that are there can be changed";
+  EXPECT_TRUE(bench->tenant("two", 2)) << "existing tenants can be changed";
 
   Bench other(1);
   TaskOptions foreign{.tenant = *bench->tenant("two")};

@@ -44,7 +44,7 @@ TEST_F(FullQueue, WaitsForRoom) {
     returned = true;
     EXPECT_EQ(task.get(soon())->value, 9);
   });
-  while (bench->total().in_flight != 3) std::this_thread::yield();  // it has its device, and waits for a place
+  while (bench->total().in_flight != 3) std::this_thread::yield();  // the third has its device and waits for a place
   EXPECT_FALSE(returned);
   gate.open();
   producer.join();
@@ -59,7 +59,7 @@ TEST_F(FullQueue, WaitsForRoomUntilTheDeadline) {
     clock.advance(seconds(1));
   });
   EXPECT_EQ(bench->scheduler->submit(nothing, options).get(soon()).error().code, ErrorCode::timeout);
-  EXPECT_EQ(bench->total().in_flight, 2U) << "its charge was given back";
+  EXPECT_EQ(bench->total().in_flight, 2U) << "the charge of the refused work was given back";
   other.join();
 }
 

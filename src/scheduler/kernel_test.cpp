@@ -24,7 +24,7 @@ class Kernels : public testing::Test {
   }
   std::string backend_of(const DeviceId& id) const { return (*pool->device(id))->info().backend; }
 
-  // Adds two vectors with the kernel; the third value of the sum.
+  // Adds two vectors with the kernel; returns the third value of the sum.
   static auto adding(const Kernel& kernel) {
     return [kernel](TaskContext& task) -> Result<std::vector<float>> {
       const std::vector<float> a{1, 2, 3}, b{10, 20, 30};
@@ -116,13 +116,13 @@ TEST_F(Kernels, AKernelThatOneDeviceCannotCompileRunsOnTheOthersAndNothingIsLost
     const auto inline_sum = scheduler->run(adding(broken), options);
     ASSERT_TRUE(inline_sum) << inline_sum.error().to_text();
   }
-  // Once it is known, it is not tried there again.
+  // A kernel that failed to compile is not tried on that device again.
   std::uint64_t tried = 0;
   for (const DeviceStatistics& device : scheduler->statistics().devices)
     if (backend_of(device.device) == "opencl") tried += device.dispatched;
   EXPECT_EQ(tried, devices_of("opencl"));
   const std::vector<Error> errors = scheduler->kernel_errors();
-  ASSERT_EQ(errors.size(), devices_of("opencl")) << "who wonders why a device has no work finds it here";
+  ASSERT_EQ(errors.size(), devices_of("opencl")) << "they explain why a device gets no work";
   EXPECT_EQ(errors[0].code, ErrorCode::invalid_argument);
   EXPECT_FALSE(errors[0].where.empty());
   EXPECT_TRUE(adds_up(scheduler->statistics()));
@@ -131,7 +131,7 @@ TEST_F(Kernels, AKernelThatOneDeviceCannotCompileRunsOnTheOthersAndNothingIsLost
   EXPECT_EQ(nowhere.error().code, ErrorCode::no_eligible_device);
   const Kernel again(source);
   const auto first = scheduler->submit(adding(again), with(again, {"opencl"})).get();
-  EXPECT_EQ(first.error().code, ErrorCode::invalid_argument) << "what the compiler said";
+  EXPECT_EQ(first.error().code, ErrorCode::invalid_argument) << "the compiler's error";
   EXPECT_NE(first.error().message.find("add"), std::string::npos);
 }
 
@@ -140,7 +140,7 @@ TEST(LaunchShape, TakesPlainBracesOfAnyIntegers) {
   EXPECT_EQ(LaunchShape{width}.global, (std::array<std::uint32_t, 3>{640, 1, 1}));
   EXPECT_EQ(LaunchShape(width, 480).global, (std::array<std::uint32_t, 3>{640, 480, 1}));
   EXPECT_EQ(LaunchShape(1, 2, 3L).global, (std::array<std::uint32_t, 3>{1, 2, 3}));
-  EXPECT_EQ(LaunchShape(-1).global[0], 0U) << "which every device refuses";
+  EXPECT_EQ(LaunchShape(-1).global[0], 0U) << "every device refuses a size of 0";
   EXPECT_EQ(LaunchShape(std::uint64_t{1} << 33).global[0], 0U);
 }
 

@@ -51,7 +51,7 @@ TEST(Scheduler, S3_F2_MapKeepsTheShareOfADeviceThatIsSlowerThanItsWeight) {
   const auto work = asynchronous(0.5);
   const auto results = bench->map(std::vector<int>(40), [&](TaskContext& execution, int) { return work(execution); });
   for (const auto& result : results) EXPECT_TRUE(result);
-  EXPECT_EQ(bench->statistics().devices[0].completed, 20U) << "its turn is waited for";
+  EXPECT_EQ(bench->statistics().devices[0].completed, 20U) << "map waits for the turn of this device";
   EXPECT_EQ(bench->statistics().devices[1].completed, 20U);
 }
 
@@ -203,7 +203,7 @@ TEST(Scheduler, MapUsesASlowDeviceWhileThereIsEnoughToDo) {
 }
 
 TEST(RealDevices, MapKeepsEveryDeviceOfTheMachineBusyAtOnce) {
-  // Two devices of PoCL, where it is installed and nobody said otherwise.
+  // Two devices of PoCL if it is installed, unless the environment names others.
   setenv("POCL_DEVICES", "basic basic", 0);
   BackendOptions backends;
   backends.host_devices = 2;
@@ -218,7 +218,7 @@ TEST(RealDevices, MapKeepsEveryDeviceOfTheMachineBusyAtOnce) {
   Gate gate;
   const auto results =
       scheduler.map(std::vector<std::size_t>(count, count), [&](TaskContext& execution, std::size_t n) {
-        // Something real beside the meeting: bytes to the device and back.
+        // Each item also does real work: it copies bytes to the device and back.
         std::vector<std::byte> out(4096, std::byte{7});
         std::vector<std::byte> back(4096);
         Result<Stream*> stream = execution.stream();

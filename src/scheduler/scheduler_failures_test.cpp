@@ -1,4 +1,4 @@
-// Work that fails, throws or hangs, and devices that do.
+// Work that fails, throws or hangs, and devices that fail or hang.
 #include <gtest/gtest.h>
 
 #include <stdexcept>
@@ -37,7 +37,7 @@ TEST(Scheduler, S3_F7_WorkThatMayRunTwiceIsTriedElsewhere) {
     return execution.device().id().text();
   };
   TaskOptions work;
-  EXPECT_EQ(bench->run(fails_on_0, work).error().where, "sim-0") << "not unless it may";
+  EXPECT_EQ(bench->run(fails_on_0, work).error().where, "sim-0") << "not retried unless it may run twice";
   work.may_run_twice = true;
   for (const auto& result : {bench->run(fails_on_0, work), bench->submit(fails_on_0, work).get()}) {
     ASSERT_TRUE(result);
@@ -53,7 +53,7 @@ TEST(Scheduler, S3_F7_WorkThatMayRunTwiceIsTriedElsewhere) {
     return failure(ErrorCode::unavailable);
   };
   EXPECT_FALSE(bench->submit(always, work).get());
-  EXPECT_EQ(tries, 2) << "once elsewhere, not for ever";
+  EXPECT_EQ(tries, 2) << "once elsewhere, not forever";
   const auto callers_fault = [&](TaskContext&) -> Result<void> {
     ++tries;
     return failure(ErrorCode::invalid_argument);
@@ -73,12 +73,12 @@ TEST(Scheduler, WhenEverythingFailsNotEverythingIsRepeated) {
   TaskOptions work;
   work.may_run_twice = true;
   for (int i = 0; i < 30; ++i) EXPECT_FALSE(bench->run(fails, work));
-  EXPECT_GE(tries, 40) << "ten of them, and a fifth of what was handed out";
+  EXPECT_GE(tries, 40) << "ten retries, and a fifth of the work handed out";
   EXPECT_LE(tries, 52);
   tries = 0;
   clock.advance(seconds(2));
   EXPECT_FALSE(bench->run(fails, work));
-  EXPECT_EQ(tries, 2) << "another second, another ten";
+  EXPECT_EQ(tries, 2) << "ten more retries in the next second";
 }
 
 TEST(Scheduler, WorkThatDeclinesItsDeviceHasNotBegunAndGoesToAnother) {
@@ -102,7 +102,7 @@ TEST(Scheduler, WorkThatDeclinesItsDeviceHasNotBegunAndGoesToAnother) {
     return failure(ErrorCode::not_supported);
   };
   EXPECT_EQ(bench->submit(nowhere, work).get().error().code, ErrorCode::not_supported)
-      << "as it says, where none is left";
+      << "the task's own error if no device is left";
   EXPECT_TRUE(adds_up(bench->statistics()));
 }
 
@@ -128,7 +128,7 @@ TEST(Scheduler, S3_F14_AsynchronousWorkIsMeasuredAtItsTimeOnTheDevice) {
   Bench bench({spec(0, 4.0)}, {}, clock);
   const TimePoint before = clock.now();
   EXPECT_TRUE(bench->run(asynchronous(20)));
-  EXPECT_EQ(clock.now() - before, milliseconds(5)) << "complete when the device is, not when it is told";
+  EXPECT_EQ(clock.now() - before, milliseconds(5)) << "work completes when the device does, not when it is enqueued";
   EXPECT_NEAR(bench.total().rate.value(), 200.0, 1e-6);
   EXPECT_TRUE(bench->submit(asynchronous(20)).get());
   EXPECT_NEAR(bench.total().rate.value(), 200.0, 1e-6);

@@ -61,7 +61,7 @@ TEST(Scheduler, S3_15_DispatchRunsOnTheCallersThreadAndSaysWhere) {
   const auto caller = std::this_thread::get_id();
   const auto done = bench->run([&](TaskContext& execution) {
     EXPECT_EQ(std::this_thread::get_id(), caller);
-    EXPECT_EQ(bench.total().in_flight, 1U) << "it is recorded before it runs";
+    EXPECT_EQ(bench.total().in_flight, 1U) << "the work is counted before it runs";
     return execution.device().id().text() + "!";
   });
   ASSERT_TRUE(done);
@@ -253,7 +253,7 @@ TEST(Scheduler, S3_F3_DevicesNobodyMeasuredAreTried) {
     }));
   }
   for (const DeviceStatistics& device : bench->statistics().devices) EXPECT_GE(device.dispatched, 1U);
-  EXPECT_GE(bench->statistics().devices[1].dispatched, 25U) << "and then the fast one gets the work";
+  EXPECT_GE(bench->statistics().devices[1].dispatched, 25U) << "then the fast device gets the work";
 }
 
 TEST(Scheduler, S3_F5_TheRateIsWorkPerBusyTimeAndClassesAreApart) {
@@ -269,7 +269,7 @@ TEST(Scheduler, S3_F5_TheRateIsWorkPerBusyTimeAndClassesAreApart) {
   EXPECT_NE(models.requirements.work_class, 0);
   EXPECT_EQ(bench->work_class("models"), models.requirements.work_class);
   EXPECT_TRUE(bench->run([&](TaskContext&) { clock.advance(seconds(10)); }, models));
-  EXPECT_NEAR(bench.total().rate.value(), 500.0, 1e-6) << "what another class learnt changes nothing";
+  EXPECT_NEAR(bench.total().rate.value(), 500.0, 1e-6) << "measurements of another class do not change it";
 }
 
 TEST(Scheduler, S3_F5_WorkSideBySideCountsAsSideBySide) {

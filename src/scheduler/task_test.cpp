@@ -1,4 +1,4 @@
-// What a task can be asked: wait, look, continue when it has ended, withdraw.
+// Operations on a task: wait, check, continue when it has ended, cancel.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -130,7 +130,7 @@ TEST(Task, ADroppedChainIsACallback) {
   });
   EXPECT_TRUE(called.wait_for_arrivals(1));
   called.open();
-  bench.scheduler.reset();  // no lane uses what goes with this scope
+  bench.scheduler.reset();  // no lane may use objects of this scope any longer
 }
 
 // One thread that owns all state, and never waits for work.
@@ -155,7 +155,7 @@ TEST(Task, AnEventLoopIsToldAndNeverBlocks) {
     arrived.pop_front();
   }
   EXPECT_EQ(sum, count * (count - 1) / 2);
-  bench.scheduler.reset();  // no lane uses what goes with this scope
+  bench.scheduler.reset();  // no lane may use objects of this scope any longer
 }
 
 TEST(Task, CoAwaitGivesTheResultWithoutBlockingAThread) {
@@ -176,13 +176,13 @@ TEST(Task, CoAwaitGivesTheResultWithoutBlockingAThread) {
     finished.pass();
   };
   coroutine();
-  EXPECT_EQ(sum, 0) << "it is suspended, and this thread goes on";
+  EXPECT_EQ(sum, 0) << "the coroutine is suspended, and this thread continues";
   gate.open();
   EXPECT_TRUE(finished.wait_for_arrivals(1));
   EXPECT_EQ(sum, 50);
   EXPECT_TRUE(failed);
   finished.open();
-  bench.scheduler.reset();  // no lane uses what goes with this scope
+  bench.scheduler.reset();  // no lane may use objects of this scope any longer
 }
 
 TEST(Task, AContinuationMayLetGoOfTheHandleThatIsBeingCancelled) {
@@ -221,7 +221,7 @@ TEST(Task, ACoroutineThatIsDestroyedWhileItWaitsIsNotResumed) {
   EXPECT_FALSE(resumed);
 }
 
-// What a chain of tasks that follow each other costs in stack does not grow with its length.
+// The stack that a chain of tasks needs does not grow with the length of the chain.
 Task<int> count_down(Scheduler& scheduler, int from) {
   return scheduler.submit([from](TaskContext&) { return from; }).then([&scheduler](Number number) {
     return number->value == 0 ? scheduler.submit([](TaskContext&) { return 0; })
@@ -262,7 +262,7 @@ TEST(Task, AForkedChildIsToldThatTheSchedulerIsNotIts) {
   int status = 0;
   waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
-  EXPECT_TRUE(bench->submit(nothing).get(soon())) << "the parent goes on";
+  EXPECT_TRUE(bench->submit(nothing).get(soon())) << "the parent continues";
 }
 
 TEST(Task, TheLastHandleOfASchedulerMayGoInsideOfItsOwnWork) {
@@ -330,7 +330,7 @@ TEST(Task, AnAbandonedPieceOfWorkEndsAtItsDeadlineAlsoWhenNobodyWaits) {
   EXPECT_EQ(bench.total().cancelled, 1U);
   gate.open();
   EXPECT_TRUE(blocking.get(soon()));
-  bench.scheduler.reset();  // no lane uses what goes with this scope
+  bench.scheduler.reset();  // no lane may use objects of this scope any longer
 }
 
 TEST(Task, ARequestToStopWithdrawsWhatWaitsAndTellsWhatRuns) {
@@ -352,7 +352,7 @@ TEST(Task, ARequestToStopWithdrawsWhatWaitsAndTellsWhatRuns) {
   EXPECT_TRUE(waiting.ready()) << "at once, not when its turn comes";
   EXPECT_EQ(waiting.get(soon()).error().code, ErrorCode::cancelled);
   EXPECT_TRUE(running.get(soon()));
-  EXPECT_TRUE(other.get(soon())) << "it has no such token";
+  EXPECT_TRUE(other.get(soon())) << "it does not have this token";
   EXPECT_EQ(bench->submit(nothing, stoppable).get(soon()).error().code, ErrorCode::cancelled);
   EXPECT_EQ(bench->run(nothing, stoppable).error().code, ErrorCode::cancelled);
   EXPECT_TRUE(adds_up(bench->statistics()));
@@ -394,7 +394,7 @@ TEST(Task, S3_F1_ARequestToStopCancelsAWholeMap) {
   }
   EXPECT_EQ(done, begun);
   EXPECT_EQ(done + cancelled, 1000);
-  EXPECT_LT(done, 100) << "the rest was not begun";
+  EXPECT_LT(done, 100) << "the rest was never started";
   EXPECT_TRUE(adds_up(bench->statistics()));
   EXPECT_EQ(bench.total().in_flight, 0U);
 }

@@ -70,8 +70,9 @@ TEST(Acceptance, EarlierSpecsAreKeptAsFarAsTheyFit) {
     ASSERT_EQ(refusal(desired_of({large})), "accepted");
     for (int i = 0; i < 10; ++i) large.earlier.push_back(wanted_with("a", bytes - static_cast<std::size_t>(i)).spec);
     const fleet::DesiredDeployment kept = fitted(large);
-    EXPECT_GE(kept.earlier.size(), 2u) << "what runs during a rollout, and what an undo goes back to";
-    EXPECT_TRUE(std::equal(kept.earlier.begin(), kept.earlier.end(), large.earlier.begin())) << "the newest";
+    EXPECT_GE(kept.earlier.size(), 2u) << "one for a rollout and one for an undo";
+    EXPECT_TRUE(std::equal(kept.earlier.begin(), kept.earlier.end(), large.earlier.begin()))
+        << "the newest specs are kept";
     fleet::DesiredDeployment paused = kept;
     paused.paused = bounded_reason(std::string(100'000, '\x01'));
     EXPECT_LE(format::document(format::to_json(paused)).size(), store::value_bytes_max) << "it can be paused";

@@ -51,7 +51,7 @@ TEST(Access, ATokenHasItsRoleUntilItExpiresOrIsRevoked) {
   credentials["t1"].expires_ms = 6;
   EXPECT_TRUE(access.who(request, credentials, 5));
   EXPECT_FALSE(access.who(request, credentials, 6));
-  EXPECT_FALSE(access.who(request, {}, 5)) << "revoked";
+  EXPECT_FALSE(access.who(request, {}, 5)) << "the token was revoked";
   EXPECT_FALSE(access.who_has("Secret", credentials, 5));
   EXPECT_FALSE(access.who_has("", credentials, 5));
 }
@@ -70,7 +70,7 @@ TEST(Access, AConnectionThatProvesATokenHasItsRole) {
   EXPECT_EQ(access.who(request, credentials, 5)->actor, "token:t1");
   credentials["t1"].expires_ms = 5;
   EXPECT_FALSE(access.who(request, credentials, 5));
-  EXPECT_FALSE(access.who(request, {}, 1)) << "revoked";
+  EXPECT_FALSE(access.who(request, {}, 1)) << "the token was revoked";
   request.peer.credential = access.key_of(http::proof_of(http::sha256("token")).identity, {})->credential;
   EXPECT_EQ(access.who(request, {}, 5)->actor, "user:ann") << "the token of the server's own user";
 }
@@ -88,7 +88,7 @@ TEST(Access, ACertificateSpeaksForItsTokenUntilOneOfTheTwoEnds) {
   EXPECT_FALSE(access.who(request, {}, 9)) << "the token was revoked";
   credentials["t1"].expires_ms = 5;
   EXPECT_FALSE(access.who(request, credentials, 9)) << "the token has expired";
-  // After a restore ids are given out again.
+  // After a restore, ids are reused.
   credentials["t1"] = credential("t1", Role::deploy, "another");
   EXPECT_FALSE(access.who(request, credentials, 9));
   for (const char* uri :
@@ -110,7 +110,7 @@ TEST(Access, ATokenToJoinThatNamesANodeIsNotThatNodes) {
 TEST(Access, OnTheSocketOnlyTheServersUserAndRootNeedNoToken) {
   const Access access("ann", "token", "/run/a");
   http::Request request;
-  EXPECT_FALSE(access.who(request, {}, 0)) << "not over the socket";
+  EXPECT_FALSE(access.who(request, {}, 0)) << "the request did not come over the socket";
   for (const std::uint32_t user : {::geteuid(), 0U}) {
     request.peer.unix_uid = user;
     ASSERT_TRUE(access.who(request, {}, 0)) << user;
@@ -183,7 +183,7 @@ TEST(Access, ManySessionsOfOneTokenEndNoneOfAnother) {
   for (int i = 0; i < 1500; ++i) others.push_back(open("t1"));
   EXPECT_TRUE(access.who(with_cookie(own), credentials, 0));
   EXPECT_TRUE(access.who(with_cookie(others.back()), credentials, 0));
-  EXPECT_TRUE(access.who(with_cookie(others[others.size() - 20]), credentials, 0)) << "the newest stay";
+  EXPECT_TRUE(access.who(with_cookie(others[others.size() - 20]), credentials, 0)) << "the newest cookies stay valid";
   EXPECT_FALSE(access.who(with_cookie(others[others.size() - 21]), credentials, 0));
 }
 

@@ -15,7 +15,7 @@ Event event(EventKind kind, const std::string& subject) { return {0, 1, kind, "c
 
 class EventLimitTest : public testing::Test {
  protected:
-  // How many of `count` such events are kept, without what the limit itself says.
+  // How many of `count` such events are kept, without the events of the limit itself.
   std::size_t kept(EventKind kind, const std::string& subject, std::size_t count) {
     const std::vector<Event> events =
         limit_.admit(std::vector<Event>(count, event(kind, subject)), {{"chat/0", NodeId("evil")}}, now_);
@@ -35,7 +35,7 @@ TEST_F(EventLimitTest, ANodeThatCausesTooManyIsCutOffAndSaidOnce) {
   EXPECT_EQ(kept(EventKind::device, "node/evil", 100'000), 0u);
   EXPECT_EQ(shown_, std::vector<std::string>{
                         "node/evil has caused more than 1000 events: further ones are left out for a while"});
-  EXPECT_EQ(kept(EventKind::ready, "chat/0", 10), 0u) << "its replicas are part of it";
+  EXPECT_EQ(kept(EventKind::ready, "chat/0", 10), 0u) << "events of its replicas count as well";
 }
 
 TEST_F(EventLimitTest, WhatAGatewayReportsOfReplicasIsCausedByTheGateway) {
@@ -55,7 +55,7 @@ TEST_F(EventLimitTest, OthersAreNotConcerned) {
   kept(EventKind::device, "node/evil", 100'000);
   EXPECT_EQ(kept(EventKind::device, "node/good", 100), 100u);
   EXPECT_EQ(kept(EventKind::ready, "chat/1", 100), 100u);
-  EXPECT_EQ(kept(EventKind::node, "node/evil", 1), 1u) << "that it is lost is always said";
+  EXPECT_EQ(kept(EventKind::node, "node/evil", 1), 1u) << "the loss of a node is always reported";
 }
 
 TEST_F(EventLimitTest, ItGoesOnWhenTheNodeHasBeenQuiet) {

@@ -39,12 +39,12 @@ TEST(FleetCounts, RestartsAreFailuresSinceTheServerHeardOfTheNode) {
   };
   const auto restarts = [&](std::uint32_t replica) { return counts.restarts(DeploymentId("chat"), replica); };
   take(5, 0);
-  EXPECT_EQ(restarts(0), 0U) << "an earlier server counted those";
+  EXPECT_EQ(restarts(0), 0U) << "an earlier server counted these restarts";
   take(6, 2);
   EXPECT_EQ(restarts(0), 1U);
   EXPECT_EQ(restarts(1), 2U);
   take(0, 2);
-  EXPECT_EQ(restarts(0), 1U) << "it has been well for a while";
+  EXPECT_EQ(restarts(0), 1U) << "a reset of the failures is not a restart";
   take(1, 2);
   EXPECT_EQ(restarts(0), 2U);
   const std::vector<fleet::Assigned> next{assigned(0, 9)};
@@ -82,7 +82,7 @@ TEST(FleetCounts, TheFrontOfAQueueIsTheRequestWithTheLowestPlace) {
       lease.name = name;
       lease.place = place;
     }
-    report.leases.emplace_back();  // one that runs
+    report.leases.emplace_back();  // a running lease
     counts.take(report, {}, now);
   };
   const auto front = [&](TimePoint now) { return counts.front_time(NodeId("gpu-1"), now); };
@@ -135,7 +135,7 @@ TEST_F(FleetMetricsTest, OfASilentNodeNothingIsKnownButThatItIsLost) {
 
 TEST_F(FleetMetricsTest, AStoreThatFailsIsCounted) {
   EXPECT_TRUE(has("berth_store_errors_total 0\n"));
-  EXPECT_FALSE(has("berth_store_size_bytes ")) << "it is in memory";
+  EXPECT_FALSE(has("berth_store_size_bytes ")) << "the store is in memory";
   engine_->fail_after(0, store::FailingEngine::Failure::lost);
   EXPECT_FALSE(leader_.set_intent(node_, Intent::cordoned, "test"));
   EXPECT_FALSE(has("berth_store_errors_total 0\n"));

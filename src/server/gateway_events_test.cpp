@@ -12,7 +12,7 @@ using fleet::RequestOutcome;
 
 class GatewayEventsTest : public testing::Test {
  protected:
-  // "KIND SUBJECT: TEXT", with a line for each.
+  // "KIND SUBJECT: TEXT", one event per line.
   static std::string text_of(const std::vector<fleet::Event>& events) {
     std::string text;
     for (const fleet::Event& event : events)
@@ -62,10 +62,10 @@ TEST_F(GatewayEventsTest, FailedRequestsAreOneEventHoweverManyThereAre) {
     now_ += 1s;
     EXPECT_EQ(take(failed("it closed the connection")), "") << second;
   }
-  EXPECT_NE(take(failed("it answered late")), "") << "something else";
+  EXPECT_NE(take(failed("it answered late")), "") << "a new reason";
   EXPECT_EQ(take(failed("it closed the connection")), "") << "at most one in a minute";
   now_ += 61s;
-  EXPECT_NE(take(failed("it answered late")), "") << "it had not failed for a minute";
+  EXPECT_NE(take(failed("it answered late")), "") << "the last event was a minute ago";
 }
 
 TEST_F(GatewayEventsTest, AReplicaThatIsLeftOutAndAnswersAgainIsTwoEvents) {
@@ -75,7 +75,7 @@ TEST_F(GatewayEventsTest, AReplicaThatIsLeftOutAndAnswersAgainIsTwoEvents) {
             "60 s at "
             "a time; the last reason: it closed the connection\n");
   now_ += 90s;
-  EXPECT_EQ(take(row("it closed the connection", false)), "") << "it may be tried, and has not answered";
+  EXPECT_EQ(take(row("it closed the connection", false)), "") << "the replica may be tried, but has not answered yet";
   EXPECT_EQ(take(row("", false)), "ready chat/0: chat/0#17 answers the gateway head again after 90 s\n");
   EXPECT_EQ(take(row("", false)), "");
   EXPECT_NE(take(row("it answered with 503", false)).find("still sends it requests"), std::string::npos);
@@ -103,7 +103,7 @@ TEST_F(GatewayEventsTest, WhatAGatewaySaysOfThingsThatDoNotExistIsNoEvent) {
   EXPECT_EQ(take(row("x", true, "chat/9#9")), "");
   EXPECT_EQ(take(rejected("full", 429, "none")), "");
   EXPECT_EQ(take(rejected("invented", 429)), "");
-  EXPECT_EQ(take(rejected("no_key", 401, "")), "") << "anyone can send these";
+  EXPECT_EQ(take(rejected("no_key", 401, "")), "") << "anyone can send such requests";
 }
 
 TEST_F(GatewayEventsTest, AGatewayThatIsSilentIsLostOnceAndItsReturnSaysForHowLong) {
@@ -130,7 +130,7 @@ TEST_F(GatewayEventsTest, GatewaysThatAreNotLostArePresent) {
     return events_.present();
   };
   EXPECT_EQ(events_.present(), 0u);
-  EXPECT_EQ(look_at({"head", "edge"}, {}), 2u) << "a server that begins to lead waits for their reports";
+  EXPECT_EQ(look_at({"head", "edge"}, {}), 2u) << "a new leader waits for reports of gateways";
   now_ += 10s;
   EXPECT_EQ(look_at({"head", "edge"}, {"head"}), 1u);
   EXPECT_EQ(take({}), "");
@@ -151,7 +151,7 @@ TEST_F(GatewayEventsTest, OneThatLeavesIsNotTheGateway) {
 
 TEST_F(GatewayEventsTest, RoutesThatConflictAreAnEventWhenTheyBegin) {
   EXPECT_FALSE(events_.has_compared(3));
-  EXPECT_EQ(text_of(events_.compare_routes(3, "lab", {"old"})), "") << "it was there when this server began";
+  EXPECT_EQ(text_of(events_.compare_routes(3, "lab", {"old"})), "") << "the route existed when this server started";
   EXPECT_TRUE(events_.has_compared(3));
   EXPECT_EQ(text_of(events_.compare_routes(4, "lab", {"old", "new"})), "refused lab: new\n");
   EXPECT_EQ(text_of(events_.compare_routes(5, "lab", {})), "");

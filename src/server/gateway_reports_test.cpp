@@ -15,7 +15,7 @@ namespace {
 
 const TimePoint reports_start = TimePoint() + 1h;
 
-// So many requests to "a" since the gateway started, each of 3 ms.
+// `requests` requests to "a" since the gateway started, each of 3 ms.
 fleet::GatewayReport counted(std::uint64_t requests, std::uint64_t started_ms = 1) {
   fleet::GatewayReport report;
   report.started_ms = started_ms;
@@ -46,8 +46,8 @@ TEST(GatewayReports, RatesAreThoseOfTheLastSecondsAndAbsentBeforeTheyAreKnown) {
   TimePoint now = reports_start;
   EXPECT_FALSE(reports.of_deployment("a", now));
   reports.take("head", counted(1000), now);
-  EXPECT_FALSE(reports.of_deployment("a", now)->requests_per_s) << "what was before is not known";
-  EXPECT_FALSE(reports.of_deployment("a", now)->first_byte_s_p50) << "it is of another time";
+  EXPECT_FALSE(reports.of_deployment("a", now)->requests_per_s) << "the earlier count is not known";
+  EXPECT_FALSE(reports.of_deployment("a", now)->first_byte_s_p50) << "the measured times may be old";
   EXPECT_EQ(reports.of_deployment("a", now)->in_flight, 2U);
   for (std::uint64_t second = 1; second <= 60; ++second) {
     now += 1s;
@@ -57,7 +57,7 @@ TEST(GatewayReports, RatesAreThoseOfTheLastSecondsAndAbsentBeforeTheyAreKnown) {
       EXPECT_NEAR(*traffic->requests_per_s, 110, 2) << second;
       EXPECT_NEAR(*traffic->rejected_per_s, 10, 2) << second;
     } else if (second > 50) {
-      EXPECT_EQ(traffic->requests_per_s, 0) << "none came in the last 20 s, " << second;
+      EXPECT_EQ(traffic->requests_per_s, 0) << "no request came in the last 20 s, " << second;
       EXPECT_FALSE(traffic->total_s_p50);
     }
   }
@@ -98,7 +98,8 @@ TEST(GatewayReports, AGatewayThatWasReplacedCountsUntilItEndsWithoutDisturbingIt
   reports.take("head", counted(100), reports_start);
   reports.take("head", counted(100), reports_start + 1s);
   reports.take("head", counted(0, 2), reports_start + 2s);
-  EXPECT_EQ(reports.of_deployment("a", reports_start + 2s)->in_flight, 2U) << "the old one has not said that it leaves";
+  EXPECT_EQ(reports.of_deployment("a", reports_start + 2s)->in_flight, 2U)
+      << "the old gateway has not reported that it leaves";
   reports.take("head", leaving(100, 1), reports_start + 3s);
   reports.take("head", counted(40, 2), reports_start + 12s);
   reports.take("head", leaving(110, 0), reports_start + 12s);
@@ -109,7 +110,7 @@ TEST(GatewayReports, AGatewayThatWasReplacedCountsUntilItEndsWithoutDisturbingIt
   EXPECT_TRUE(has(R"(berth_requests_total{gateway="head",deployment="a",outcome="2xx"} 40)", now));
   EXPECT_TRUE(has(R"(berth_requests_total{gateway="head",leaving="1",deployment="a",outcome="2xx"} 110)", now));
   reports.take("head", counted(40, 2), now + 6s);
-  EXPECT_EQ(request_metrics_text(reports, now + 6s).find("leaving"), std::string::npos) << "it has ended";
+  EXPECT_EQ(request_metrics_text(reports, now + 6s).find("leaving"), std::string::npos) << "the old gateway has ended";
   for (std::uint64_t start = 10; start < 10'000; ++start) {
     fleet::GatewayReport forged = leaving(1, 0);
     forged.started_ms = start;
@@ -207,7 +208,7 @@ TEST(GatewayReports, MetricsAreHistogramsOfPrometheusPerGateway) {
            "berth_caller_requests_total{gateway=\"head\",caller=\"a\\\"b\",outcome=\"failed\"} 1\n",
        })
     EXPECT_NE(text.find(line), std::string::npos) << line << text;
-  EXPECT_EQ(request_metrics_text(reports, reports_start + 6s).find("{"), std::string::npos) << "it is too old";
+  EXPECT_EQ(request_metrics_text(reports, reports_start + 6s).find("{"), std::string::npos) << "the report is too old";
 }
 
 TEST(GatewayReports, RequestsWithoutAValidKeyDisplaceNoOthers) {
@@ -222,8 +223,8 @@ TEST(GatewayReports, RequestsWithoutAValidKeyDisplaceNoOthers) {
   reports.take("head", report, reports_start);
   EXPECT_EQ(reports.records(), 1U);
   const auto found = reports.find("mine");
-  ASSERT_EQ(found.size(), 2U) << "a few of them are kept";
-  EXPECT_EQ(found[0].at_ms, 1U) << "though the other has the same id and is newer";
+  ASSERT_EQ(found.size(), 2U) << "a few records of strangers are kept";
+  EXPECT_EQ(found[0].at_ms, 1U) << "although the stranger's has the same id and is newer";
 }
 
 TEST(GatewayReports, WithTwoRowsOfOneNameAreRefused) {
@@ -340,12 +341,12 @@ TEST_F(RouteTest, ANodeWithoutAConnectionToTheGatewaysIsNamedWithWhatToDo) {
   report.unconnected.clear();
   reports_.take("edge", report, leader_.now());
   const fleet::RouteAnswer by_other = ask({{}, "", "/batch", ""});
-  ASSERT_TRUE(by_other.replica) << "another gateway reaches them";
+  ASSERT_TRUE(by_other.replica) << "another gateway reaches the replicas";
   EXPECT_EQ(by_other.text, "the request is for batch and would go to " + *by_other.replica + advice);
   report.unconnected = {node_};
   lose_node();
   reports_.take("head", report, leader_.now());
-  EXPECT_TRUE(unconnected_nodes(leader_, reports_).empty()) << "it is silent, which is reported elsewhere";
+  EXPECT_TRUE(unconnected_nodes(leader_, reports_).empty()) << "the gateway is silent, which is reported elsewhere";
 }
 
 TEST(UnconnectedText, NamesAnAddressThatTheNodesCanReach) {

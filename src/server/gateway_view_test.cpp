@@ -62,7 +62,7 @@ TEST_F(GatewayViewTest, AnAddressIsThatOfTheConnectionOrNamedByTheOperator) {
   report_from("2001:db8::5");
   EXPECT_EQ(addresses(), Addresses{"[2001:db8::5]:41001"});
   report_from("");
-  EXPECT_EQ(addresses(), Addresses{""}) << "it is direct, and where is not known";
+  EXPECT_EQ(addresses(), Addresses{""}) << "it is direct, but its address is not known";
   leader_.set_node_addresses({{node_, "192.0.2.7"}, {NodeId("other"), "192.0.2.8"}});
   EXPECT_EQ(addresses(), Addresses{"192.0.2.7:41001"});
   report_from("10.0.0.5");
@@ -74,7 +74,7 @@ TEST_F(GatewayViewTest, AReplicaIsReachedAsTheRevisionThatItRunsSays) {
   EXPECT_EQ(addresses(), Addresses{std::nullopt});
   apply(project(Reach::direct, "serve"));
   const Addresses both = addresses();
-  EXPECT_EQ(std::count(both.begin(), both.end(), std::nullopt), 1) << "the one that runs still has no open port";
+  EXPECT_EQ(std::count(both.begin(), both.end(), std::nullopt), 1) << "the running replica still has no open port";
   EXPECT_EQ(std::count(both.begin(), both.end(), "10.0.0.5:41001"), 1);
 }
 
@@ -86,7 +86,7 @@ TEST_F(GatewayViewTest, AReplicaThatIsNotReadyDrainsForGatewaysAlone) {
   };
   EXPECT_EQ(state_in(served_deployments(leader_, false)), fleet::EndpointState::unready);
   EXPECT_EQ(state_in(gateway_view(leader_, {}, 1).deployments), fleet::EndpointState::draining)
-      << "one of an earlier version refuses another word";
+      << "gateways of earlier versions refuse unknown states";
 }
 
 TEST_F(GatewayViewTest, GatewaysShareTheLimitsOfACallerRoundedUp) {

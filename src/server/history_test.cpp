@@ -42,7 +42,7 @@ TEST_F(Histories, ANodeWhoseDevicesChangeTheirIdsTakesNoRoomOfOthers) {
   add(good);
   EXPECT_EQ(samples("good", "gpu1"), 2u);
   EXPECT_EQ(samples("evil", "x29-7"), 1u);
-  EXPECT_EQ(samples("evil", "x28-7"), 0u) << "the older ones go";
+  EXPECT_EQ(samples("evil", "x28-7"), 0u) << "older samples are removed";
 }
 
 TEST_F(Histories, OnlyDevicesOfTheInventoryCount) {

@@ -47,7 +47,7 @@ TEST_F(LeaderTest, ASpecOfAHundredKilobytesIsUpdatedAsOftenAsNeeded) {
   EXPECT_TRUE(leader_.rollout(DeploymentId("large"), {RolloutAction::undo}, "user:ann"));
 }
 
-// As a version without these bounds accepted it: with the reason of a pause it is larger than a store takes.
+// A version without these bounds accepted it: with the reason of a pause it is larger than a store value may be.
 TEST_F(LeaderTest, ADeploymentThatCannotBeWrittenBlocksOnlyItself) {
   EXPECT_TRUE(report("a-1", 1, 100));
   DeploymentSpec first = cpu_spec("huge"), next = first;
@@ -90,14 +90,14 @@ TEST_F(LeaderTest, ADeploymentThatCannotBeWrittenBlocksOnlyItself) {
     const auto stepped = leader.step();
     EXPECT_TRUE(stepped) << stepped.error().to_text();
   };
-  for (int i = 0; i < 3; ++i) hear(std::string(2'000, 'r'));  // it is rolled out, fails and cannot be paused
+  for (int i = 0; i < 3; ++i) hear(std::string(2'000, 'r'));  // the rollout fails, but it cannot be paused
   ASSERT_FALSE(leader.warnings().empty());
   EXPECT_EQ(leader.warnings().begin()->first, "deployment/huge");
   EXPECT_NE(leader.warnings().begin()->second.find("too large for the store"), std::string::npos);
   EXPECT_EQ(leader.problem(), "") << "others are decided on";
   ASSERT_TRUE(leader.set_intent(node_, Intent::cordoned, "user:ann"));
   ASSERT_TRUE(leader.set_intent(node_, Intent::in_service, "user:ann"));
-  // Another one gets its place in the same steps. Its project leaves the other as it is.
+  // Another deployment is placed in the same steps. Its project does not change the first one.
   {
     const auto found = leader.state().desired;
     fleet::DesiredDeployment other;
@@ -135,7 +135,7 @@ TEST_F(LeaderTest, ReplicasOfADeploymentThatCannotBeReadStayAsTheyAre) {
   EXPECT_TRUE(leader.warnings().contains("store"));
   EXPECT_TRUE(leader.warnings().contains("deployment/batch"));
   EXPECT_EQ(leader.problem(), "");
-  // Without it, the project ends it; applied again, it is as any other.
+  // A project without the deployment ends it; applied again, it is like any other.
   ASSERT_TRUE(leader.apply(project_of({}), std::nullopt, "user:ann"));
   ASSERT_TRUE(leader.step());
   EXPECT_TRUE(leader.orders(node_).orders.empty() || leader.orders(node_).orders[0].assigned.stopping);
@@ -179,15 +179,15 @@ TEST_F(LeaderTest, AnUndoGoesBackToANamedRevisionOrTheNewestOneThatDiffers) {
     return leader_.rollout(name, {RolloutAction::undo, "", to}, "user:ann");
   };
   apply("one");
-  EXPECT_EQ(undo(std::nullopt).error().code, ErrorCode::already_exists) << "there is none";
+  EXPECT_EQ(undo(std::nullopt).error().code, ErrorCode::already_exists) << "there is no earlier revision";
   const std::uint64_t first = wanted().revision;
   apply("two");
   apply("three");
   ASSERT_TRUE(leader_.make(leader_.propose_scale(name, 5, std::nullopt).value(), "user:ann"));
   ASSERT_TRUE(undo(first));
   EXPECT_EQ(wanted().spec.command.front(), "one");
-  EXPECT_EQ(wanted().spec.replicas, 5u) << "how many there are is not part of a revision";
-  EXPECT_EQ(undo(first).error().code, ErrorCode::already_exists) << "it has those settings";
+  EXPECT_EQ(wanted().spec.replicas, 5u) << "the number of replicas is not part of a revision";
+  EXPECT_EQ(undo(first).error().code, ErrorCode::already_exists) << "it already has these settings";
   EXPECT_EQ(undo(first + 99).error().code, ErrorCode::not_found);
   ASSERT_TRUE(leader_.rollout(name, {RolloutAction::restart}, "user:ann"));
   EXPECT_EQ(wanted().restart_revision, wanted().revision);
@@ -210,7 +210,7 @@ TEST_F(LeaderTest, AnUndoHasTheBoundsOfWhatIsAccepted) {
     small.replicas = 1'000;
     return small;
   }());
-  EXPECT_TRUE(leader_.rollout(name, {RolloutAction::pause}, "user:ann")) << "its settings were accepted";
+  EXPECT_TRUE(leader_.rollout(name, {RolloutAction::pause}, "user:ann")) << "its settings were accepted before";
 }
 
 TEST_F(LeaderTest, AProposalChangesNothingUntilItIsMade) {
@@ -222,7 +222,7 @@ TEST_F(LeaderTest, AProposalChangesNothingUntilItIsMade) {
   EXPECT_EQ(leader_.state().desired.version, version);
   EXPECT_EQ(leader_.make(std::move(scaled), "user:ann").value().version, version + 1);
   EXPECT_EQ(leader_.recent_events().back().text, "it is scaled from 1 to 3 replicas");
-  EXPECT_FALSE(leader_.make(restarted, "user:ann")) << "it was proposed for the version before";
+  EXPECT_FALSE(leader_.make(restarted, "user:ann")) << "it was proposed for an earlier version";
   EXPECT_EQ(leader_.propose_scale(name, 4, version).error().code, ErrorCode::stale_handle);
   EXPECT_EQ(leader_.propose_scale(name, replicas_max + 1, std::nullopt).error().code, ErrorCode::invalid_argument);
   EXPECT_FALSE(leader_.make(leader_.propose_scale(name, 3, std::nullopt).value(), "user:ann").value().changed);
@@ -231,7 +231,7 @@ TEST_F(LeaderTest, AProposalChangesNothingUntilItIsMade) {
   EXPECT_EQ(leader_.state().desired.deployments.at(name).paused, "paused by user:ann");
   ASSERT_TRUE(leader_.rollout(name, {RolloutAction::pause, "wait"}, "user:ann"));
   EXPECT_EQ(leader_.recent_events().back().text, "its rollout is paused: wait");
-  EXPECT_FALSE(leader_.rollout(name, {RolloutAction::restart}, "user:ann")) << "it is paused";
+  EXPECT_FALSE(leader_.rollout(name, {RolloutAction::restart}, "user:ann")) << "the rollout is paused";
 }
 
 TEST_F(LeaderTest, ANameThatIsNotKnownGetsTheNearestOne) {

@@ -25,13 +25,13 @@ TEST_F(LeaderTest, ANodeThatJoinsAgainIsNotHeldToItsEarlierRefusals) {
   refused.state = fleet::ReplicaState::refused;
   ASSERT_TRUE(report("a-1", 2, 100, 0, {refused}));
   ASSERT_TRUE(leader_.step());
-  ASSERT_TRUE(leader_.orders(node_).orders.empty()) << "it is left alone for a while";
+  ASSERT_TRUE(leader_.orders(node_).orders.empty()) << "the node is avoided for a while";
   ASSERT_TRUE(leader_.set_intent(node_, Intent::draining, "user:ann"));
   ASSERT_TRUE(leader_.forget_node(node_, "user:ann"));
   join();
   ASSERT_TRUE(report("a-2", 1, 100));
   ASSERT_TRUE(leader_.step());
-  EXPECT_EQ(leader_.orders(node_).orders.size(), 1u) << "it may be another machine";
+  EXPECT_EQ(leader_.orders(node_).orders.size(), 1u) << "the node may be another machine now";
 }
 
 TEST_F(LeaderTest, ANodeThatCouldNotBeRemovedIsStillHeard) {
@@ -52,7 +52,7 @@ TEST_F(LeaderTest, AConnectedNodeIsRemovedOnlyWhenItIsDrainedAndEmpty) {
   };
   EXPECT_EQ(refusal(), "gpu-1 is connected and runs replicas; drain it first: berth drain node/gpu-1");
   ASSERT_TRUE(leader_.set_intent(node_, Intent::draining, "user:ann"));
-  EXPECT_NE(refusal(), "") << "its replica has not ended";
+  EXPECT_NE(refusal(), "") << "its replica has not ended yet";
   ASSERT_TRUE(leader_.remove(DeploymentId("batch"), "user:ann"));
   ASSERT_TRUE(leader_.step());
   fleet::ReplicaReport gone;
@@ -84,8 +84,8 @@ TEST_F(LeaderTest, TheCredentialOfTheMachineBeforeDoesNotSpeakForAJoinedNode) {
   lose_node();
   add_join_token("t7", node_);
   ASSERT_TRUE(join_with("t7", "t8"));
-  EXPECT_FALSE(leader_.state().credentials.contains("t1")) << "of the machine before";
-  EXPECT_FALSE(leader_.state().credentials.contains("t7")) << "a token to join is good for once";
+  EXPECT_FALSE(leader_.state().credentials.contains("t1")) << "the credential of the earlier machine";
+  EXPECT_FALSE(leader_.state().credentials.contains("t7")) << "a join token can be used once";
   EXPECT_TRUE(leader_.state().credentials.contains("t8"));
 }
 
@@ -99,7 +99,7 @@ TEST_F(LeaderTest, AGatewayChangesItsAddressRarely) {
   const std::uint64_t changes = leader_.change_count();
   for (int port = 9000; port < 9100; ++port)
     EXPECT_FALSE(leader_.set_gateway_address("g1", ":" + std::to_string(port)));
-  EXPECT_TRUE(leader_.set_gateway_address("g1", ":8081")) << "it says the same again";
+  EXPECT_TRUE(leader_.set_gateway_address("g1", ":8081")) << "the same address again";
   EXPECT_EQ(leader_.change_count(), changes);
   clock_.advance(10s);
   EXPECT_TRUE(leader_.set_gateway_address("g1", ":9000"));
@@ -126,7 +126,7 @@ TEST_F(LeaderTest, ANewTokenRemovesTheExpiredOnes) {
 TEST_F(LeaderTest, ALostNodeIsReplacedOnlyWithATokenThatWasMadeForIt) {
   ASSERT_TRUE(report("first", 1, 1));
   add_join_token("t7", node_);
-  EXPECT_EQ(join_with("t7", "t8").error().code, ErrorCode::already_exists) << "it lives";
+  EXPECT_EQ(join_with("t7", "t8").error().code, ErrorCode::already_exists) << "the node is alive";
   lose_node();
   add_join_token("t9", std::nullopt);
   add_join_token("t10", NodeId("other"));
@@ -156,7 +156,7 @@ TEST_F(LeaderTest, ANodeThatHasObeyedALaterServerIsTold) {
   EXPECT_EQ(event_count(), 0);
   for (std::uint64_t number = 2; number < 10; ++number) report_epoch(number, leader_.epoch() + 5 * number);
   EXPECT_EQ(leader_.later_epoch(node_), leader_.epoch() + 45);
-  EXPECT_EQ(event_count(), 1) << "once, whatever the node says";
+  EXPECT_EQ(event_count(), 1) << "one event, whatever the node reports";
   EXPECT_NE(leader_.node_problem(node_).find("it ignores this server"), std::string::npos);
   ASSERT_EQ(leader_.warnings().size(), 1u);
   EXPECT_NE(leader_.warnings().at("store").find("1 node ignores this server"), std::string::npos);
@@ -173,7 +173,7 @@ TEST_F(LeaderTest, AProblemOfANodeIsAnEventWhenItChanges) {
     last.report.problem = problem;
     EXPECT_TRUE(leader->take_report(std::move(last)));
   };
-  // Since the last call.
+  // The events since the last call.
   auto events = [&, seen = leader_.state().last_event]() mutable {
     std::string text;
     for (const fleet::Event& event : leader->recent_events()) {
@@ -196,7 +196,7 @@ TEST_F(LeaderTest, AProblemOfANodeIsAnEventWhenItChanges) {
   Leader next = Leader::begin(store::Store::open(engine_).value(), "server-2", clock_, {}).value();
   leader = &next;
   report_problem(old);
-  EXPECT_EQ(events(), "") << "the server before has told it";
+  EXPECT_EQ(events(), "") << "the previous server has recorded the event";
   for (int i = 0; i < 3; ++i) leader->refuse_report(node_, "it is not valid");
   EXPECT_EQ(events(), "node node:gpu-1 node/gpu-1: gpu-1: its last report was refused: it is not valid\n");
   const std::uint64_t before = leader->state().last_event;
@@ -213,13 +213,13 @@ TEST_F(LeaderTest, ANodeIsRemovedOnlyWhenItsSingleReplicasMustHaveEnded) {
   clock_.advance(319s);
   ASSERT_EQ(leader_.health(node_), controller::NodeHealth::lost);
   const Result<void> early = leader_.forget_node(node_, "user:ann");
-  ASSERT_FALSE(early) << "another one would start while it may run";
+  ASSERT_FALSE(early) << "another replica would start while this one may run";
   EXPECT_EQ(early.error().code, ErrorCode::already_exists);
   clock_.advance(1s);
   EXPECT_TRUE(leader_.forget_node(node_, "user:ann"));
 }
 
-// A node that was updated gives a device another id, and says which one it had.
+// An updated node gives a device another id and reports the former one.
 TEST_F(LeaderTest, WhatWasDecidedUnderAFormerIdStaysWithTheDevice) {
   const DeviceId former("opencl/pocl/basic-a-very-long-processor-name.0"), now("cpu-opencl-0");
   const auto with_device = [&](const DeviceId& id, std::vector<fleet::ReplicaReport> replicas) {
@@ -262,13 +262,13 @@ TEST_F(LeaderTest, WhatWasDecidedUnderAFormerIdStaysWithTheDevice) {
   EXPECT_EQ(after.place.devices, std::vector{now});
   EXPECT_EQ(after.key(), before.key()) << "the same incarnation";
   EXPECT_FALSE(after.stopping);
-  ASSERT_TRUE(leader_.state().nodes.at(node_).devices.contains(now)) << "the cordon holds";
+  ASSERT_TRUE(leader_.state().nodes.at(node_).devices.contains(now)) << "the cordon still applies";
   EXPECT_EQ(leader_.state().nodes.at(node_).devices.at(now).reason, "noise");
   EXPECT_EQ(leader_.state().nodes.at(node_).devices.size(), 1u);
   for (std::size_t i = events; i < leader_.recent_events().size(); ++i)
     EXPECT_EQ(leader_.recent_events()[i].kind, fleet::EventKind::ready) << leader_.recent_events()[i].text;
 
-  // Also what a person says under the former id from now on.
+  // Later commands with the former id also apply.
   ASSERT_TRUE(leader_.set_device_intent(node_, former, {Intent::in_service, "user:ann", {}}));
   EXPECT_TRUE(leader_.state().nodes.at(node_).devices.empty());
 }

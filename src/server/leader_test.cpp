@@ -27,7 +27,7 @@ TEST_F(LeaderTest, ALateReportOfAnEarlierStartDoesNotReplaceOneOfALaterStart) {
   EXPECT_TRUE(report("a-1", 1, 100, 1'000));
   EXPECT_TRUE(report("a-2", 1, 200, 2'000));
   const Result<void> late = report("a-1", 1, 100, 1'000);
-  ASSERT_FALSE(late) << "who sent it must not take itself for heard";
+  ASSERT_FALSE(late) << "the sender must not believe that its report counts";
   EXPECT_EQ(late.error().code, ErrorCode::unavailable);
   EXPECT_EQ(known_bytes(), 200u);
 }
@@ -60,14 +60,14 @@ TEST_F(LeaderTest, AChangeWhoseAnswerWasLostIsSeen) {
 TEST_F(LeaderTest, NothingIsDecidedOnAStateThatMayBeOld) {
   ASSERT_TRUE(leader_.set_intent(node_, Intent::draining, "user:ann"));
   const auto reason = [&] { return leader_.state().nodes.at(node_).intent_reason; };
-  engine_->fail_lists(true, 1);  // the one after the commit
+  engine_->fail_lists(true, 1);  // the listing after the commit
   EXPECT_FALSE(leader_.set_intent(node_, Intent::draining, "user:ann", "its fan is loud"));
-  EXPECT_EQ(reason(), "") << "it could not be read";
+  EXPECT_EQ(reason(), "") << "the change could not be read";
   EXPECT_FALSE(leader_.step());
   EXPECT_FALSE(leader_.forget_node(node_, "user:ann"));
   engine_->fail_lists(false);
   const Result<void> old = leader_.forget_node(node_, "user:ann");
-  ASSERT_FALSE(old) << "it was decided on what was known before";
+  ASSERT_FALSE(old) << "the decision was based on an older state";
   EXPECT_EQ(old.error().code, ErrorCode::stale_handle);
   EXPECT_EQ(reason(), "its fan is loud");
   EXPECT_TRUE(leader_.forget_node(node_, "user:ann"));
@@ -83,11 +83,11 @@ TEST_F(LeaderTest, AFormerLeaderDoesNotSpeakForItsSuccessor) {
   EXPECT_EQ(late.error().code, ErrorCode::unavailable);
   EXPECT_EQ(leader_.epoch(), epoch);
   EXPECT_EQ(leader_.orders(node_).epoch, epoch);
-  EXPECT_EQ(leader_.state().epoch, epoch) << "nor does it know what that one decided";
+  EXPECT_EQ(leader_.state().epoch, epoch) << "this server does not know what the other one decided";
   EXPECT_EQ(next.state().nodes.at(node_).intent, Intent::draining);
 }
 
-// Its node could believe that its report was received, and keep running what another server replaces.
+// Otherwise the node could believe that its report was received and keep running what another server replaces.
 TEST_F(LeaderTest, AReportIsTakenOnlyWhileItLeadsForSure) {
   clock_.advance(14s);
   EXPECT_TRUE(report("a-1", 1, 100));
@@ -104,7 +104,7 @@ TEST_F(LeaderTest, AStoreThatFailsForAMomentIsShownAndAskedAgain) {
   EXPECT_TRUE(leader_.renew()) << "no other server can lead yet";
   EXPECT_TRUE(leader_.problem().ends_with("the planted failure")) << leader_.problem();
   EXPECT_TRUE(leader_.step()) << "there is nothing to commit";
-  EXPECT_NE(leader_.problem(), "") << "that the step needs no store does not make it work";
+  EXPECT_NE(leader_.problem(), "") << "the problem remains although the step needs no store";
   engine_->fail_lists(false);
   EXPECT_TRUE(leader_.renew());
   EXPECT_EQ(leader_.problem(), "");
@@ -147,7 +147,7 @@ TEST_F(LeaderTest, AnUnchangedProjectIsAcceptedOnlyWhereAllThatIsCommittedIsKnow
   ASSERT_FALSE(leader_.apply(second, std::nullopt, "user:ann"));
   engine_->fail_lists(false);
   engine_->recover();
-  ASSERT_TRUE(is_there()) << "it was committed, and the server did not hear of it";
+  ASSERT_TRUE(is_there()) << "it was committed, but the answer was lost";
   const auto again = [&] { return leader_.apply(first, std::nullopt, "user:ann").has_value(); };
   for (int tries = 0; tries < 3 && !again(); ++tries) continue;
   EXPECT_FALSE(is_there()) << "the change was accepted";
@@ -164,8 +164,8 @@ TEST_F(LeaderTest, AReportIsNotTakenWhileTheStoreMayHaveNewerOrders) {
   ASSERT_TRUE(leader_.apply(nothing, std::nullopt, "user:ann"));
   engine_->fail_after(0, store::FailingEngine::Failure::unheard);
   engine_->fail_lists(true, 1);
-  ASSERT_FALSE(leader_.step()) << "that the replica stops is committed, and the server did not hear of it";
-  EXPECT_FALSE(report("a-1", 2, 100)) << "the node would go on with orders that are replaced";
+  ASSERT_FALSE(leader_.step()) << "the stop of the replica is committed, but the answer was lost";
+  EXPECT_FALSE(report("a-1", 2, 100)) << "the node would continue with old orders";
   engine_->fail_lists(false);
   engine_->recover();
   ASSERT_TRUE(report("a-1", 3, 100));

@@ -46,7 +46,7 @@ TEST(ShardTables, OnlyAsManyShardsMoveAsMust) {
     std::uint32_t moved = 0;
     for (std::uint32_t shard = 0; shard < deployment::key_shards; ++shard)
       moved += *before.owner_of(shard) != *after.owner_of(shard);
-    // What those that leave had, or what those that come get.
+    // The shards of the replicas that leave, or those that new replicas get.
     std::uint32_t fewest = 0;
     for (std::uint32_t i = wanted.spec.replicas; i < had; ++i)
       fewest += before.shards_of(DeviceId("chat/" + std::to_string(i)));

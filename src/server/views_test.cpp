@@ -12,7 +12,7 @@ namespace json = boost::json;
 
 class ViewsTest : public LeaderTest {
  protected:
-  // What the node reports next.
+  // The next report of the node.
   LastReport next() {
     LastReport last;
     last.report.node.id = node_;
@@ -48,7 +48,7 @@ TEST_F(ViewsTest, OfTheDevicesOfALostNodeNeitherHealthNorMeasurementsAreSaid) {
   for (const char* const key : known) EXPECT_TRUE(device().contains(key)) << key;
   lose_node();
   for (const char* const key : known) EXPECT_FALSE(device().contains(key)) << key;
-  EXPECT_EQ(device().at("memory_bytes_total"), 80) << "that does not change";
+  EXPECT_EQ(device().at("memory_bytes_total"), 80) << "the total does not change";
 }
 
 TEST_F(ViewsTest, AReplicaThatIsBackingOffSaysWhenItIsRestarted) {
@@ -70,7 +70,7 @@ TEST_F(ViewsTest, AReplicaThatIsBackingOffSaysWhenItIsRestarted) {
   ++last.report.number;
   last.report.replicas.at(0).next_start_ms.reset();
   ASSERT_TRUE(leader_.take_report(last));
-  EXPECT_EQ(text(), "batch/0 is waiting to restart on gpu-1: exit status 1") << "of an older agent";
+  EXPECT_EQ(text(), "batch/0 is waiting to restart on gpu-1: exit status 1") << "the report of an older agent";
 }
 
 }  // namespace

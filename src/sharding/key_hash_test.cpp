@@ -16,7 +16,7 @@ TEST(Sharding, S2_12_SipHash13IsThereWhenAskedFor) {
   EXPECT_EQ(space.shard_of("user-42"), 8u);
   EXPECT_EQ(space.shard_of("user-43"), 9u);
   EXPECT_EQ(space.shard_of("model/llama-70b"), 5u);
-  EXPECT_EQ(ShardSpace().hash(), KeyHash::xxh3_v1) << "SipHash only when asked for";
+  EXPECT_EQ(ShardSpace().hash(), KeyHash::xxh3_v1) << "SipHash must be requested";
 }
 
 TEST(Sharding, S2_F3_TheHashIsNamedVersionedAndHasPublishedVectors) {

@@ -31,7 +31,7 @@ std::size_t keys_that_moved(const ShardTable& before, const ShardTable& after, i
   return moved;
 }
 
-// The moves are what differs between the tables, no more and no less.
+// The moves are exactly the differences between the tables.
 void expect_moves_are_the_difference(const ShardTable& before, const Rebalanced& after) {
   std::map<std::uint32_t, ShardMove> by_shard;
   for (const ShardMove& move : after.moves)
@@ -235,7 +235,7 @@ TEST(Sharding, EvenLoadIsLeftAlone) {
 
 #ifdef BERTH_HAS_RAPIDCHECK
 
-// At least one of twelve owners, so that two draws share some of them.
+// At least one of twelve owners, so that two draws have some in common.
 std::vector<ShardOwner> any_owners() {
   const auto present = *rc::gen::container<std::vector<bool>>(12, rc::gen::arbitrary<bool>());
   std::vector<ShardOwner> out;

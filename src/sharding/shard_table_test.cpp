@@ -179,7 +179,7 @@ TEST(ShardTable, TheOrderOfAShardBeginsWithItsOwnerAndDependsOnNothingElse) {
   EXPECT_EQ(second.size(), 7U);
   for (const auto& [id, count] : second) EXPECT_LT(count, 40) << id << " takes most of 128 shards";
 
-  // Without the last owner, the order of the others stays, but that a new owner comes first.
+  // Without the last owner, the order of the others stays, except that a new owner comes first.
   std::vector<ShardOwner> fewer(owners.begin(), owners.end() - 1);
   const ShardTable after = rebalance(table, fewer)->table;
   for (std::uint32_t shard = 0; shard < 1024; ++shard) {

@@ -5,7 +5,7 @@
 namespace berth::simulate {
 namespace {
 
-// What the fleets of one test did, all together.
+// The totals of all fleets of one test.
 struct Total {
   std::vector<Exemption> exemptions;
   std::uint64_t starts = 0, ready = 0, replicas = 0;
@@ -26,7 +26,7 @@ void expect_laws(const FleetOptions& options, Total& total) {
   total.replicas += run.replicas;
 }
 
-// Sanitizers make each of them thirty times slower, and few fleets say nothing about averages and shares.
+// Sanitizers make each of them thirty times slower, and averages and shares of a few fleets mean nothing.
 #ifdef BERTH_SANITIZED
 constexpr std::uint64_t small_seeds = 8, large_seeds = 1;
 constexpr bool are_enough_for_shares = false;
@@ -35,7 +35,7 @@ constexpr std::uint64_t small_seeds = 200, large_seeds = 15;
 constexpr bool are_enough_for_shares = true;
 #endif
 
-// So that the laws are held against something.
+// Checks that enough happened for the laws to be tested.
 void expect_substance(const Total& total, std::uint64_t fleets) {
   if (!are_enough_for_shares) return;
   EXPECT_GT(total.starts, 15 * fleets);

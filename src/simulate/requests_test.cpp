@@ -157,8 +157,8 @@ TEST(Replaying, CompletionsAreSeenWithTheNextReport) {
 TEST(Replaying, SpeedsAreLearntFromCompletedWork) {
   ReplayOptions learning;
   learning.learn_speeds = true;
-  // Nothing known: 0 and 1 share by count. At 10 ms both are measured, and the
-  // fast one gets this and, at 1/1 against 2/2, the tie goes to the slow one.
+  // Nothing known: 0 and 1 share by count. At 10 ms both are measured: the
+  // fast one gets this request, then the slow one wins the tie of 1/1 and 2/2.
   const std::vector<Request> jobs{{0, 4 * ms}, {0, 4 * ms}, {10 * ms, 4 * ms}, {10 * ms, 8 * ms}, {10 * ms, 2 * ms}};
   const Replay run = replay(jobs, slow_and_fast, policy("least_loaded"), learning, 0);
   EXPECT_EQ(run.latency_ns, (Times{4 * ms, 2 * ms, 2 * ms, 8 * ms, 3 * ms}));

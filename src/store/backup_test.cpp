@@ -23,7 +23,7 @@ std::string outcome(const Result<void>& result) {
   return result ? "done" : std::string(to_string(result.error().code));
 }
 
-// From each engine to each other.
+// From each engine to each engine.
 class Backup : public testing::TestWithParam<std::tuple<EngineKind, EngineKind>> {
  protected:
   Backup()
@@ -114,7 +114,7 @@ TEST_P(Backup, AStoreInUseOrNotEmptyIsNotOverwritten) {
   fill_source();
   ASSERT_EQ(outcome(backup(*from_, file())), "done");
   const auto store = Store::open(to_).value();
-  EXPECT_EQ(outcome(restore(*to_, file())), "done") << "it was opened, and never used";
+  EXPECT_EQ(outcome(restore(*to_, file())), "done") << "the store was opened, but never used";
   EXPECT_EQ(outcome(restore(*to_, file())), "already_exists");
   ASSERT_TRUE(to_->hold("server-1", 1h));
   EXPECT_EQ(outcome(restore(*to_, file(), IfNotEmpty::replace)), "unavailable");
@@ -122,7 +122,7 @@ TEST_P(Backup, AStoreInUseOrNotEmptyIsNotOverwritten) {
   to_->release("server-1");
   ASSERT_TRUE(to_->commit({{}, {{"state/node/stray", "x"}}}).value());
   EXPECT_EQ(outcome(restore(*to_, file(), IfNotEmpty::replace)), "done");
-  EXPECT_TRUE(to_->list("state/node/stray").value().entries.empty()) << "it replaces, and does not mix";
+  EXPECT_TRUE(to_->list("state/node/stray").value().entries.empty()) << "the content is replaced, not merged";
 }
 
 TEST_P(Backup, ACopyIsTheSameStore) {
@@ -131,7 +131,7 @@ TEST_P(Backup, ACopyIsTheSameStore) {
   EXPECT_EQ(without_versions(Store::open(to_).value()->load().value()),
             without_versions(Store::open(from_).value()->load().value()));
   EXPECT_EQ(outcome(copy(*from_, *to_)), "already_exists");
-  EXPECT_EQ(outcome(copy(*make_memory_engine(), *to_, IfNotEmpty::replace)), "io") << "an empty one is no source";
+  EXPECT_EQ(outcome(copy(*make_memory_engine(), *to_, IfNotEmpty::replace)), "io") << "an empty store cannot be copied";
   EXPECT_FALSE(to_->list("state/").value().entries.empty());
 }
 
@@ -149,7 +149,7 @@ TEST_P(Backup, AnInterruptedRestoreIsNoticedAndCompleted) {
     const auto store = Store::open(to_);
     ASSERT_FALSE(store) << failures;
     EXPECT_NE(store.error().message.find("was not completed"), std::string::npos) << store.error().message;
-    EXPECT_EQ(outcome(restore(*to_, file())), "done") << "again, without force";
+    EXPECT_EQ(outcome(restore(*to_, file())), "done") << "the restore can be repeated without replace";
   }
   EXPECT_GT(failures, 3);
   EXPECT_TRUE(Store::open(to_));
@@ -168,7 +168,7 @@ class BackupFile : public testing::Test {
     text_ = world::read_text(path()).value();
   }
   std::string path() const { return (folder_.path / "file").native(); }
-  // Whether a file with this text is refused, and the store is left alone.
+  // Checks that a file with this text is refused and the store unchanged; returns the error.
   Error refusal_of(const std::string& text) {
     std::filesystem::remove(path());  // some file systems wait for the disk when a file is emptied
     std::ofstream(path(), std::ios::binary) << text;

@@ -53,7 +53,7 @@ TEST_P(EngineContract, AKeyMadeAgainHasANewVersion) {
   const std::uint64_t first = put(*engine, "a", "1");
   ASSERT_TRUE(engine->commit({{{"a", first}}, {{"a", std::nullopt}}}).value());
   put(*engine, "a", "1");
-  EXPECT_FALSE(engine->commit({{{"a", first}}, {{"a", "2"}}}).value()) << "it is not the one that was seen";
+  EXPECT_FALSE(engine->commit({{{"a", first}}, {{"a", "2"}}}).value()) << "the entry has changed since";
 }
 
 TEST_P(EngineContract, AConditionThatDoesNotHoldChangesNothing) {
@@ -63,9 +63,9 @@ TEST_P(EngineContract, AConditionThatDoesNotHoldChangesNothing) {
     return engine->commit({std::move(conditions), {{"b", "new"}, {"a", std::nullopt}}}).value();
   };
   EXPECT_FALSE(attempt({{"a", version + 1}}));
-  EXPECT_FALSE(attempt({{"a", 0}})) << "it is there";
-  EXPECT_FALSE(attempt({{"c", 1}})) << "it is not there";
-  EXPECT_FALSE(attempt({{"a", version}, {"c", 1}})) << "one of two";
+  EXPECT_FALSE(attempt({{"a", 0}})) << "the key exists";
+  EXPECT_FALSE(attempt({{"c", 1}})) << "the key does not exist";
+  EXPECT_FALSE(attempt({{"a", version}, {"c", 1}})) << "only one of two conditions holds";
   EXPECT_EQ(engine->list("").value().entries, (std::vector<Entry>{{"a", "1", version}}));
   EXPECT_EQ(engine->list("").value().change_number, version);
   EXPECT_EQ(attempt({{"a", version}, {"b", 0}}), version + 1);
@@ -174,7 +174,7 @@ TEST_P(EngineContract, AListingShowsNoHalfOfATransaction) {
   writer.join();
 }
 
-// As a server does: whatever the hint says, the state is listed again.
+// Like a server, this lists the state again whatever the hint says.
 TEST_P(EngineContract, WhoWaitsForAChangeSeesItInTheEnd) {
   const auto engine = opened();
   std::thread writer;
@@ -220,25 +220,25 @@ TEST_P(EngineContract, AChangeOfTheSameProcessEndsTheWait) {
 TEST_P(EngineContract, OneOwnerAtATime) {
   const auto engine = opened();
   ASSERT_TRUE(engine->hold("first", 1h));
-  EXPECT_TRUE(engine->hold("first", 1h)) << "confirmed";
+  EXPECT_TRUE(engine->hold("first", 1h)) << "the same name confirms its hold";
   const Result<void> second = engine->hold("second", 1h);
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, ErrorCode::unavailable);
   EXPECT_NE(second.error().message.find("first"), std::string::npos) << second.error().message;
-  engine->release("second");  // not its own
+  engine->release("second");  // does not hold it
   EXPECT_FALSE(engine->hold("second", 1h));
   engine->release("first");
   EXPECT_TRUE(engine->hold("second", 1h));
 }
 
 TEST_P(EngineContract, AnotherProcessOrConnectionSeesTheSame) {
-  if (!GetParam().is_shared_by_processes) return;  // nothing is promised
+  if (!GetParam().is_shared_by_processes) return;  // other engines promise nothing here
   const auto first = opened(), second = opened();
   const std::uint64_t version = put(*first, "a", "1");
   EXPECT_EQ(second->list("").value().entries, (std::vector<Entry>{{"a", "1", version}}));
   EXPECT_EQ(second->list("").value().change_number, version);
   EXPECT_EQ(second->commit({{{"a", version}}, {{"a", "2"}}}).value(), version + 1);
-  EXPECT_FALSE(first->commit({{{"a", version}}, {{"a", "3"}}}).value()) << "the other was first";
+  EXPECT_FALSE(first->commit({{{"a", version}}, {{"a", "3"}}}).value()) << "the second engine was first";
   ASSERT_TRUE(first->hold("server-1", 1s));
   const Result<void> refused = second->hold("server-1", 1s);
   ASSERT_FALSE(refused) << "the same name, but not the same server";

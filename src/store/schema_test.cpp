@@ -54,7 +54,7 @@ TEST(Schema, AStoreOlderThanAnyMigrationIsRefused) {
   EXPECT_EQ(store.error().code, ErrorCode::not_supported);
 }
 
-// A planted layout 0: the values of 250 keys below old/ move to new/, one transaction cannot hold them.
+// A planted layout 0: the values of 250 keys below old/ move to new/, which takes more than one transaction.
 constexpr int planted_entries = 250;
 constexpr Migration planted[] = {
     {0,
@@ -93,7 +93,7 @@ TEST(Migration, StepsAreTakenOneAfterAnother) {
   const Result<void> done = bring_up_to_date(*engine, planted, 2);
   ASSERT_TRUE(done) << done.error().to_text();
   expect_migrated(*engine);
-  EXPECT_TRUE(engine->hold("server", 1s)) << "the store was let go of";
+  EXPECT_TRUE(engine->hold("server", 1s)) << "the migration no longer holds the store";
 }
 
 TEST(Migration, OneThatWasInterruptedIsCompleted) {
@@ -125,7 +125,7 @@ TEST(Migration, IsRefusedWhileAServerLeads) {
   EXPECT_EQ(value_at(*engine, "old/0"), "0");
 }
 
-// A store as the version before wrote it: all incarnations of a node in one value, one ring of events.
+// A store as the previous version wrote it: all incarnations of a node in one value, one ring of events.
 std::shared_ptr<Engine> store_of_layout_1() {
   auto engine = make_memory_engine();
   put(*engine, keys::schema, text_of(SchemaMark{1, "0.1.0"}));
@@ -164,7 +164,7 @@ void expect_layout_2(const std::shared_ptr<Engine>& engine) {
   ASSERT_EQ(events.size(), 3U);
   for (std::uint64_t i = 1; i <= 3; ++i) EXPECT_EQ(events[i - 1].text, "event " + std::to_string(i));
   EXPECT_EQ((*store)->actions(10).value().size(), 1U);
-  // And it is a store to work with.
+  // The migrated store can be used.
   ASSERT_TRUE((*store)->lead("head", 1h));
   Change change = change_of((*store)->load().value());
   change.assignments = state.assignments;

@@ -42,7 +42,7 @@ class SqliteEngine : public testing::Test {
     struct stat status{};
     return ::stat(file.c_str(), &status) == 0 ? status.st_mode & 0777 : 0;
   }
-  // Runs in a process of its own; its exit status.
+  // Runs `body` in a child process; returns the exit status.
   template <class Body>
   static int in_child(Body&& body) {
     const pid_t child = ::fork();
@@ -71,7 +71,7 @@ TEST_F(SqliteEngine, AFileThatOthersWriteToIsRefused) {
   ASSERT_TRUE(opened());
   ::chmod(path().c_str(), 0666);
   EXPECT_NE(refusal().message.find("can write to it"), std::string::npos) << refusal().message;
-  EXPECT_EQ(mode_of(path()), 0666U) << "it is left as it is";
+  EXPECT_EQ(mode_of(path()), 0666U) << "the mode is not changed";
 }
 
 TEST_F(SqliteEngine, AFileOfAnotherUserIsRefused) {
@@ -111,7 +111,7 @@ TEST_F(SqliteEngine, AForeignFileKeepsItsModeAndItsContent) {
     EXPECT_NE(refusal().message.find("not a Berth store"), std::string::npos) << refusal().message;
     EXPECT_EQ(mode_of(path()), 0644U);
     EXPECT_EQ(world::read_text(path()).value(), content);
-    EXPECT_EQ(std::distance(fs::directory_iterator(folder_.path / "data"), {}), 1) << "nothing beside it";
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder_.path / "data"), {}), 1) << "there is no other file";
   }
   fs::remove(path());
   sqlite3* other = nullptr;
@@ -134,9 +134,9 @@ TEST_F(SqliteEngine, AFolderThatDoesNotExistIsNotMade) {
   EXPECT_FALSE(fs::exists(missing));
 }
 
-// What SQLite takes for a log that ends earlier, or for a new database.
+// SQLite takes these damages for a log that ends earlier, or for a new database.
 TEST_F(SqliteEngine, AStoreThatHasLostChangesIsNotTakenForAnOlderOne) {
-  // Killed, so that the log is not brought into the file.
+  // The process is killed, so that the log is not moved into the file.
   EXPECT_EQ(in_child([&] {
               const auto engine = opened();
               for (int i = 0; i < 5; ++i)
@@ -176,7 +176,7 @@ TEST_F(SqliteEngine, AStoreThatHasLostChangesIsNotTakenForAnOlderOne) {
   for (const char* end : {"", "-wal", "-shm"}) fs::remove(path() + end);
   expect_refused("the file is gone");
   fs::remove(path() + ".changes");
-  EXPECT_TRUE(opened()->list("").value().entries.empty()) << "asked for, it begins empty";
+  EXPECT_TRUE(opened()->list("").value().entries.empty()) << "on request, it begins empty";
 }
 
 TEST_F(SqliteEngine, TablesOfANewerVersionAreRefused) {
@@ -196,7 +196,7 @@ TEST_F(SqliteEngine, ADamagedFileIsRefusedWithOneSentence) {
       ASSERT_TRUE(engine->commit({{}, {{"key" + std::to_string(i), std::string(1000, 'v')}}}));
   }
   const auto size = fs::file_size(path());
-  ASSERT_GT(size, 100'000U) << "closing it brings the log into the file";
+  ASSERT_GT(size, 100'000U) << "closing the store moves the log into the file";
   std::fstream file(path(), std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(4096);
   file << std::string(size - 8192, '\xaa');
@@ -225,7 +225,7 @@ TEST_F(SqliteEngine, UnknownKindsNameTheKnownOnes) {
   EXPECT_NE(engine.error().advice.find("sqlite:PATH"), std::string::npos);
 }
 
-// A small file system where this process may mount one, elsewhere a limit on the size of files.
+// A small file system if this process may mount one, otherwise a limit on the size of files.
 bool limit_the_disk(const std::string& folder) {
   if (::unshare(CLONE_NEWNS) == 0 && ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
       ::mount("none", folder.c_str(), "tmpfs", 0, "size=512k,mode=0700") == 0)
@@ -257,8 +257,8 @@ TEST_F(SqliteEngine, AFullDiskIsOneClearErrorAndNothingHalfDone) {
               // It is still readable, and whole.
               const auto listing = (*engine)->list("");
               if (!listing || listing->entries.size() != 2 * kept || listing->change_number != kept) return 15;
-              // It continues as soon as there is room: in place of the log under a limit on files, after a removal on a
-              // disk.
+              // The engine continues when there is room: with a limit on file sizes by reusing the log, on a disk after
+              // a removal.
               for (std::size_t i = 0; i < kept; ++i) {
                 const auto removed = (*engine)->commit({{}, {{"a" + std::to_string(i), std::nullopt}}});
                 if (!removed && removed.error().code != ErrorCode::io) return 16;
@@ -269,7 +269,7 @@ TEST_F(SqliteEngine, AFullDiskIsOneClearErrorAndNothingHalfDone) {
             0);
 }
 
-// The writer says what was acknowledged, through a pipe, and is killed at any moment.
+// The writer reports acknowledged commits through a pipe and is killed at any moment.
 TEST_F(SqliteEngine, NothingAcknowledgedIsLostWhenItsProcessIsKilled) {
   std::uint64_t written = 0;
   for (int round = 0; round < 40; ++round) {
@@ -289,7 +289,7 @@ TEST_F(SqliteEngine, NothingAcknowledgedIsLostWhenItsProcessIsKilled) {
     }
     ::close(pipe[1]);
     std::uint64_t acknowledged = 0;
-    // After another number of commits in each round, so in another moment of the next.
+    // Each round waits for another number of commits, so that the kill comes at another moment.
     for (int i = 0; i <= round % 7; ++i) ASSERT_EQ(::read(pipe[0], &acknowledged, sizeof acknowledged), 8);
     ASSERT_EQ(::kill(child, SIGKILL), 0);
     while (::read(pipe[0], &acknowledged, sizeof acknowledged) == 8) {
@@ -307,7 +307,7 @@ TEST_F(SqliteEngine, NothingAcknowledgedIsLostWhenItsProcessIsKilled) {
     written = std::stoull(last.entries[0].value);
     EXPECT_GE(written, acknowledged) << "round " << round;
     EXPECT_LE(written, acknowledged + 1);
-    EXPECT_EQ(copy.entries.at(0).value, last.entries[0].value) << "half of a transaction";
+    EXPECT_EQ(copy.entries.at(0).value, last.entries[0].value) << "only half of a transaction is there";
     EXPECT_EQ((*engine)->list("n/").value().entries.size(), written);
   }
 }

@@ -81,7 +81,7 @@ TEST_P(StoreContract, WhatIsCommittedIsLoaded) {
   expected.epoch = change.epoch;
   expected.change_number = committed.change_number;
   EXPECT_EQ(store_->load().value(), expected);
-  EXPECT_EQ(Store::open(engine_).value()->load().value(), expected) << "read by another";
+  EXPECT_EQ(Store::open(engine_).value()->load().value(), expected) << "read by another store";
 
   const std::vector<fleet::Event> events = store_->events(0, 100).value();
   ASSERT_EQ(events.size(), 2U);
@@ -125,7 +125,7 @@ TEST_P(StoreContract, RecordsAreRemoved) {
   EXPECT_TRUE(after.nodes.empty());
   EXPECT_TRUE(after.credentials.empty());
   EXPECT_TRUE(after.assignments.empty());
-  EXPECT_EQ(after.next_generation, 2U) << "the number is not given out again";
+  EXPECT_EQ(after.next_generation, 2U) << "the number is not reused";
 }
 
 TEST_P(StoreContract, OnlyALeaderCommits) {
@@ -152,7 +152,7 @@ TEST_P(StoreContract, OneServerLeadsAndTheEpochGrows) {
   EXPECT_EQ(refused.error().code, ErrorCode::unavailable);
   EXPECT_NE(refused.error().message.find("server-1"), std::string::npos) << refused.error().message;
   EXPECT_TRUE(store_->renew());
-  EXPECT_EQ(outcome(store_->commit(late)), "committed") << "the refusal disturbs nothing";
+  EXPECT_EQ(outcome(store_->commit(late)), "committed") << "the refusal has no effect";
 
   store_->give_up();
   const std::uint64_t second_epoch = second->lead("server-2", 1h).value();
@@ -189,7 +189,7 @@ TEST_P(StoreContract, AChangeDecidedOnAnotherStateIsNotCommitted) {
   ASSERT_EQ(outcome(store_->commit(place)), "committed");
   EXPECT_EQ(outcome(store_->commit(place)), "assignments") << "generation 1 is taken";
   place.generations.reset();
-  EXPECT_EQ(outcome(store_->commit(place)), "assignments") << "there is a list now";
+  EXPECT_EQ(outcome(store_->commit(place)), "assignments") << "the list exists now";
   const State after = store_->load().value();
   EXPECT_EQ(after.desired.version, 1U);
   place.assignments[NodeId("n")] = after.assignments.at(NodeId("n"));
@@ -208,7 +208,7 @@ TEST_P(StoreContract, AChangeThatContradictsItselfIsRefused) {
   const std::uint64_t change_number = store_->load().value().change_number;
   EXPECT_EQ(refused([](Change& c) { c.assignments[NodeId("n")].assigned = {assigned("n", "a", 0, 1)}; }),
             "invalid_argument")
-      << "a generation that was not taken out";
+      << "a generation that was not reserved";
   EXPECT_EQ(refused([](Change& c) {
               c.assignments[NodeId("n")].assigned = {assigned("n", "a", 0, 2)};
               c.generations = {1, 2};
@@ -227,7 +227,7 @@ TEST_P(StoreContract, AChangeThatContradictsItselfIsRefused) {
               c.events = {event(std::string(value_bytes_max, 'x'))};
             }),
             "invalid_argument")
-      << "larger than a store keeps";
+      << "larger than a store value may be";
   EXPECT_EQ(store_->load().value().change_number, change_number) << "nothing was changed";
 }
 
@@ -262,7 +262,7 @@ TEST_P(StoreContract, WhatPeopleDidIsKeptWhateverElseHappens) {
   EXPECT_LE(events.size(), events_kept + 2);
   EXPECT_EQ(events[0].text, "a token was made");
   EXPECT_EQ(events[1].text, "applied");
-  EXPECT_GT(events[2].id, 3U) << "other events are pushed out by newer ones";
+  EXPECT_GT(events[2].id, 3U) << "newer events push out other events";
   EXPECT_EQ(store_->actions(100).value().size(), 2U);
   EXPECT_EQ(store_->actions(1).value().at(0).text, "applied") << "the newest";
   EXPECT_EQ(store_->events(1, 1).value().at(0).text, "applied");
@@ -275,15 +275,15 @@ TEST_P(StoreContract, TheNewestActionsAreKept) {
     for (int i = 0; i < 100; ++i) some.events.push_back(event("applied", "user:ann"));
     ASSERT_EQ(outcome(store_->commit(some)), "committed");
     if (made == 5000) {
-      ASSERT_TRUE(store_->lead("server-1", 1h)) << "another server goes on from there";
+      ASSERT_TRUE(store_->lead("server-1", 1h)) << "another server continues from there";
     }
   }
   EXPECT_EQ(store_->actions(SIZE_MAX).value().size(), actions_kept);
   EXPECT_EQ(engine_->list(keys::actions).value().entries.size(), actions_kept);
 }
 
-// With a value for all of them, 6,000 replicas on one node were more than a store takes, and nothing was decided any
-// more.
+// When one value held them all, 6,000 replicas on one node exceeded the limit of a value, and no decision could be
+// stored.
 TEST_P(StoreContract, ANodeHasAnyNumberOfIncarnations) {
   led();
   Change many = change();
@@ -333,19 +333,19 @@ TEST_P(StoreContract, ADamagedRecordIsNamedAndStopsNoOther) {
     EXPECT_EQ(state.desired.deployments.size(), 1U);
     EXPECT_EQ(state.unreadable, (std::set{DeploymentId("b"), DeploymentId("c")}));
     EXPECT_EQ(state.nodes.at(NodeId("n1")), node_record("n1"));
-    EXPECT_EQ(state.nodes.at(NodeId("n2")).intent, Intent::cordoned) << "what was intended with it is not known";
+    EXPECT_EQ(state.nodes.at(NodeId("n2")).intent, Intent::cordoned) << "the intent is not known, so it is cordoned";
     EXPECT_EQ(state.credentials.size(), 1U);
     const std::vector<fleet::Assigned>& list = state.assignments.at(NodeId("n1")).assigned;
     ASSERT_EQ(list.size(), 2U);
     EXPECT_EQ(list[0], assigned("n1", "a", 0, 1));
     EXPECT_EQ(list[1].key(), assigned("n1", "b", 0, 2).key());
-    EXPECT_TRUE(list[1].stopping) << "it may run: it is not forgotten";
+    EXPECT_TRUE(list[1].stopping) << "it may run, so it is not forgotten";
     EXPECT_EQ(store->events(0, 10).value().size(), 1U);
     if (store != store_.get()) delete store;
   }
   Change remove = change();
   remove.deployments = {{DeploymentId("b"), std::nullopt}, {DeploymentId("c"), wanted("c")}};
-  EXPECT_EQ(outcome(store_->commit(remove)), "committed") << "it can be removed, or given again";
+  EXPECT_EQ(outcome(store_->commit(remove)), "committed") << "it can be removed or set again";
   EXPECT_TRUE(store_->load().value().unreadable.empty());
 }
 
@@ -391,7 +391,7 @@ TEST(Leadership, EndsAfterItsDurationWithoutARenewal) {
   clock.advance(9s);
   ASSERT_TRUE(first->renew());
   clock.advance(9s);
-  EXPECT_FALSE(second->lead("server-2", 10s)) << "it was renewed";
+  EXPECT_FALSE(second->lead("server-2", 10s)) << "the lease of server-1 was renewed";
   Change late = change_of(first->load().value());
   late.cluster = "decided before";
   clock.advance(2s);

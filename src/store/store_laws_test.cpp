@@ -17,7 +17,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// What the state is after the change, without the numbers that the store gives.
+// Applies the change to the state, except for numbers that the store assigns.
 void apply(State& state, const Change& change) {
   if (change.changes_desired()) ++state.desired.version;
   if (change.cluster) state.desired.cluster = *change.cluster;
@@ -49,7 +49,7 @@ State comparable(State state) {
 
 Change some_change(Random& random, const State& state) {
   Change change = change_of(state);
-  // Now and then more than a transaction holds.
+  // Sometimes more than a transaction can hold.
   const std::uint64_t size = random.below(8) == 0 ? 150 : 4;
   const auto any = [&](const char* name) { return numbered(name, random.below(size)); };
   for (std::uint64_t i = random.below(size); i > 0; --i) {
@@ -108,13 +108,13 @@ TEST(StoreLaws, TheStoreIsWhatTheCommittedChangesMadeOfIt) {
       if (committed) {
         RC_ASSERT(!committed->moved.has_value());
         apply(model, change);
-        // Sent again, it is refused, unless it depends on nothing that it has changed itself.
+        // Sent again, the change is refused, unless it does not depend on anything that it changed itself.
         const Committed again = store->commit(change).value();
         RC_ASSERT(again.moved.has_value() || (!change.changes_desired() && !change.generations));
         if (!again.moved) apply(model, change);
       } else {
         RC_ASSERT(fails);
-        // Some parts of it, and what holds in between.
+        // Some parts of the change were committed; the laws hold in between.
         const State after = store->load().value();
         State whole = before;
         apply(whole, change);

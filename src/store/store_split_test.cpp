@@ -97,13 +97,13 @@ TEST_P(StoreSplit, ALargeProjectIsAppliedAsAWholeOrNotAtAll) {
     ++failures;
     const fleet::Desired after = store_->load().value().desired;
     if (after.version == before.version) {
-      EXPECT_EQ(after, before) << "half of it after " << survived << " transactions";
+      EXPECT_EQ(after, before) << "half of the project after " << survived << " transactions";
     } else {
       EXPECT_EQ(after.version, before.version + 1);
       EXPECT_EQ(after.deployments.size(), 200U + (after.deployments.contains(DeploymentId("other")) ? 1 : 0));
       EXPECT_EQ(after.deployments.begin()->second.revision, 2U + static_cast<std::uint64_t>(survived));
     }
-    // A later change does not bring to life what the failed one has left.
+    // A later change does not revive the remains of the failed one.
     Change other = change();
     other.deployments.emplace("other", wanted("other", static_cast<std::uint32_t>(survived) + 1));
     commit(other);
@@ -120,7 +120,7 @@ TEST_P(StoreSplit, ALargeProjectIsAppliedAsAWholeOrNotAtAll) {
   ASSERT_TRUE(store_->lead("server-1", 1h));
   EXPECT_EQ(engine_->list(keys::deployments, {}, SIZE_MAX).value().entries.size(),
             store_->load().value().desired.deployments.size())
-      << "leftovers are removed by the next to lead";
+      << "the next leader removes leftovers";
 }
 
 // 150 nodes with a replica each that moves to the next node.
@@ -164,7 +164,7 @@ TEST_P(StoreSplit, WhatEndsIsCommittedBeforeAnythingBegins) {
       EXPECT_EQ(count, 1) << "chat/" << replica << " runs twice after " << survived << " transactions";
     EXPECT_LT(newest, after.next_generation) << "a number in use can be given out again";
     const std::uint64_t event_count = after.last_event - before.last_event;
-    EXPECT_TRUE(event_count == 0 || begun == nodes) << "events of what has not happened";
+    EXPECT_TRUE(event_count == 0 || begun == nodes) << "events of changes that were not made";
     if (committed) {
       ASSERT_TRUE(*committed);
       EXPECT_EQ(alive.size(), nodes);
@@ -215,7 +215,7 @@ TEST_P(StoreSplit, AfterAnErrorTheLeaderGoesOnFromWhatIsThere) {
     EXPECT_EQ(after.desired.version, before.desired.version + (GetParam() == Failure::unheard ? 1 : 0));
     if (GetParam() == Failure::unheard) {
       const Committed twice = store_->commit(lost).value();
-      EXPECT_EQ(twice.moved, Moved::project) << "sent again, it is not applied twice";
+      EXPECT_EQ(twice.moved, Moved::project) << "a repeated change is not applied twice";
     }
     Change next = change();
     next.cluster = "next";

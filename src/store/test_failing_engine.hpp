@@ -11,7 +11,7 @@ namespace berth::store {
 
 class FailingEngine final : public Engine {
  public:
-  // lost: nothing was committed. unheard: it was committed, and the answer was lost.
+  // lost: nothing was committed. unheard: it was committed, but the answer was lost.
   enum class Failure { lost, unheard };
 
   explicit FailingEngine(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
@@ -49,9 +49,9 @@ class FailingEngine final : public Engine {
 
  private:
   std::shared_ptr<Engine> engine_;
-  int commits_left_ = -1;  // -1: none fails
+  int commits_left_ = -1;  // -1: no commit fails
   int commits_ = 0;
-  int lists_fail_after_ = -1;  // -1: none fails
+  int lists_fail_after_ = -1;  // -1: no listing fails
   Failure failure_ = Failure::lost;
 };
 

@@ -1,4 +1,4 @@
-// What a broken task costs, on the host and on PoCL: whom it takes along, who is to blame, and who comes next.
+// Broken tasks, on the host and on PoCL: which other work they harm, which errors follow, and how workers restart.
 #include <fcntl.h>
 
 #include <tuple>
@@ -35,13 +35,13 @@ TEST_P(BrokenTask, CostsOneWorkerAndTheNextWorkRuns) {
   Bench bench(backend);
   const DeviceId device = bench.first();
   const WorkerStatus before = bench.status(device);
-  ASSERT_TRUE(bench.workers->submit(add, {1, 1}, bench.on(device)).get(soon())) << "whose answer is still there";
+  ASSERT_TRUE(bench.workers->submit(add, {1, 1}, bench.on(device)).get(soon())) << "this answer stays in the mailbox";
   const auto result = bench.workers->submit(harm, bench.harmful(broken.harm), bench.on(device)).get(soon());
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().code, ErrorCode::worker_lost) << result.error().to_text();
   EXPECT_NE(result.error().message.find(broken.message), std::string::npos) << result.error().message;
   EXPECT_EQ(result.error().where, device.text());
-  EXPECT_EQ(bench.flags().begun, 1) << "it may not run twice";
+  EXPECT_EQ(bench.flags().begun, 1) << "the task may not run twice";
 
   const auto next = bench.workers->submit(add, {20, 22}, bench.on(device)).get(soon());
   ASSERT_TRUE(next) << next.error().to_text();
@@ -71,7 +71,7 @@ TEST_P(BrokenTask, ThatTakesTwoWorkersIsPoisonousAndNotHeldAgainstTheDevice) {
     const auto result = bench.workers->submit(harm, bench.harmful(broken.harm), bench.on(device, true)).get(soon());
     ASSERT_FALSE(result);
     EXPECT_EQ(result.error().code, ErrorCode::poison_task) << result.error().to_text();
-    EXPECT_EQ(bench.flags().begun, 2 * round) << "twice each, and on no other device";
+    EXPECT_EQ(bench.flags().begun, 2 * round) << "each task runs twice, and on no other device";
     const auto next = bench.workers->submit(add, {1, 1}, bench.on(device)).get(soon());
     EXPECT_TRUE(next) << next.error().to_text();
   }
@@ -88,7 +88,7 @@ TEST_P(DeathOn, FourPoisonousWorksInARowTakeTheDeviceOutOfService) {
     EXPECT_EQ(bench.workers->submit(harm, bench.harmful(Harm::kill), bench.on(device, true)).get(soon()).error().code,
               ErrorCode::poison_task);
   }
-  EXPECT_TRUE(bench.status(device).out_of_service) << "it may be the device after all";
+  EXPECT_TRUE(bench.status(device).out_of_service) << "the cause may be the device after all";
 }
 
 TEST_P(DeathOn, AnEndlessLoopIsEndedAtItsDeadline) {
@@ -117,11 +117,11 @@ TEST_P(DeathOn, OneThatTakesTooMuchMemoryIsReplaced) {
 TEST_P(DeathOn, OneThatIsKilledFromOutsideIsReplaced) {
   Bench bench(GetParam());
   const DeviceId device = bench.first();
-  // While it has nothing to do.
+  // While the worker is idle.
   kill(static_cast<pid_t>(*bench.status(device).pid), SIGKILL);
   ASSERT_TRUE(within_patience([&] { return bench.status(device).deaths == 1; }));
   EXPECT_TRUE(bench.workers->submit(add, {1, 1}, bench.on(device)).get(soon()));
-  // While it works.
+  // While the worker is busy.
   Task<int> task = bench.workers->submit(wait_for_the_test, bench.harmful(Harm::kill), bench.on(device, true));
   ASSERT_TRUE(within_patience([&] { return bench.flags().begun == 1; }));
   kill(static_cast<pid_t>(*bench.status(device).pid), SIGKILL);
@@ -138,7 +138,7 @@ TEST_P(DeathOn, WorkThatADyingWorkerHasNotBegunIsNotLostAndRunsOnce) {
   for (int round = 0; round < 3; ++round) {
     ASSERT_TRUE(within_patience([&] { return bench.status(device).pid.has_value(); }));
     const auto pid = static_cast<pid_t>(*bench.status(device).pid);
-    // It has the work in its mailbox and cannot begin it.
+    // The worker has the work in its mailbox but cannot begin it.
     kill(pid, SIGSTOP);
     ASSERT_TRUE(within_patience([&] { return is_stopped(pid); }));
     Task<int> task = bench.workers->submit(harm, bench.harmful(Harm::kill, 0), bench.on(device));
@@ -166,7 +166,7 @@ TEST_P(DeathOn, AFourthDeathInAMinuteTakesTheDeviceOutOfService) {
   EXPECT_EQ(result.error().code, ErrorCode::unavailable);
   EXPECT_EQ(result.error().where, device.text());
   if (bench.pool->device_count() == 1) return;
-  // What has not begun goes to another device, and the pool soon gives this one no more.
+  // Work that has not begun goes to another device, and the pool soon gives this device no more.
   std::vector<Task<int>> tasks;
   for (int i = 0; i < 50; ++i) tasks.push_back(bench.workers->submit(add, {i, 1}));
   for (int i = 0; i < 50; ++i) {
@@ -231,13 +231,13 @@ TEST(Death, WorkThatHasEndedDoesNotRunAgainWhereAnotherTaskWritesOverItsMailbox)
   SchedulerOptions lanes;
   lanes.lanes_per_device = 2;
   Bench bench("host", {}, lanes);
-  // Two at a time have a mailbox each.
+  // Two concurrent tasks use two mailboxes.
   std::vector<Task<int>> both;
   for (int i = 0; i < 2; ++i) both.push_back(bench.workers->submit(wait_for_the_test, bench.harmful(Harm::refuse)));
   ASSERT_TRUE(within_patience([&] { return bench.flags().begun == 2; }));
   bench.flags().go_on = 1;
   for (Task<int>& task : both) ASSERT_TRUE(task.get(soon()));
-  // In one of the two mailboxes; the last request of the other is still there.
+  // The task uses one of the two mailboxes; the other still has its last request.
   SharedMemory others = bench.workers->share(sizeof(Flags)).value();
   new (others.bytes().data()) Flags;
   Harmful broken = bench.harmful(Harm::ask_again);

@@ -14,7 +14,7 @@ TEST(DeathLimit, TheFourthDeathInAMinuteIsOneTooMany) {
     EXPECT_FALSE(limit.exceeded_until(at(second)));
   }
   limit.add(at(59));
-  EXPECT_EQ(limit.exceeded_until(at(59)), at(60)) << "then the first is a minute ago";
+  EXPECT_EQ(limit.exceeded_until(at(59)), at(60)) << "then the first death is a minute ago";
   EXPECT_FALSE(limit.exceeded_until(at(60)));
 }
 
@@ -22,7 +22,7 @@ TEST(DeathLimit, DeathsOfMoreThanAMinuteAgoDoNotCount) {
   DeathLimit limit;
   for (int second = 0; second < 6000; second += 20) {
     limit.add(at(second));
-    EXPECT_FALSE(limit.exceeded_until(at(second))) << "one every twenty seconds, for ever";
+    EXPECT_FALSE(limit.exceeded_until(at(second))) << "one death every twenty seconds, forever";
   }
 }
 
@@ -44,7 +44,7 @@ TEST(DeathLimit, ATaskThatWasAloneInTwoWorkersThatDiedIsGuiltyOfBoth) {
   for (int second = 0; second < 30; ++second) limit.add(at(second), {.task = "bad"});
   EXPECT_FALSE(limit.exceeded_until(at(29)));
   for (int second = 30; second < 34; ++second) limit.add(at(second), {.task = "other" + std::to_string(second)});
-  EXPECT_EQ(limit.exceeded_until(at(33)), at(90)) << "four tasks that have nothing to do with each other";
+  EXPECT_EQ(limit.exceeded_until(at(33)), at(90)) << "four unrelated tasks";
 }
 
 TEST(DeathLimit, ADeathCountsWhenItIsClearThatNoTaskIsGuilty) {

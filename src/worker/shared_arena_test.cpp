@@ -36,9 +36,9 @@ TEST(SharedArena, BlocksNeverOverlapAndAllMemoryComesBack) {
     }
     held.push_back(*std::move(block));
   }
-  EXPECT_GT(refused, 10U) << "the test must fill the memory to say anything";
+  EXPECT_GT(refused, 10U) << "the test must fill the memory to be meaningful";
   held.clear();
-  EXPECT_TRUE(arena->allocate(4 << 20)) << "all of it, in one piece again";
+  EXPECT_TRUE(arena->allocate(4 << 20)) << "the memory is one piece again";
 }
 
 TEST(SharedArena, OutlivesItsHandleWhileABlockIsHeld) {

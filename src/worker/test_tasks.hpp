@@ -70,7 +70,7 @@ inline const Kernel doubling({
       })",
 });
 
-// Takes minutes.
+// A kernel that takes minutes.
 inline const Kernel endless({
     .entry = "endless",
     .opencl_c = R"(kernel void endless(global volatile uint* x) {
@@ -108,7 +108,7 @@ enum class Harm {
 
 struct Harmful {
   Harm harm = Harm::segv;
-  int first_times = 1'000'000;  // how often it does harm, by the count of all runs
+  int first_times = 1'000'000;  // harms only in this many first runs
   SharedFlags flags;
   std::uint64_t seed = 1;
 };
@@ -116,7 +116,7 @@ struct Harmful {
 // The channel, as a broken pointer might reach it.
 inline Channel channel_of_this_worker() { return Channel::open(world::Descriptor(dup(worker_channel))).value(); }
 
-// Sanitizers have handlers of their own, which would end the process in another way.
+// Sanitizers have their own handlers, which would end the process in another way.
 inline void without_sanitizer([[maybe_unused]] int signal) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   std::signal(signal, SIG_DFL);
@@ -159,7 +159,7 @@ inline int do_harm(WorkerContext& context, const Harmful& in) {
           words[word] = static_cast<std::uint32_t>(x >> 32) % (x % 2 == 0 ? 4 : ~0U);
         }
       }
-      // The answer as well, while the program reads it; then nothing more comes.
+      // Overwrites the answer as well while the program reads it, and then never answers.
       for (volatile bool on = true; on;) {
       }
       return 0;
@@ -262,7 +262,7 @@ BERTH_TASK(launch_faulty, [](WorkerContext& task, const Pair&) -> Result<void> {
   BERTH_TRY(task.launch(faulty, {1}, {}));
   return task.wait();
 });
-// Its kernel has one form.
+// A kernel with only one form.
 inline const Kernel for_the_host({.entry = "none",
                                   .host = [](const LaunchShape&, unsigned, unsigned, const HostArguments&) {}});
 BERTH_TASK(launch_on_host, [](WorkerContext& task, const Pair&) -> Result<int> {

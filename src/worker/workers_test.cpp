@@ -1,4 +1,4 @@
-// Real worker processes on the host and on PoCL: tasks, shared memory, libraries, ends.
+// Real worker processes on the host and on PoCL: tasks, shared memory, libraries, termination.
 #include <fcntl.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
@@ -98,7 +98,7 @@ TEST(Workers, ADeviceWhoseWorkerCannotBeEndedIsFenced) {
   if (!has_devices("opencl")) GTEST_SKIP() << "needs a device of OpenCL";
   Bench bench("opencl", workers);
   const DeviceId device = bench.first();
-  // A process that is traced stays where it would end, as one does that a driver holds.
+  // A traced process stops before it exits, like one that a driver holds.
   const auto pid = static_cast<pid_t>(*bench.status(device).pid);
   if (ptrace(PTRACE_SEIZE, pid, nullptr, PTRACE_O_TRACEEXIT) != 0) GTEST_SKIP() << "this process may not trace";
   TaskOptions options = bench.on(device);
@@ -110,12 +110,12 @@ TEST(Workers, ADeviceWhoseWorkerCannotBeEndedIsFenced) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::unavailable);
   EXPECT_NE(refused.error().message.find("has not ended"), std::string::npos) << refused.error().message;
-  EXPECT_EQ(bench.status(device).starts, 1U) << "nothing may use the device before it is let go";
+  EXPECT_EQ(bench.status(device).starts, 1U) << "nothing may use the device before its worker has ended";
   EXPECT_TRUE(bench.workers->submit(add, {1, 1}).get(soon())) << "the other device works";
-  EXPECT_EQ(kill(pid, 0), 0) << "it is still there";
+  EXPECT_EQ(kill(pid, 0), 0) << "the process still exists";
   ptrace(PTRACE_DETACH, pid, nullptr, nullptr);
   ASSERT_TRUE(within_patience([&] { return bench.status(device).pid.has_value(); }))
-      << "it is gone: the next one starts";
+      << "the old worker is gone, so the next one starts";
   EXPECT_TRUE(bench.workers->submit(add, {1, 1}, bench.on(device)).get(soon()));
 }
 
@@ -319,7 +319,7 @@ TEST(Workers, WaitingForAWorkerIsNotLearntAsTheCostOfTheWork) {
   ASSERT_TRUE(task.get(soon()));
   const auto rate = bench.scheduler->statistics().devices.front().rate;
   ASSERT_TRUE(rate);
-  EXPECT_GT(*rate, 5) << "pieces of work in a second: less than a fifth of one each";
+  EXPECT_GT(*rate, 5) << "pieces of work per second: each takes less than 0.2 s";
 }
 
 TEST(Workers, WorkThatWaitsForAWorkerEndsAtItsDeadline) {
@@ -394,7 +394,7 @@ TEST(Workers, AProgramThatIsNoWorkerIsNamed) {
   started = Workers::start(*bench.scheduler, options);
   ASSERT_FALSE(started);
   EXPECT_EQ(started.error().code, ErrorCode::not_found);
-  options.program = "/bin/cat";  // waits for ever, or refuses its argument
+  options.program = "/bin/cat";  // waits forever, or refuses its argument
   options.start_deadline = milliseconds(200);
   EXPECT_FALSE(Workers::start(*bench.scheduler, options));
 }
@@ -403,7 +403,7 @@ TEST(Workers, ThatCannotStartSayWhy) {
   Bench bench("host");
   WorkerOptions options;
   options.program = BERTH_WORKER_PROGRAM;
-  options.libraries = {"/proc/self/exe"};  // no library of tasks
+  options.libraries = {"/proc/self/exe"};  // not a library of tasks
   for (int round = 0; round < 100; ++round) {
     const auto started = Workers::start(*bench.scheduler, options);
     ASSERT_FALSE(started);
@@ -459,7 +459,7 @@ TEST(Workers, SharedMemoryIsBounded) {
 
 }  // namespace
 
-// Starts workers, says which, and waits to be killed.
+// Starts workers, reports the PID of one, and waits to be killed.
 int start_workers_and_wait(int descriptor) {
   Bench bench("host");
   const std::uint32_t worker = *bench.status(bench.first()).pid;

@@ -23,7 +23,7 @@ TEST(Printable, EscapeSequencesDoNotReachTheTerminal) {
 TEST(Printable, TextDoesNotChangeItsDirection) {
   EXPECT_EQ(printable("\u202egpj.exe"), "\\u{202e}gpj.exe");
   EXPECT_EQ(printable("\u2066a\u2069\u200f\u2028"), "\\u{2066}a\\u{2069}\\u{200f}\\u{2028}");
-  EXPECT_EQ(printable("ro\u200bot\u2060\u00ad"), "ro\\u{200b}ot\\u{2060}\\u{ad}") << "characters that are not seen";
+  EXPECT_EQ(printable("ro\u200bot\u2060\u00ad"), "ro\\u{200b}ot\\u{2060}\\u{ad}") << "invisible characters";
 }
 
 TEST(Printable, InvalidUtf8IsShownAsBytes) {
@@ -35,7 +35,7 @@ TEST(Printable, InvalidUtf8IsShownAsBytes) {
   EXPECT_EQ(printable("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80") << "beyond the last character";
 }
 
-// In pieces of one size and another: what is shown does not depend on it.
+// Passes the output in pieces of various sizes, on which the result must not depend.
 std::string shown(std::string_view output) {
   std::string whole;
   for (std::size_t size = output.size() + 1; size > 0; --size) {
@@ -59,19 +59,20 @@ TEST(PrintableOutput, WhatDoesMoreThanColourIsShown) {
   EXPECT_EQ(shown("\033]52;c;cm0gLXJm\a"), "\\x1b]52;c;cm0gLXJm\\x07") << "the clipboard";
   EXPECT_EQ(shown("\033]0;title\033\\"), "\\x1b]0;title\\x1b\\") << "the title";
   EXPECT_EQ(shown("\033[2J\033[H\033[A\033c"), "\\x1b[2J\\x1b[H\\x1b[A\\x1bc") << "screen and cursor";
-  EXPECT_EQ(shown("\033[?1049h\033[>4;2m\033[6n"), "\\x1b[?1049h\\x1b[>4;2m\\x1b[6n") << "modes and questions";
+  EXPECT_EQ(shown("\033[?1049h\033[>4;2m\033[6n"), "\\x1b[?1049h\\x1b[>4;2m\\x1b[6n") << "modes and queries";
   EXPECT_EQ(shown("\xc2\x9b"
                   "2J\x9b"
                   "2J\b\x7f"),
             "\\u{9b}2J\\x9b2J\\x08\\x7f");
   EXPECT_EQ(shown("\033\033[31mx\033[m"), "\\x1b\033[31mx\033[m");
-  EXPECT_EQ(shown("\033[" + std::string(100, '1') + "m"), "\\x1b[" + std::string(100, '1') + "m") << "held without end";
+  EXPECT_EQ(shown("\033[" + std::string(100, '1') + "m"), "\\x1b[" + std::string(100, '1') + "m")
+      << "longer than a sequence that is held";
 }
 
 TEST(PrintableOutput, WhatIsIncompleteIsShownAtTheEnd) {
   EXPECT_EQ(shown("a\xf0\x9f\x9a"), "a\\xf0\\x9f\\x9a");
   EXPECT_EQ(shown("a\033[3"), "a\\x1b[3");
-  EXPECT_EQ(shown("a\xf0\x9f\n"), "a\\xf0\\x9f\n") << "not held for ever";
+  EXPECT_EQ(shown("a\xf0\x9f\n"), "a\\xf0\\x9f\n") << "not held forever";
 }
 
 TEST(PrintableOutput, AColourEndsWithTheOutput) {

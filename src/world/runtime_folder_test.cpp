@@ -130,7 +130,7 @@ TEST_F(RuntimeFolder, FoldersThatOthersControlAreRefused) {
   }
 }
 
-// In one of another user, or without the sticky bit, others could replace what is in it.
+// In a folder of another user or without the sticky bit, others could replace its content.
 TEST_F(RuntimeFolder, AFolderForAllIsOfRootAndHasTheStickyBit) {
   std::filesystem::create_directory(at("all"));
   ::setenv("BERTH_RUNTIME_DIR", at("all").c_str(), 1);
@@ -141,7 +141,7 @@ TEST_F(RuntimeFolder, AFolderForAllIsOfRootAndHasTheStickyBit) {
   };
   EXPECT_EQ(refusal(0777), at("all") + " can be written to by others");
   if (::geteuid() != 0) {
-    EXPECT_EQ(refusal(01777), at("all") + " can be written to by others") << "it is not root's";
+    EXPECT_EQ(refusal(01777), at("all") + " can be written to by others") << "the folder does not belong to root";
     return;
   }
   EXPECT_EQ(refusal(01777), "");

@@ -1,4 +1,4 @@
-// How many random cases a test tries, by how slow the build makes each of them.
+// How many random cases a test tries, depending on how slow the build is.
 #pragma once
 
 #include <cstdint>

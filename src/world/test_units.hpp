@@ -1,4 +1,4 @@
-// A unit of memory that tests count in.
+// A unit of memory for tests.
 #pragma once
 
 #include <cstdint>

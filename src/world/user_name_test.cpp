@@ -15,7 +15,7 @@ TEST(UserName, AUserWithoutANameIsANumber) {
 
 TEST(UserName, AProcessBelongsToItsUser) {
   EXPECT_EQ(user_of_process(static_cast<std::uint32_t>(getpid())), geteuid());
-  EXPECT_FALSE(user_of_process(4'000'000'001)) << "there are fewer processes";
+  EXPECT_FALSE(user_of_process(4'000'000'001)) << "there is no such process";
 }
 
 TEST(UserName, AProcessThatBecomesAUsersIsClosedToThatUserUntilItExecutes) {
@@ -26,7 +26,7 @@ TEST(UserName, AProcessThatBecomesAUsersIsClosedToThatUserUntilItExecutes) {
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFEXITED(status));
-  EXPECT_NE(WEXITSTATUS(status), 100) << "it is no process of that user";
+  EXPECT_NE(WEXITSTATUS(status), 100) << "it is not a process of that user";
   EXPECT_NE(WEXITSTATUS(status), 1) << "its memory, a copy of root's, can be read by that user";
 }
 

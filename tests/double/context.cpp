@@ -50,7 +50,7 @@ void Machine::release_primary(Unit& unit) {
 void Machine::destroy(const std::shared_ptr<Context>& context) {
   context->alive = false;
   state->contexts.remove(context->handle);
-  // Streams of a green context stay behind, good for nothing.
+  // Streams of a destroyed green context remain but cannot be used.
   if (context->kind == Context::Kind::green) return;
   const auto purge = [&](auto& things) {
     state->abandoned += std::erase_if(things, [&](const auto& thing) { return thing.second->context == context; });
@@ -113,7 +113,7 @@ Code cuDevicePrimaryCtxRetain(Context* context, DeviceNumber number) {
 Code cuDevicePrimaryCtxRelease_v2(DeviceNumber number) {
   return device_call("cuDevicePrimaryCtxRelease_v2", Needs::gpu, number, [&](Call& call, Unit& unit) -> Code {
     if (unit.retained == 0) return cuda_invalid_context;
-    // The last one waits for what still runs.
+    // The last release waits for running work.
     if (unit.retained == 1 && call.wait_idle(unit) == cuda_deinitialized) return cuda_deinitialized;
     if (unit.retained > 0) call.machine.release_primary(unit);
     return code_success;
@@ -251,7 +251,7 @@ Code cuDevSmResourceSplitByCount(Resource* result, unsigned* groups, const Resou
     if (input->type != resource_sm) return cuda_resource_type;
     const std::optional<Share> share = share_of(call.state(), *input);
     if (!share || least > input->sm.count) return cuda_invalid_value;
-    // What a split gave cannot be split again.
+    // The result of a split cannot be split again.
     if (share->split != 0) return cuda_resource_configuration;
     const Gpu& gpu = call.state().gpus[static_cast<std::size_t>(call.state().units[share->unit].gpu)];
     const unsigned step = gpu.part_alignment();

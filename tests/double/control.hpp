@@ -4,18 +4,18 @@
 
 extern "C" {
 
-// Lets every call that is held out, waits for them, and restarts with the
-// machine of `script` (README.md). Null, or what is wrong with the script; the
-// text is good until the next call of the same thread. What the process had of
+// Releases every call that is held, waits for them, and restarts with the
+// machine of `script` (README.md). Returns null, or what is wrong with the script; the
+// text is valid until the next call of the same thread. What the process had of
 // the old machine is void.
 const char* berth_double_reset(const char* script);
 // More lines for the machine as it is: `lost gpu=3`, `set 0 temperature=90`.
 const char* berth_double_add(const char* script);
-// Lets go of every call, kernel and copy that a rule holds.
+// Releases every call, kernel and copy that a rule holds.
 void berth_double_release();
-// How many there are of: contexts, allocations, bytes, streams, events, modules,
+// The number of contexts, allocations, bytes, streams, events, modules,
 // greens, pinned, registered, event_sets; abandoned (still there when their
 // context went); hung (calls, kernels and copies that a rule holds now); or how often a symbol was
-// called since the reset. `gpu`: of that one, or -1 for all. -1: no such thing.
+// called since the reset. `gpu`: of this GPU, or -1 for all. Returns -1 for an unknown name.
 long long berth_double_count(const char* what, int gpu);
 }

@@ -1,4 +1,4 @@
-// What CUDA says about its devices, and which it shows.
+// CUDA's calls about devices, and which devices are visible.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -25,7 +25,7 @@ std::optional<std::size_t> named(const State& state, const std::vector<std::size
     std::optional<std::size_t> found;
     for (std::size_t i = 0; i < state.units.size(); ++i) {
       if (!state.units[i].uuid_text().starts_with(word)) continue;
-      if (found) return std::nullopt;  // several begin like that
+      if (found) return std::nullopt;  // several begin like this
       found = i;
     }
     return found && std::find(order.begin(), order.end(), *found) == order.end() && !state.units[*found].is_slice
@@ -39,7 +39,7 @@ std::optional<std::size_t> named(const State& state, const std::vector<std::size
   return order[index];
 }
 
-// GPUs whole; a process sees one slice, and only where it sees no GPU.
+// Whole GPUs; a process sees a single slice, and only if it sees no GPU.
 std::vector<std::size_t> visible_units(const Machine& machine) {
   const State& state = *machine.state;
   std::vector<int> gpus(state.gpus.size());

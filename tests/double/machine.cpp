@@ -17,7 +17,7 @@ namespace {
 
 // What a context takes of the GPU's memory for itself.
 constexpr std::uint64_t context_bytes = 256ULL << 20;
-// The same in every machine: whoever keeps a handle over a reset still means the same GPU.
+// The same in every machine: a handle that is kept across a reset still names the same GPU.
 constexpr std::uint64_t nvml_handles = 0x00a0'0000'0000'0000;
 
 bool matches(const Rule& rule, std::string_view symbol, int gpu) {

@@ -72,7 +72,7 @@ struct Process {
   bool graphics = false;
   bool both = false;    // listed with those that compute, too
   bool unsaid = false;  // listed without its bytes
-  bool hidden = false;  // in use, and listed for nobody
+  bool hidden = false;  // in use but never listed
   // Empty if it is not there yet.
   std::optional<unsigned> number() const;
 };
@@ -99,7 +99,7 @@ struct Unit {
   std::uint64_t bytes_of_contexts() const;
   std::uint64_t bytes_of_this_process() const { return bytes_used + pool_bytes_idle + bytes_of_contexts(); }
   std::uint64_t bytes_free() const;
-  // In the place of what that process had; without bytes it is gone.
+  // Replaces the process's earlier entry; without bytes the process is removed.
   void put(const Process& process);
   std::string uuid_text() const;
 };
@@ -141,10 +141,9 @@ struct Gpu {
   unsigned part_min() const { return capability_major >= 9 ? 8 : capability_major == 8 ? 4 : 2; }
   unsigned part_alignment() const { return capability_major >= 9 ? 8 : 2; }
 
-  bool lost = false;  // fell off the bus
-  int lost_code = 0;  // what CUDA says since
-  std::string lost_while =
-      {};  // when the management library starts again and this file is gone, so is the loss; empty: never
+  bool lost = false;            // fell off the bus
+  int lost_code = 0;            // what CUDA returns since then
+  std::string lost_while = {};  // the loss ends when NVML starts again and this file is gone; empty: never
 };
 
 struct Allocation {
@@ -163,8 +162,8 @@ struct HostRange {
 struct Event {
   std::shared_ptr<Context> context;
   bool timed = true;
-  std::uint64_t records = 0;   // recorded so often
-  std::uint64_t finished = 0;  // reached in its stream so often
+  std::uint64_t records = 0;   // how often it was recorded
+  std::uint64_t finished = 0;  // how often its stream reached it
   Time at{};                   // of the last one that was reached
 };
 
@@ -292,7 +291,7 @@ struct Machine {
   std::uint64_t next_handle = 0x00e0'0000'0000'0000;
   std::uint64_t next_address = 0x00d0'0000'0000'0000;
   std::uint64_t next_split = 1;
-  bool resetting = false;     // nobody enters
+  bool resetting = false;     // no call may enter
   bool nvml_started = false;  // the management library starts once in a process, whatever is reset
 
   // Releases all waiting calls, then restarts with this script. Returns what is wrong with it.
@@ -355,12 +354,12 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  // Obeys the rules for this call on that GPU (-1: on none). 0, or what to
-  // answer. `reaches`: it needs the GPU, so one that is lost fails it.
+  // Applies the rules for this call on that GPU (-1: none). Returns 0, or what to
+  // answer. `reaches`: the call needs the GPU, so it fails on a lost one.
   int begin(int gpu, bool reaches = true);
   // Waits; false when the machine was reset meanwhile.
   bool wait_until(Time when, const std::function<bool()>& over);
-  // Until this unit has no work left, as the driver does before it frees.
+  // Waits until this unit has no work left, as the driver does before it frees.
   int wait_idle(const Unit& unit);
 
   Machine& machine;
@@ -387,8 +386,8 @@ cuda::Code plain_call(const char* symbol, F&& f) {
 
 Unit* unit_of(Machine& machine, cuda::DeviceNumber number);
 
-// f(Call&, Unit&) -> Code. What the driver has read once, it tells also about a
-// GPU that it cannot reach any more.
+// f(Call&, Unit&) -> Code. What the driver has read once, it also returns for a
+// GPU that it can no longer reach.
 enum class Needs { memory_of_driver, gpu };
 template <class F>
 cuda::Code device_call(const char* symbol, Needs needs, cuda::DeviceNumber number, F&& f) {

@@ -47,7 +47,7 @@ std::optional<ptx::Range> Machine::reach(const Context& context, std::uint64_t a
 std::optional<std::uint64_t> Machine::allocate(const std::shared_ptr<Context>& context, std::uint64_t bytes,
                                                bool from_pool) {
   Unit& unit = context->unit;
-  // What the pool keeps is used again first, and given up for want of other memory.
+  // What the pool keeps is reused first, and freed if there is no other memory.
   const std::uint64_t reused = from_pool ? std::min(bytes, unit.pool_bytes_idle) : 0;
   if (bytes > unit.bytes_free() + unit.pool_bytes_idle) return std::nullopt;
   if (bytes - reused > unit.bytes_free()) unit.pool_bytes_idle = reused;
@@ -58,7 +58,7 @@ std::optional<std::uint64_t> Machine::allocate(const std::shared_ptr<Context>& c
   unit.bytes_used += bytes;
   if (from_pool) unit.pool_bytes_used += bytes;
   const std::uint64_t address = next_address;
-  // A gap behind it, so that one too far is not the neighbour's.
+  // A gap follows, so that an access past the end does not hit the next allocation.
   next_address += (bytes + 2 * alignment - 1) / alignment * alignment;
   state->allocations.emplace(address, Allocation{bytes, static_cast<std::byte*>(host), context, from_pool});
   return address;
@@ -72,7 +72,7 @@ void Machine::free(std::uint64_t address) {
   unit.bytes_used -= allocation.bytes;
   if (allocation.from_pool) unit.pool_bytes_used -= allocation.bytes;
   // The driver gives back what exceeds the threshold when a program waits in it;
-  // one that polls events never does.
+  // a program that polls events never waits.
   if (allocation.from_pool && unit.contexts > 0) {
     unit.pool_bytes_idle += allocation.bytes;
     unit.pool_bytes_unseen += allocation.bytes;
@@ -256,7 +256,7 @@ Code cuMemPoolTrimTo(MemoryPool pool, std::size_t bytes) {
     if (unit == nullptr) return cuda_invalid_value;
     // Whole blocks only, and `bytes` at least stay: an H200 kept a block of 2 GiB
     // for the sake of 256 MiB.
-    // What nobody has waited for counts as in use.
+    // Freed memory that nobody has waited for counts as in use.
     if (unit->pool_bytes_used >= bytes)
       unit->pool_bytes_idle = std::min(unit->pool_bytes_idle, unit->pool_bytes_unseen);
     return code_success;

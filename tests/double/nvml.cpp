@@ -1,5 +1,5 @@
-// The management library: what it says about GPUs and slices. It counts GPUs by
-// their PCI address, which is not CUDA's order, and pays no heed to
+// The management library: information about GPUs and slices. It numbers GPUs by
+// their PCI address, which is not CUDA's order, and ignores
 // CUDA_VISIBLE_DEVICES.
 #include <algorithm>
 #include <cstdio>

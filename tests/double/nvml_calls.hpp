@@ -47,7 +47,7 @@ Code handle_call(const char* symbol, DeviceHandle handle, F&& f) {
   return f(call, call.state().gpus[static_cast<std::size_t>(named.gpu)], named);
 }
 
-// The same for what only a whole GPU tells.
+// The same for values that only a whole GPU has.
 template <class F>
 Code gpu_call(const char* symbol, DeviceHandle handle, F&& f) {
   return handle_call(symbol, handle, [&](Call& call, Gpu& gpu, Named named) -> Code {

@@ -77,7 +77,7 @@ class Thread {
       case Special::laneid: return index_[0] % 32;
       case Special::timer: break;
     }
-    // Whoever watches the timer finds that 1/16 more time has passed: a loop
+    // Each read of the timer finds that 1/16 more time has passed: a loop
     // over a second takes 230 rounds and ends at most 1/16 too late.
     const std::uint64_t now = launch_.timer_ns + watched_ns_;
     watched_ns_ += std::max<std::uint64_t>(500, watched_ns_ / 16);
@@ -111,7 +111,7 @@ class Thread {
     return nullptr;
   }
 
-  // False: the thread ends here.
+  // Returns false if the thread ends here.
   bool step(const Instruction& i) {
     const Type type = i.type;
     switch (i.opcode) {

@@ -44,13 +44,13 @@ std::uint64_t number(const std::string& text) {
   const char* begin = text.data() + (hex ? 2 : 0);
   const char* last = text.data() + text.size();
   const auto [end, error] = std::from_chars(begin, last, value, hex ? 16 : 10);
-  if (error != std::errc()) throw Wrong{"'" + text + "' is no number"};
+  if (error != std::errc()) throw Wrong{"'" + text + "' is not a number"};
   const std::string_view unit(end, static_cast<std::size_t>(last - end));
   if (unit.empty()) return value;
   for (const auto& [name, factor] : {std::pair("KiB", 1ULL << 10), {"MiB", 1ULL << 20}, {"GiB", 1ULL << 30}}) {
     if (unit == name) return value * factor;
   }
-  throw Wrong{"'" + std::string(unit) + "' is no unit of bytes"};
+  throw Wrong{"'" + std::string(unit) + "' is not a unit of bytes"};
 }
 
 Span duration(const std::string& text) {
@@ -63,7 +63,7 @@ Span duration(const std::string& text) {
     if (unit == "ms") return std::chrono::milliseconds(value);
     if (unit == "s") return std::chrono::seconds(value);
   }
-  throw Wrong{"'" + text + "' is no duration such as 20ms"};
+  throw Wrong{"'" + text + "' is not a duration such as 20ms"};
 }
 
 std::array<unsigned char, 16> uuid_of(const std::string& text) {
@@ -72,10 +72,10 @@ std::array<unsigned char, 16> uuid_of(const std::string& text) {
   for (const char c : text.substr(text.starts_with("GPU-") || text.starts_with("MIG-") ? 4 : 0)) {
     if (c != '-') digits += c;
   }
-  if (digits.size() != 32) throw Wrong{"'" + text + "' is no UUID"};
+  if (digits.size() != 32) throw Wrong{"'" + text + "' is not a UUID"};
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     const auto [end, error] = std::from_chars(&digits[2 * i], &digits[2 * i] + 2, bytes[i], 16);
-    if (error != std::errc() || end != &digits[2 * i] + 2) throw Wrong{"'" + text + "' is no UUID"};
+    if (error != std::errc() || end != &digits[2 * i] + 2) throw Wrong{"'" + text + "' is not a UUID"};
   }
   return bytes;
 }
@@ -97,7 +97,7 @@ std::array<unsigned char, 16> made_up_uuid(std::uint64_t series, std::uint64_t p
 std::array<unsigned, 3> pci_of(const std::string& text) {
   std::array<unsigned, 3> pci{};
   if (std::sscanf(text.c_str(), "%x:%x:%x", &pci[0], &pci[1], &pci[2]) != 3)
-    throw Wrong{"'" + text + "' is no PCI address"};
+    throw Wrong{"'" + text + "' is not a PCI address"};
   return pci;
 }
 
@@ -135,7 +135,7 @@ class Reader {
     } else if (verb == "error" || verb == "hang" || verb == "delay" || verb == "lost" || verb == "event") {
       rule(line);
     } else {
-      throw Wrong{"'" + verb + "' is no verb of a script"};
+      throw Wrong{"'" + verb + "' is not a verb of a script"};
     }
     if (!line.values.empty()) throw Wrong{"'" + line.values.begin()->first + "' means nothing to '" + verb + "'"};
   }
@@ -182,7 +182,7 @@ class Reader {
     if (const auto text = take(line, "numa")) gpu.numa = *text == "none" ? -1 : static_cast<int>(number(*text));
     if (const auto text = take(line, "capability")) {
       if (std::sscanf(text->c_str(), "%d.%d", &gpu.capability_major, &gpu.capability_minor) != 2)
-        throw Wrong{"'" + *text + "' is no capability"};
+        throw Wrong{"'" + *text + "' is not a capability"};
     }
     configure(gpu, line);
     Unit unit;
@@ -225,7 +225,7 @@ class Reader {
     if (!index) throw Wrong{"a slice needs gpu="};
     Gpu& gpu = state_.gpus[static_cast<std::size_t>(*index)];
     if (!gpu.is_sliced) {
-      // The whole is not to be had any more; its unit becomes the first slice.
+      // The whole GPU is no longer available; its unit becomes the first slice.
       gpu.is_sliced = true;
     } else {
       gpu.units.push_back(state_.units.size());
@@ -286,7 +286,7 @@ class Reader {
                                                    {"system", nvml::topology_system}};
     const std::vector<int> gpus = gpus_of(word(line, 0));
     const auto level = take(line, "level"), peer = take(line, "peer");
-    if (level && !levels.contains(*level)) throw Wrong{"'" + *level + "' is no level"};
+    if (level && !levels.contains(*level)) throw Wrong{"'" + *level + "' is not a level"};
     if (peer && *peer != "yes" && *peer != "no") throw Wrong{"peer is yes or no"};
     for (const int a : gpus) {
       for (const int b : gpus) {
@@ -316,7 +316,7 @@ class Reader {
       } else if (text == "hidden") {
         made.hidden = true;
       } else {
-        throw Wrong{"'" + text + "' is no kind of process"};
+        throw Wrong{"'" + text + "' is not a kind of process"};
       }
     }
     const auto& units = state_.gpus[static_cast<std::size_t>(*gpu)].units;
@@ -361,7 +361,7 @@ class Reader {
                                                                    {"recovery", nvml::event_recovery_action},
                                                                    {"unavailable", nvml::event_gpu_unavailable}};
       const std::string kind = take(line, "kind").value_or("xid");
-      if (!kinds.contains(kind)) throw Wrong{"'" + kind + "' is no kind of event"};
+      if (!kinds.contains(kind)) throw Wrong{"'" + kind + "' is not a kind of event"};
       made.event_type = kinds.at(kind);
       take_number(line, "slice", made.slice);
     }

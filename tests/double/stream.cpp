@@ -24,7 +24,7 @@ constexpr unsigned event_without_time = 2;
 StreamHandle open_stream(Call& call, const std::shared_ptr<standin::Context>& context, int priority) {
   auto made = std::make_shared<Stream>();
   made->context = context;
-  // What is more urgent than the most urgent is the most urgent.
+  // A priority outside the range is clamped.
   made->priority = std::clamp(priority, -5, 0);
   call.state().running.push_back(made);
   return call.state().streams.add(call.machine.handle(), std::move(made));
@@ -60,7 +60,7 @@ Code cuGreenCtxStreamCreate(StreamHandle* stream, GreenContext handle, unsigned 
   });
 }
 
-// What it still has to do is done.
+// Its remaining work is still done.
 Code cuStreamDestroy_v2(StreamHandle handle) {
   return context_call("cuStreamDestroy_v2", AfterFault::works, [&](Call& call, const auto& context) -> Code {
     std::shared_ptr<Stream> stream;

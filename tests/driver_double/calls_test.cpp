@@ -1,5 +1,5 @@
 // Which driver calls the CUDA back end makes, counted on the double: what is
-// made once, what is given back how, what an answer of the driver turns into.
+// made once, how resources are released, and what the driver's errors turn into.
 #include <array>
 #include <cstdlib>
 
@@ -119,7 +119,7 @@ TEST(CudaCalls, SamplesTrimThePoolAndTheLastHandleEmptiesIt) {
   ASSERT_NO_FATAL_FAILURE(start("gpu"));
   auto devices = open_all(*device::make_cuda_backend({}));
   EXPECT_TRUE(works(devices[0]->sample()));
-  EXPECT_EQ(count("cuMemPoolTrimTo"), 0) << "nobody used the pool";
+  EXPECT_EQ(count("cuMemPoolTrimTo"), 0) << "the pool was not used";
   {
     auto stream = devices[0]->open_stream();
     ASSERT_TRUE(works(stream));
@@ -127,7 +127,7 @@ TEST(CudaCalls, SamplesTrimThePoolAndTheLastHandleEmptiesIt) {
     EXPECT_EQ(count("cuMemPoolSetAttribute"), 2);
     EXPECT_TRUE(works((*stream)->wait(soon())));
     EXPECT_TRUE(works(devices[0]->sample()));
-    EXPECT_EQ(count("cuMemPoolTrimTo"), 0) << "so little may stay";
+    EXPECT_EQ(count("cuMemPoolTrimTo"), 0) << "a small amount may stay";
     EXPECT_TRUE(works((*stream)->allocate(512 << 20)));
     EXPECT_TRUE(works((*stream)->wait(soon())));
   }
@@ -170,7 +170,7 @@ TEST(CudaCalls, ADeviceThatVanishesBetweenListingAndOpeningIsNotFound) {
     EXPECT_NE(gone.error().message.find("no longer finds it"), std::string::npos) << gone.error().message;
     EXPECT_FALSE(gone.error().advice.empty());
   }
-  EXPECT_TRUE(works(backend->open(listed->back().id))) << "the other one is there";
+  EXPECT_TRUE(works(backend->open(listed->back().id))) << "the other GPU is available";
   EXPECT_EQ(left_over(), nothing);
 }
 

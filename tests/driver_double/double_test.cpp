@@ -1,5 +1,5 @@
-// The double keeps the promises that the other tests rest on: asked by raw
-// driver calls, as the driver itself would be.
+// The double keeps the promises that the other tests rely on, checked with raw
+// driver calls.
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -23,7 +23,7 @@ class DriverDouble : public testing::Test {
     EXPECT_EQ(driver.cuDeviceGet(&made, ordinal), 0);
     return made;
   }
-  // Current on this thread until the end of the machine.
+  // The primary context, current on this thread until the end of the machine.
   cuda::Context primary(int ordinal) const {
     cuda::Context context = nullptr;
     EXPECT_EQ(driver.cuDevicePrimaryCtxRetain(&context, number(ordinal)), 0);
@@ -98,12 +98,12 @@ TEST_F(DriverDouble, NamesTheLineOfAMistakeInAScript) {
     return wrong != nullptr ? wrong : "";
   };
   EXPECT_EQ(complaint("gpu\n# all is well\ngpus 2 memory=1GiB"), "");
-  EXPECT_EQ(complaint("gpu\nplanet"), "line 2: 'planet' is no verb of a script");
+  EXPECT_EQ(complaint("gpu\nplanet"), "line 2: 'planet' is not a verb of a script");
   EXPECT_EQ(complaint("gpu colour=green"), "line 1: 'colour' means nothing to 'gpu'");
-  EXPECT_EQ(complaint("gpu memory=1GB"), "line 1: 'GB' is no unit of bytes");
+  EXPECT_EQ(complaint("gpu memory=1GB"), "line 1: 'GB' is not a unit of bytes");
   EXPECT_EQ(complaint("gpu\nerror cuInit"), "line 2: an error needs code=");
   EXPECT_EQ(complaint("gpu\nlost gpu=1"), "line 2: there is no GPU 1");
-  EXPECT_EQ(complaint("gpu\ndelay cuInit for=1"), "line 2: '1' is no duration such as 20ms");
+  EXPECT_EQ(complaint("gpu\ndelay cuInit for=1"), "line 2: '1' is not a duration such as 20ms");
 }
 
 TEST_F(DriverDouble, RefusesHandlesOfAnotherContextAndCallsWithoutOne) {
@@ -159,7 +159,7 @@ TEST_F(DriverDouble, EventsAreNotReadyBeforeTheirTurnAndMeasureTheKernel) {
   primary(0);
   const cuda::StreamHandle where = stream();
   const cuda::EventHandle before = event(), after = event(), unused = event();
-  EXPECT_EQ(driver.cuEventQuery(before), 0) << "nothing to wait for";
+  EXPECT_EQ(driver.cuEventQuery(before), 0) << "there is nothing to wait for";
   ASSERT_EQ(launch(function("empty"), where), 0);
   ASSERT_EQ(driver.cuEventRecord(before, where), 0);
   ASSERT_EQ(launch(function("spin"), where, std::uint64_t{30'000'000}), 0);
@@ -201,7 +201,7 @@ TEST_F(DriverDouble, CopiesTakeEffectWhenTheyAreReached) {
   from = 2;
   release();
   EXPECT_EQ(finish(where), 0);
-  EXPECT_EQ(to, 2) << "whoever changes memory under a copy finds the change copied";
+  EXPECT_EQ(to, 2) << "a change during a copy is copied";
 }
 
 TEST_F(DriverDouble, MemoryThatIsNotThereIsAFaultThatNoContextSurvives) {
@@ -407,7 +407,7 @@ TEST_F(DriverDouble, HoldsTheCallThatARuleNamesUntilReleased) {
   });
   while (count("hung") == 0) std::this_thread::yield();
   primary(0);
-  EXPECT_EQ(driver.cuMemGetInfo_v2(&free, &total), 0) << "nobody else is held";
+  EXPECT_EQ(driver.cuMemGetInfo_v2(&free, &total), 0) << "no other call is held";
   release();
   held.join();
   EXPECT_EQ(code, 0);
@@ -454,7 +454,7 @@ TEST_F(DriverDouble, ShowsWhatTheEnvironmentAllows) {
   EXPECT_EQ(shown("-1"), "");
   EXPECT_EQ(shown("1,7,2"), "b") << "the list ends at the first mistake";
   EXPECT_EQ(shown("GPU-cc,0"), "ca");
-  EXPECT_EQ(shown("GPU-aa"), "") << "two begin like that";
+  EXPECT_EQ(shown("GPU-aa"), "") << "two ids begin like this";
   EXPECT_EQ(shown("1,1"), "") << "named twice";
   EXPECT_EQ(shown("NoDevFiles"), "");
   const Environment order("CUDA_DEVICE_ORDER", "PCI_BUS_ID");

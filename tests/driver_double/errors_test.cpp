@@ -1,5 +1,5 @@
-// Every code of the driver, answered to every kind of call: the back end's word
-// for it is right, a passing fault leaves the device usable, a fatal one loses
+// Every code of the driver, returned by every kind of call: the back end's error
+// is right, a passing fault leaves the device usable, a fatal one loses
 // this GPU and no other, and nothing is left behind.
 #include <functional>
 
@@ -110,7 +110,7 @@ class EveryCode : public testing::TestWithParam<cuda::DriverCode> {
 TEST_P(EveryCode, OfACallHasTheRightMeaningAndLeavesNothingBehind) {
   for (const Operation& operation : operations()) {
     SCOPED_TRACE(std::string(operation.name) + ", " + operation.symbol);
-    // There it only says that the list of parameters is at its end.
+    // For this call the code only means the end of the list of parameters.
     if (std::string_view(operation.symbol) == "cuFuncGetParamInfo" && GetParam().code == cuda::code_invalid_value)
       continue;
     ASSERT_NO_FATAL_FAILURE(start("gpus 2"));
@@ -129,10 +129,10 @@ TEST_P(EveryCode, OfACallHasTheRightMeaningAndLeavesNothingBehind) {
         EXPECT_TRUE(fails_with(bench->device->sample(), ErrorCode::device_lost));
         EXPECT_TRUE(fails_with(backend->open(id), ErrorCode::device_lost));
       } else {
-        EXPECT_TRUE(works(operation.run(*bench))) << "the device goes on";
+        EXPECT_TRUE(works(operation.run(*bench))) << "the device still works";
         EXPECT_TRUE(works(bench->stream->wait(soon())));
       }
-      EXPECT_TRUE(works(operation.run(*second))) << "the other GPU never noticed";
+      EXPECT_TRUE(works(operation.run(*second))) << "the other GPU is not affected";
       EXPECT_TRUE(works(second->stream->wait(soon())));
     }
     if (!cuda::is_fatal(GetParam().code)) {
@@ -147,7 +147,7 @@ TEST_P(EveryCode, OfOpeningHidesNoOtherDeviceAndLeavesNothingBehind) {
   const auto backend = device::make_cuda_backend({});
   const auto listed = backend->list();
   ASSERT_TRUE(works(listed));
-  // Listed, and gone when it was opened.
+  // The GPU was listed but is gone when it is opened.
   const bool vanished = GetParam().meaning == ErrorCode::no_device;
   expect_right(without_value(backend->open(listed->front().id)), listed->front().id,
                vanished ? ErrorCode::not_found : GetParam().meaning);
@@ -160,14 +160,14 @@ TEST_P(EveryCode, OfStartingIsTheListingsError) {
   const auto listed = device::make_cuda_backend({})->list();
   if (GetParam().code == cuda::code_no_device) {
     ASSERT_TRUE(works(listed));
-    EXPECT_TRUE(listed->empty()) << "a driver without a GPU is no failure";
+    EXPECT_TRUE(listed->empty()) << "a driver without a GPU is not a failure";
     return;
   }
   ASSERT_TRUE(fails_with(listed, GetParam().meaning));
   EXPECT_EQ(listed.error().driver->code, GetParam().code);
 }
 
-// A fault of a kernel or copy comes out of whatever asks next, on any GPU.
+// A fault of a kernel or copy is returned by the next call that asks, on any GPU.
 TEST_P(EveryCode, OfWorkUnderWayComesOutOfWaitingForIt) {
   for (const char* what : {"kernel", "copy"}) {
     SCOPED_TRACE(what);
@@ -176,7 +176,7 @@ TEST_P(EveryCode, OfWorkUnderWayComesOutOfWaitingForIt) {
     const DeviceId id = backend->list()->front().id;
     auto bench = Bench::open(*backend, id);
     ASSERT_TRUE(works(bench));
-    // What asks first depends on the moment; the event is there before the work fails.
+    // Which call asks first is random; the delay lets the event exist before the work fails.
     also(std::string("delay ") + what + " for=2ms\n" + rule(what));
     ASSERT_TRUE(works(std::string_view(what) == "kernel" ? bench->stream->launch(*bench->kernel, {}, {})
                                                          : bench->stream->copy_in(bench->buffer, 0, bench->host)));
@@ -192,8 +192,8 @@ std::vector<cuda::DriverCode> errors() {
 INSTANTIATE_TEST_SUITE_P(Of, EveryCode, testing::ValuesIn(errors()),
                          [](const auto& info) { return "code_" + std::to_string(info.param.code); });
 
-// What goes wrong while things are given back has nobody to tell, and must
-// spoil nothing.
+// Errors while resources are released cannot be reported, and must
+// not affect anything else.
 TEST(Releasing, ThatFailsIsSurvived) {
   for (const char* symbol :
        {"cuMemFree_v2", "cuMemFreeAsync", "cuMemFreeHost", "cuMemHostUnregister", "cuStreamDestroy_v2",

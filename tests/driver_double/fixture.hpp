@@ -39,7 +39,7 @@ class Double {
   }
 };
 
-// Begins a new machine. What the process had of the one before is void.
+// Begins a new machine. Handles of the previous one are void.
 inline void start(const std::string& script) {
   static std::uint64_t series = 0;
   const char* wrong = Double::of_this_process().reset(("series " + std::to_string(++series) + "\n" + script).c_str());
@@ -75,7 +75,7 @@ inline KernelSource kernel(const char* entry) {
   ret;
 }
 
-// Runs for that many nanoseconds.
+// Runs for `duration` nanoseconds.
 .visible .entry spin(.param .u64 duration)
 {
   .reg .pred %p<2>;
@@ -90,7 +90,7 @@ again:
   ret;
 }
 
-// Writes where it is told to.
+// Writes to `address`.
 .visible .entry poke(.param .u64 address)
 {
   .reg .b32 %r<2>;

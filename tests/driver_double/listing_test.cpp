@@ -14,7 +14,7 @@ BackendOptions quick() {
   return options;
 }
 
-// What both ways say on this machine: the devices, or the error's text.
+// The results of both ways on this machine: the devices, or the error's text.
 struct Both {
   Infos by_cuda, by_nvml;
   std::string error_of_cuda, error_of_nvml;

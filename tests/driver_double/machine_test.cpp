@@ -1,4 +1,4 @@
-// What the back end says about machines that nobody here has: several GPUs whose
+// What the back end reports about machines that are hard to get: several GPUs whose
 // numbers differ between the libraries, other processes, islands, parts.
 #include "driver_double/fixture.hpp"
 #include "world/test_units.hpp"
@@ -40,11 +40,11 @@ TEST(OnMachine, EightGpusAreListedWithIdentityAndPlace) {
   }
   EXPECT_EQ(infos[0].pci_address, "0000:08:00.0");
   EXPECT_EQ(infos[7].pci_address, "0000:40:00.0");
-  EXPECT_EQ(count("contexts"), 0) << "looking opens nothing";
+  EXPECT_EQ(count("contexts"), 0) << "listing opens nothing";
 }
 
-// NVML counts these eight the other way round: who asks it by CUDA's number gets
-// another GPU's answer.
+// NVML numbers these eight in reverse: a query by CUDA's number would return
+// another GPU's values.
 TEST(OnMachine, LoadIsThatOfTheGpuItselfHoweverTheLibrariesCount) {
   std::string script;
   for (int i = 0; i < 8; ++i) {
@@ -86,7 +86,7 @@ TEST(OnMachine, AnotherProcessesMemoryIsSeenWithTheNextSampleAndAttributed) {
   ASSERT_TRUE(works(seen));
   EXPECT_GE(seen->memory_use.own.value_or(0), 2 * gib);
   EXPECT_EQ(seen->memory_use.foreign, 30 * gib);
-  EXPECT_EQ(seen->memory_use.unattributed, 1 * gib) << "in use, and nobody's as far as anyone can see";
+  EXPECT_EQ(seen->memory_use.unattributed, 1 * gib) << "in use by an unknown owner";
   also("process gpu=0 pid=4194711 bytes=0");
   EXPECT_EQ(*(*device)->sample()->memory_bytes_free - *after->memory_bytes_free, 30 * gib);
 }

@@ -1,5 +1,5 @@
 // A pool of eight GPUs, one of which goes wrong: the other seven are polled and
-// used as before, and the pool comes to its end.
+// used as before, and the pool can be closed.
 #include "berth/pool.hpp"
 
 #include <atomic>
@@ -56,7 +56,7 @@ class PoolOnDouble : public testing::Test {
     pool_.reset();
     devices_.clear();
   }
-  // Until `condition`; false when it takes too long.
+  // Waits for `condition`; false when it takes too long.
   static bool eventually(const std::function<bool()>& condition) {
     const Deadline deadline = soon();
     while (!condition()) {
@@ -117,12 +117,12 @@ TEST_F(PoolOnDouble, AHangingCallHoldsUpItsCallerAndNobodyElse) {
       use_everything(*backend_, *device);
       ended = true;
     });
-    // Some are about no GPU in particular, and hang for nobody here.
+    // Some calls concern no GPU in particular and do not hang here.
     EXPECT_TRUE(eventually([&] { return count("hung") > 0 || ended; }));
     hung += ended ? 0 : 1;
     expect_others_work();
     pool_.reset();
-    EXPECT_TRUE(count("hung") > 0 || ended) << "the pool came to its end although a call did not";
+    EXPECT_TRUE(count("hung") > 0 || ended) << "the pool was closed although a call did not return";
     also("calm");
     release();
     caller.join();
@@ -143,7 +143,7 @@ TEST_F(PoolOnDouble, AKernelThatNeverEndsHoldsUpNobodyElse) {
   EXPECT_TRUE(fails_with((*stream)->wait(Deadline::after(real_clock(), 5ms)), ErrorCode::timeout));
   expect_others_work();
   release();
-  EXPECT_TRUE(works((*stream)->wait(soon()))) << "late is not wrong";
+  EXPECT_TRUE(works((*stream)->wait(soon()))) << "a late result is still right";
 }
 
 TEST_F(PoolOnDouble, AGpuThatFallsOffTheBusUnderLoadIsLostAndTheOthersGoOn) {
@@ -188,7 +188,7 @@ TEST_F(PoolOnDouble, WhatTheDriverReportsReachesHealth) {
       pool_->poll_now();
       EXPECT_EQ(health(bad), report.health) << "the task's fault, not the device's";
     } else {
-      // Again and again, since nobody is told of what happened before the pool listens.
+      // Repeated, because events from before the pool listens are not delivered.
       EXPECT_TRUE(eventually([&] { return also(report.script), health(bad) == report.health; }))
           << to_string(health(bad));
     }

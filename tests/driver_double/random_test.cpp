@@ -26,8 +26,8 @@ constexpr auto patience = 60s;
 constexpr std::size_t operations_per_thread = 40;
 constexpr std::size_t host_bytes = 1 << 16;
 
-// Calls of the back end that may fail and still leave nothing behind; what
-// gives back is not among them, and the pseudo calls are.
+// Calls of the back end that may fail and still leave nothing behind; calls
+// that release are not among them, the pseudo calls are.
 constexpr const char* fallible[] = {"cuInit",
                                     "cuDeviceGetCount",
                                     "cuDeviceGet",
@@ -136,7 +136,7 @@ std::string random_machine(Random& random, std::uint64_t gpus) {
   return script;
 }
 
-// What one thread does and holds. Host memory is the test's, so that it outlives
+// What one thread does and holds. Host memory belongs to the test, so that it outlives
 // every copy.
 class User {
  public:
@@ -159,7 +159,7 @@ class User {
   template <class T>
   bool good(const Result<T>& result) {
     if (result) return true;
-    // Whatever went wrong has words, and is not our own doing.
+    // Every error has a message and is not an internal one.
     if (result.error().message.empty() || result.error().code == ErrorCode::internal) ++mistakes_;
     return false;
   }
@@ -288,7 +288,7 @@ class User {
   std::vector<PinnedMemory> pinned_;
 };
 
-// Ends the process with the seed on its lips when one takes too long.
+// Ends the process and prints the seed when it takes too long.
 class Watchdog {
  public:
   Watchdog() : thread_([this] { watch(); }) {}
@@ -319,7 +319,7 @@ class Watchdog {
   std::thread thread_;
 };
 
-// Runs all of these, and lets go of whatever hangs meanwhile.
+// Runs all of these, and releases whatever hangs meanwhile.
 void together(const std::vector<std::function<void()>>& works) {
   std::mutex mutex;  // guards `left`
   std::condition_variable ended;
@@ -347,7 +347,7 @@ void run_seed(std::uint64_t seed) {
   SCOPED_TRACE("seed " + std::to_string(seed) + "\n" + script);
   set_assert_seed(seed);
   std::array<std::vector<std::byte>, 2> host{std::vector<std::byte>(host_bytes), std::vector<std::byte>(host_bytes)};
-  // Copies that are still on their way must not meet memory that is gone.
+  // Copies that still run must not access freed memory.
   const std::shared_ptr<void> last(nullptr, [](void*) { start("gpu"); });
   ASSERT_NO_FATAL_FAILURE(start(script));
   // One of three machines has its first GPU cut into parts.

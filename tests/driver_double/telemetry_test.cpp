@@ -227,7 +227,7 @@ TEST(Telemetry, EveryWatcherIsToldEachEventOnce) {
   EXPECT_EQ(events_of(first), wanted);
   EXPECT_TRUE(events_of(first).empty());
   nvml::Watch late(m.id(0), real_clock());
-  EXPECT_TRUE(events_of(late).empty()) << "it watches from now on";
+  EXPECT_TRUE(events_of(late).empty()) << "it reports only later events";
   also("event gpu=0 kind=xid code=48\n");
   EXPECT_EQ(events_of(late), std::vector{of(DeviceEvent::Kind::xid, 48)});
   EXPECT_EQ(events_of(second), (std::vector{wanted[0], wanted[1], of(DeviceEvent::Kind::xid, 48)}));
@@ -265,7 +265,7 @@ TEST(Telemetry, WhatTheDriverWantsDoneIsToldAtFirstAndWhenItChanges) {
   also("set 0 recovery_action=0\n");
   EXPECT_EQ(events_of(watch), action(RecoveryAction::none));
   nvml::Watch unaware(m.id(1), real_clock());
-  EXPECT_TRUE(events_of(unaware).empty()) << "nothing to do is no news";
+  EXPECT_TRUE(events_of(unaware).empty()) << "no action is not an event";
 }
 
 TEST(Telemetry, AGpuThatIsGoneIsLostWithWhatToDo) {
@@ -280,7 +280,7 @@ TEST(Telemetry, AGpuThatIsGoneIsLostWithWhatToDo) {
   EXPECT_NE(sampled.error().advice.find("nvidia-smi --gpu-reset -i " + m.id(0).text()), std::string::npos);
   EXPECT_TRUE(fails_with(m.backend->observe(m.id(0)), ErrorCode::device_lost));
   EXPECT_TRUE(fails_with((*device)->sample(), ErrorCode::device_lost));
-  EXPECT_TRUE(works(m.backend->observe(m.id(1)))) << "the other goes on";
+  EXPECT_TRUE(works(m.backend->observe(m.id(1)))) << "the other GPU still works";
 }
 
 TEST(Telemetry, AGpuThatIsHealthyAgainIsFoundAgain) {
@@ -348,7 +348,7 @@ TEST_P(Stuck, HoldsUpNobodyWhoWatchesAnotherGpu) {
     nvml::Watch newcomer(m.id(1), real_clock());
     EXPECT_TRUE(works(newcomer.sample()));
   }
-  EXPECT_FALSE(came_back) << "or it was not stuck";
+  EXPECT_FALSE(came_back) << "the call must be stuck";
   release();
   asker.join();
 }
@@ -396,7 +396,7 @@ TEST(Telemetry, AnXidTakesAGpuOutOfThePoolWithinOnePoll) {
   pool->poll_now();
   also("event gpu=0 kind=xid code=31\n");
   pool->poll_now();
-  EXPECT_EQ(pool->status()[0].view.health, Health::healthy) << "the task's fault";
+  EXPECT_EQ(pool->status()[0].view.health, Health::healthy) << "the fault of a task";
   also("event gpu=0 kind=xid code=95\n");
   pool->poll_now();
   const DeviceStatus status = pool->status()[0];

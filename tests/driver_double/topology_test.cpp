@@ -73,7 +73,7 @@ TEST(Slices, AllAreListedAndThoseCudaDoesNotShowSayHowToOpenThem) {
   EXPECT_EQ(between(*links, m.id(0), m.id(1)).kind, LinkKind::same_device);
 
   ASSERT_EQ(setenv("CUDA_VISIBLE_DEVICES", "0", 1), 0);
-  EXPECT_EQ(m.backend->list()->size(), 1U) << "somebody chose what to see";
+  EXPECT_EQ(m.backend->list()->size(), 1U) << "the variable restricts the list";
   ASSERT_EQ(unsetenv("CUDA_VISIBLE_DEVICES"), 0);
 }
 
@@ -88,7 +88,7 @@ TEST(Slices, ASliceHasMemoryAndProcessesOfItsOwnAndTheRestOfItsGpu) {
   ASSERT_EQ(second.processes->size(), 1U);
   EXPECT_EQ(second.memory_use.foreign, 4 * gib);
   EXPECT_EQ(second.temperature_celsius, 55);
-  EXPECT_FALSE(second.load.utilization) << "nobody says how busy a slice is";
+  EXPECT_FALSE(second.load.utilization) << "the utilization of a slice is unknown";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The memory between a program and its worker, with anything in it: what is read is refused or within its bounds.
+// The memory between a program and its worker, with arbitrary content: what is read is refused or within its bounds.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -31,7 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   const auto request = spoilt<RequestHeader>(data, size);
   checksum_of(request, std::as_bytes(std::span(data, size)));
 
-  // A memory of the right layout with a wrong number of mailboxes, and one that is nothing at all.
+  // A memory of the right layout with a wrong number of mailboxes, and one with arbitrary content.
   for (const bool has_layout : {false, true}) {
     const int memory = ::memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     Setup written = setup;

@@ -225,7 +225,7 @@ bool mentions(const Finding& finding, const std::string& words) {
 
 TEST(Doctor, AHealthyMachineHasNoProblems) {
   for (const Finding& finding : examine(well())) EXPECT_EQ(finding.severity, Severity::ok) << finding.message;
-  EXPECT_FALSE(examine(well()).empty()) << "it says what it found in order";
+  EXPECT_FALSE(examine(well()).empty()) << "the doctor also reports what is in order";
 }
 
 TEST(Doctor, AMachineWithoutAcceleratorsHasNoErrors) {
@@ -285,7 +285,8 @@ TEST(Doctor, NamesTheLedgerInUseAndItsEntries) {
   facts.environment["BERTH_RUNTIME_DIR"] = "/run/berth";
   EXPECT_EQ(message(), "the ledger is in /run/berth (BERTH_RUNTIME_DIR), with no entry");
   facts.in_container = facts.ledger_folders[0].shared_with_host = true;
-  for (const Finding& finding : examine(facts)) EXPECT_NE(finding.check, "ledger_seen") << "a folder of the machine";
+  for (const Finding& finding : examine(facts))
+    EXPECT_NE(finding.check, "ledger_seen") << "the folder is shared with the host";
 }
 
 TEST(Doctor, TheFixForTheSharedFolderIsTheInstalledLine) {
@@ -354,7 +355,7 @@ TEST(Doctor, TextIsAlignedWrappedAndCounted) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     EXPECT_TRUE(line.size() <= 80 || line.find("> ") != std::string::npos) << line;
-    EXPECT_EQ(line.find_last_not_of(' ') + 1, line.size()) << "blanks at the end of: " << line;
+    EXPECT_EQ(line.find_last_not_of(' ') + 1, line.size()) << "trailing blanks: " << line;
   }
   EXPECT_NE(text.find("\n1 error, 0 warnings, "), std::string::npos) << text;
   EXPECT_EQ(text.find("error    silent_devices  cuda:1 (GPU-00000001)"), 0u) << text;

@@ -71,7 +71,8 @@ TEST(MemoryBar, IsAlwaysAsWideAsAsked) {
 TEST(MemoryBar, EveryOwnerHasAtLeastOneCharacter) {
   EXPECT_EQ(memory_bar(parts(1, 0, 1, 0, 0, 1, 10'000), 10, {}), "[#x+.......]");
   EXPECT_EQ(memory_bar(parts(0, 0, 0, 0, 1, 0, 10'000), 10, {}), "[o.........]") << "also where the owner is unknown";
-  EXPECT_EQ(memory_bar(parts(0, 0, 0, 1, 0, 0, 10'000), 10, {}), "[..........]") << "what the driver takes is no news";
+  EXPECT_EQ(memory_bar(parts(0, 0, 0, 1, 0, 0, 10'000), 10, {}), "[..........]")
+      << "the driver's own memory is not shown";
 }
 
 TEST(MemoryBar, PartsAreKnownOnlyWithTotalAndFree) {
@@ -93,7 +94,7 @@ TEST(MemoryBar, TheLegendNamesOnlyOwnersThatOccur) {
   EXPECT_EQ(memory_legend(std::span(&row, 1), 10, {}), "memory: x foreign processes  . free");
   row.seen->memory_use = {0, 0, 40 * gib - 1, 1};
   EXPECT_EQ(memory_legend(std::span(&row, 1), 10, {}), "memory: x foreign processes  . free")
-      << "the driver's byte has no sign in the bar";
+      << "the driver's memory has no sign in the bar";
   row = bare_row();
   EXPECT_EQ(memory_legend(std::span(&row, 1), 10, {}), "");
 }
@@ -230,7 +231,7 @@ TEST(DevicesText, ANarrowTerminalLosesTheLeastImportantFirst) {
   EXPECT_GT(narrowest("MHZ"), narrowest("POWER"));
   EXPECT_GT(narrowest("POWER"), narrowest("TEMP"));
   EXPECT_GT(narrowest("TEMP"), narrowest("LOAD"));
-  EXPECT_NE(header(40).find("HEALTH"), std::string::npos) << "what matters stays";
+  EXPECT_NE(header(40).find("HEALTH"), std::string::npos) << "important columns stay";
 }
 
 TEST(DevicesText, NamesAreCutOnlyWhenThereIsNoRoom) {
@@ -274,7 +275,7 @@ TEST(DevicesText, SlicesWithTheirOwnMemoryShowIt) {
   const auto lines = lines_of(devices_text(rows, now, {120, false, false}));
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_EQ(lines[1].find("GiB"), std::string::npos) << lines[1];
-  EXPECT_NE(lines[1].find("67C"), std::string::npos) << "the chip's temperature belongs to the whole";
+  EXPECT_NE(lines[1].find("67C"), std::string::npos) << "the temperature is that of the whole chip";
   EXPECT_NE(lines[2].find("40.0/80.0 GiB"), std::string::npos) << lines[2];
   EXPECT_NE(lines[1].find("  H100 80GB HBM3  "), std::string::npos) << lines[1];
   EXPECT_NE(lines[2].find("`- MIG-01234567  MIG 2g.20gb "), std::string::npos) << lines[2];
@@ -298,7 +299,7 @@ TEST(DevicesText, AgeThrottlingAndRecoveryActionsAreShown) {
   row.seen->throttle_reasons->push_back("power cap");
   EXPECT_EQ(health(), "healthy, power cap");
   row.seen->load.events = {{DeviceEvent::Kind::xid, 31, now}};
-  EXPECT_EQ(health(), "healthy, Xid 31, power cap") << "the task's fault";
+  EXPECT_EQ(health(), "healthy, Xid 31, power cap") << "Xid 31 is the fault of a task";
   row.seen->load.events = {{DeviceEvent::Kind::xid, 48, now}};
   EXPECT_EQ(health(), "quarantined, Xid 48, power cap");
   row.seen->load.events.clear();

@@ -64,7 +64,7 @@ TEST(Drain, ProcessesOfALeaseOnAnotherPartAreNotCounted) {
 TEST(Drain, ADeviceWithMemoryOfHiddenProcessesIsNotEmpty) {
   DeviceRow row = gpu();
   row.seen->memory_use.unattributed = gib / 2;
-  EXPECT_TRUE(occupation_of(row, {}).empty()) << "the driver's own";
+  EXPECT_TRUE(occupation_of(row, {}).empty()) << "the driver's own memory";
   row.seen->memory_use.unattributed = 12 * gib;
   const Occupation occupation = occupation_of(row, {});
   EXPECT_FALSE(occupation.empty());

@@ -123,7 +123,7 @@ TEST(FleetText, ALostDeviceIsNamedAndShowsNoMeasurements) {
   EXPECT_EQ(text.find("54 C"), std::string::npos) << text;
   device["advice"] = "reset it";
   EXPECT_NE(node_text(answer, {}).find("! gpu-1  GPU-ea3b8f50 is lost; reset it\n"), std::string::npos);
-  // `berth drain node/gpu-1/ID` needs it whole.
+  // `berth drain node/gpu-1/ID` needs the whole id.
   EXPECT_NE(text.find("GPU-5b1c0000 "), std::string::npos) << text;
   json::object all = read(status);
   all["unhealthy_devices"] =
@@ -285,7 +285,7 @@ TEST(FleetText, NamesFromElsewhereCannotMoveTheCursor) {
   expect_escaped(nodes_text(nodes, Style{300, false, false}));
 }
 
-// An answer of another version: "-" for what is not there.
+// Answers of other versions: "-" stands for missing values.
 TEST(FleetText, AnythingMayBeMissingOrOfAnotherKind) {
   const json::object odd = read(R"({"nodes":[1,null,{"name":7,"devices":{}}],"node":"x","deployments":[[]],
     "deployment":{"spec":3},"replicas":[{"devices":[1]}],"pending":[{},{"replicas":["a",-1],"reason":4}],

@@ -84,9 +84,10 @@ TEST(PsText, AJobAndItsLeaseAreOneRow) {
   ASSERT_EQ(lines.size(), 8U) << text;
   EXPECT_TRUE(lines[1].starts_with("j7  fit-7  alice  running")) << lines[1];
   EXPECT_TRUE(lines[1].ends_with("python3 fit.py --name 'a b'")) << lines[1];
-  EXPECT_TRUE(lines[2].starts_with("5          bob    waiting #1  any 1")) << "by place: " << lines[2];
+  EXPECT_TRUE(lines[2].starts_with("5          bob    waiting #1  any 1"))
+      << "sorted by place in the queue: " << lines[2];
   EXPECT_TRUE(lines[3].starts_with("j8  fit-8  alice  waiting #2  any 2")) << lines[3];
-  EXPECT_TRUE(lines[4].starts_with("j6  fit-6  alice  failed (7)")) << "last, what has ended: " << lines[4];
+  EXPECT_TRUE(lines[4].starts_with("j6  fit-6  alice  failed (7)")) << "ended jobs come last: " << lines[4];
   EXPECT_EQ(lines[6], "! 5: needs 1 whole device");
   EXPECT_EQ(lines[7], "! j8 fit-8: needs 2 devices with 20.0 GiB each; no device has 20.0 GiB free");
 }
@@ -113,7 +114,7 @@ TEST(PsText, FitsEightyAndSixtyColumns) {
   const std::string text = text_of(page, {80, false, false});
   for (const char* const heading : {"ID ", "NAME ", "USER ", "STATE ", "GPUS ", "USED/PROMISED ", "TIME ", "COMMAND"})
     EXPECT_NE(text.find(heading), std::string::npos) << text;
-  EXPECT_EQ(text.find("DEVICES"), std::string::npos) << "there is no room: " << text;
+  EXPECT_EQ(text.find("DEVICES"), std::string::npos) << "no room for this column: " << text;
   EXPECT_NE(text_of(page, {160, false, false}).find("DEVICES"), std::string::npos);
 }
 
@@ -129,7 +130,8 @@ TEST(PsText, ManyRowsAreSummarisedOnOneScreen) {
   EXPECT_NE(text.find("waiting #1 "), std::string::npos) << "both kinds are shown: " << text;
   EXPECT_TRUE(std::regex_search(text, std::regex("\nand \\d+ more with devices, \\d+ more waiting: berth ps --all\n")))
       << text;
-  EXPECT_EQ(lines_of(ps_text(page, ps_rows(page), {80, false, false})).size(), 1 + 200 + 1 + 1U) << "all of it";
+  EXPECT_EQ(lines_of(ps_text(page, ps_rows(page), {80, false, false})).size(), 1 + 200 + 1 + 1U)
+      << "all rows are printed";
 }
 
 TEST(PsText, RowsAreSelected) {
@@ -156,7 +158,7 @@ TEST(PsText, RequestsAreDescribedByCountAndMemory) {
   EXPECT_EQ(waited_for_text({7, 20 * gib, 8}), "7 devices with 20.0 GiB each");
   EXPECT_EQ(waited_for_text({2, 0, 8}), "2 whole devices");
   EXPECT_EQ(waited_for_text({std::nullopt, 20 * gib, 8}), "20.0 GiB on some of 8 devices");
-  EXPECT_EQ(waited_for_text({std::nullopt, 20 * gib, 1}), "1 device with 20.0 GiB") << "only one could serve";
+  EXPECT_EQ(waited_for_text({std::nullopt, 20 * gib, 1}), "1 device with 20.0 GiB") << "only one device is suitable";
 }
 
 TEST(PsText, NamesTheProcessesThatKeepALeaseOfAnEndedCommand) {
@@ -218,7 +220,7 @@ TEST(PsText, JsonHasWholeIdsAndLeavesOutUnknownValues) {
   leases[1].devices = leases[0].devices;
   const boost::json::value wanted = boost::json::parse(json_of(page_of(leases))).at("leases").at(1).at("devices").at(0);
   EXPECT_EQ(wanted.at("memory_bytes_wanted").as_int64(), static_cast<std::int64_t>(20 * gib));
-  EXPECT_FALSE(wanted.as_object().contains("memory_bytes_promised")) << "nothing is, while it waits";
+  EXPECT_FALSE(wanted.as_object().contains("memory_bytes_promised")) << "nothing is promised to a waiting job";
 }
 
 TEST(PsText, JsonListsCordonsWithUserAndAge) {

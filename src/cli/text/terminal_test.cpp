@@ -55,8 +55,8 @@ TEST(Table, WithoutALimitNothingIsCut) {
 
 TEST(Table, ColumnsAreNarrowedThenDroppedInOrder) {
   EXPECT_EQ(lines_of(people().to_text(Style{25, false, false}))[1], " 1  alexa~  a remark   40");
-  EXPECT_EQ(lines_of(people().to_text(Style{22, false, false}))[1], " 1  alexandra   40") << "the remark went";
-  EXPECT_EQ(lines_of(people().to_text(Style{10, false, false}))[1], " 1  alexa~") << "the age as well";
+  EXPECT_EQ(lines_of(people().to_text(Style{22, false, false}))[1], " 1  alexandra   40") << "the remark is left out";
+  EXPECT_EQ(lines_of(people().to_text(Style{10, false, false}))[1], " 1  alexa~") << "the age is left out as well";
 }
 
 TEST(Table, NoLineIsLongerThanTheTerminal) {
@@ -83,7 +83,7 @@ TEST(Table, TheColumnThatIdentifiesARowAndThoseThatMayNotGoStayVisible) {
   EXPECT_NE(lines[2].find("~00:8a:01"), std::string::npos) << lines[2];
   EXPECT_NE(lines[1].find("12.0/16.0 GiB"), std::string::npos) << lines[1];
 
-  // Columns that are not said to shrink do so before they would be cut off.
+  // Columns that are not marked as shrinking also shrink before they would be cut off.
   Table fixed({"ID", "STATE", "REASON"});
   fixed.add({long_id, "healthy", std::string(60, 'r')});
   const auto narrow = lines_of(fixed.to_text(Style{40, false, false}));

@@ -1,4 +1,4 @@
-// What tests of texts share.
+// Shared by the tests of texts.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ void expect_fits_narrow_terminals(const Text& text) {
   }
 }
 
-// A name of a program, a user and what they become on a terminal.
+// A hostile name of a program or user, and its form on a terminal.
 inline const std::string hostile_name = "\033[2Jx\n\u202e\a\r";
 inline const std::string escaped_name = "\\x1b[2Jx\\x0a\\u{202e}\\x07\\x0d";
 

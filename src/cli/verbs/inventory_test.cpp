@@ -222,7 +222,7 @@ TEST(Inventory, AMatrixThatIsTooWideHasCodesAndThenBlocks) {
   EXPECT_EQ(at(80)[1], "cuda:0  .       NV4     NV4     NV4     SYS!    SYS!    SYS!    SYS!    SYS!");
   EXPECT_EQ(at(80)[11], "  NV      NVLink, GPU to GPU; with the number of links");
   EXPECT_EQ(at(60)[0], "        cuda:0  cuda:1  cuda:2  cuda:3  cuda:4  cuda:5");
-  EXPECT_EQ(at(60)[10], "        cuda:6  cuda:7  cuda:8") << "the rest below";
+  EXPECT_EQ(at(60)[10], "        cuda:6  cuda:7  cuda:8") << "the other columns follow below";
 }
 
 TEST(Inventory, TheDocumentedCostsAreThoseThatCount) {

@@ -105,7 +105,7 @@ TEST_F(PlanCommand, TheDocumentedProjectIsValid) {
   EXPECT_EQ(project->deployments.at(0).readiness->http, "/health");
 }
 
-// Every key that the file accepts has its row.
+// Every key that the file accepts has a row in the documentation.
 TEST_F(PlanCommand, TheDocumentedKeysAreThoseOfTheFile) {
   const std::string page = text(std::string(BERTH_SOURCE_FOLDER) + "/docs/guide/deployment.md");
   const auto refused = read_project(head + "[[deployment]]\nzzzzzzzzzzzz = 1\n", "f");
@@ -140,14 +140,14 @@ TEST_F(PlanCommand, TheDocumentedRuntimesAreThoseInferred) {
       EXPECT_EQ(to_string(infer_runtime(model)), words.back()) << model;
     }
   }
-  EXPECT_EQ(rows, 23u) << "as many words as there are rules";
+  EXPECT_EQ(rows, 23u) << "the page has a word for each rule";
 }
 
 TEST_F(PlanCommand, AnUnchangedPlanIsEmpty) {
   PlanArguments arguments = example();
   arguments.output = path("plan.json");
   ASSERT_EQ(plan(arguments).status, done);
-  EXPECT_EQ(files(), 1u) << "nothing temporary is left";
+  EXPECT_EQ(files(), 1u) << "no temporary file is left";
   arguments.current = arguments.output;
   const PlanOutcome again = plan(arguments);
   EXPECT_EQ(again.status, done);
@@ -233,7 +233,7 @@ TEST_F(PlanCommand, AFullDiskIsAnErrorAndLosesNothing) {
   PlanArguments arguments = example();
   arguments.output = "/dev/full";
   expect_refused(plan(arguments), environment_error, "/dev/full");
-  EXPECT_TRUE(fs::is_character_file("/dev/full")) << "a device is written, never replaced";
+  EXPECT_TRUE(fs::is_character_file("/dev/full")) << "a device file is written to, never replaced";
 }
 
 TEST_F(PlanCommand, AFileThatCannotBeReplacedStays) {

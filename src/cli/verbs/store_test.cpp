@@ -23,7 +23,7 @@ class StoreVerb : public testing::Test {
     words.insert(words.begin(), "store");
     return run_words(std::move(words), add_store);
   }
-  // As a server leaves it.
+  // A store as a server leaves it.
   void make_store(const std::string& name) const {
     const auto store = store::Store::open(store::open_engine(kind(name)).value()).value();
     ASSERT_TRUE(store->lead("server-1", std::chrono::hours(1)));
@@ -58,7 +58,7 @@ TEST_F(StoreVerb, BacksUpRestoresAndCopies) {
 
 TEST_F(StoreVerb, AnAdvanceThatWasInterruptedIsCompletedByTheNext) {
   make_store("a.db");
-  // As it is left when it is killed: all of the store is in its backup alone.
+  // The state after the command was killed: only the backup has the content of the store.
   const std::string file = path("a.db") + ".before-advance";
   ASSERT_EQ(run({"backup", file, "--store", kind("a.db")}).status, 0);
   {
@@ -72,7 +72,7 @@ TEST_F(StoreVerb, AnAdvanceThatWasInterruptedIsCompletedByTheNext) {
   EXPECT_EQ(advanced.status, 0) << advanced.err;
   EXPECT_EQ(cluster("a.db"), "lab");
   EXPECT_FALSE(std::filesystem::exists(file));
-  // One that was killed before it changed anything leaves an old backup, which is not what counts.
+  // A command that was killed before it changed anything leaves an old backup, which must not be used.
   make_store("b.db");
   ASSERT_EQ(run({"backup", path("a.db") + ".before-advance", "--store", kind("b.db")}).status, 0);
   const Outcome again = run({"advance", "--store", kind("a.db")});
@@ -83,7 +83,7 @@ TEST_F(StoreVerb, AnAdvanceThatWasInterruptedIsCompletedByTheNext) {
 TEST_F(StoreVerb, AWrongPathMakesNoStore) {
   EXPECT_NE(run({"backup", path("file"), "--store", kind("none.db")}).status, done);
   EXPECT_NE(run({"copy", kind("none.db"), kind("c.db")}).status, done);
-  EXPECT_NE(run({"backup", path("file"), "--store", "memory"}).status, done) << "there is nothing in it";
+  EXPECT_NE(run({"backup", path("file"), "--store", "memory"}).status, done) << "a new store in memory is empty";
   EXPECT_FALSE(std::filesystem::exists(path("none.db")));
   EXPECT_FALSE(std::filesystem::exists(path("c.db")));
   EXPECT_FALSE(std::filesystem::exists(path("file")));

@@ -11,7 +11,7 @@ TEST(Cuda, S3_F13_AKernelComputesAndItsEventReportsCompletion) {
   BERTH_NEEDS_GPU(gpu);
   const auto [device, stream] = open_with_stream(*gpu);
   const auto kernel = load(*device, "count_up");
-  constexpr std::uint32_t count = 100003;  // no multiple of a group
+  constexpr std::uint32_t count = 100003;  // not a multiple of a group's size
   Result<Buffer> buffer = device->allocate(count * sizeof(std::uint32_t));
   ASSERT_TRUE(buffer.has_value());
   const std::array<Argument, 3> arguments{*buffer, count, std::uint32_t{7}};

@@ -42,7 +42,7 @@ TEST(Cuda, StreamOrderedMemoryServesItsWorkAndOutlivesStreamAndDevice) {
     expect_ok(stream->wait(soon()));
     std::iota(want.begin(), want.end(), round);
     ASSERT_EQ(got, want);
-    last = *buffer;  // frees the one before, in stream order
+    last = *buffer;  // frees the previous buffer, in stream order
   }
   EXPECT_EQ(stream->allocate(0).error().code, ErrorCode::invalid_argument);
   EXPECT_EQ(stream->allocate(gpu->info.memory_bytes_total.value()).error().code, ErrorCode::out_of_memory);
@@ -83,7 +83,7 @@ TEST(Cuda, MemoryThatAStreamFreedServesItsNextWorkAndGoesBackWhenItIsNotUsed) {
   if (!gpu->info.features.contains("memory_pools")) GTEST_SKIP() << "this test needs a device with memory pools";
   const auto [device, stream] = open_with_stream(*gpu);
   const Driver& driver = *gpu->driver;
-  // When everything freed so far has been waited for: before that, the driver counts it as used.
+  // The bytes in use once all work is done: until then, the driver counts freed memory as used.
   const auto used_bytes = [&, &device = device, &stream = stream] {
     std::uint64_t bytes = 0;
     expect_ok(stream->run([&](Stream&) -> Result<void> {
@@ -104,7 +104,7 @@ TEST(Cuda, MemoryThatAStreamFreedServesItsNextWorkAndGoesBackWhenItIsNotUsed) {
   constexpr std::uint64_t size = 40ULL << 20;
   const std::uint64_t before = used_bytes();
   void* const first = stream->allocate(size).value().native();
-  EXPECT_EQ(used_bytes(), before + size) << "it is kept";
+  EXPECT_EQ(used_bytes(), before + size) << "the freed memory is kept";
   EXPECT_EQ(stream->allocate(size).value().native(), first);
   {
     const Result<Buffer> left = stream->allocate(size), right = stream->allocate(size), third = stream->allocate(size),

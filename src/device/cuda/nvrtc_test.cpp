@@ -22,12 +22,12 @@ bool is_missing(const Result<std::string>& compiled) {
 TEST(Nvrtc, TheNewestArchitectureThatTheDeviceCanRunIsChosen) {
   constexpr std::array known{75, 80, 86, 90, 100, 120};
   EXPECT_EQ(newest_for(known, {9, 0}), 90);
-  EXPECT_EQ(newest_for(known, {8, 9}), 86) << "a device the compiler does not know runs what is next below";
+  EXPECT_EQ(newest_for(known, {8, 9}), 86) << "an unknown device runs code for the next lower architecture";
   EXPECT_EQ(newest_for(known, {13, 0}), 120) << "a device newer than the compiler";
   EXPECT_EQ(newest_for(known, {7, 0}), std::nullopt) << "a device the compiler no longer knows";
   EXPECT_EQ(newest_for({}, {9, 0}), std::nullopt);
   constexpr std::array reversed{90, 75};
-  EXPECT_EQ(newest_for(reversed, {9, 0}), 90) << "in any order";
+  EXPECT_EQ(newest_for(reversed, {9, 0}), 90) << "the list may have any order";
 }
 
 TEST(Nvrtc, CudaCppIsCompiledToPtx) {

@@ -50,7 +50,7 @@ TEST(CudaPartition, SmallerGroupsAreUsedIfThereAreTooFewLargeOnes) {
 }
 
 TEST(CudaPartition, WhatTheDriverCannotGroupIsRefusedWithTheNumbers) {
-  // 132 SMs make 16 groups of 8 on paper and 15 in truth.
+  // 132 SMs should make 16 groups of 8, but the driver makes 15.
   const auto refused = plan(h200, {64, 56, 8});
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, ErrorCode::invalid_argument);

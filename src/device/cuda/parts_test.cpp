@@ -73,7 +73,7 @@ TEST(Cuda, PartsComputeAndCopyFromOneAnother) {
     expect_counts_up(*devices.back(), *streams.back(), *load(*devices.back(), "count_up"));
     Result<Buffer> ordered = streams.back()->allocate(4096);
     ASSERT_TRUE(works(ordered));
-    EXPECT_FALSE(devices.back()->sample()->utilization.has_value()) << "the GPU's is not the part's";
+    EXPECT_FALSE(devices.back()->sample()->utilization.has_value()) << "a part has no utilization of its own";
   }
   EXPECT_EQ(gpu->current(), nullptr);
   const auto sent = pattern(5000, 2);
@@ -81,11 +81,11 @@ TEST(Cuda, PartsComputeAndCopyFromOneAnother) {
   const Buffer to = filled(*devices[3], *streams[3], std::vector<std::byte>(5000));
   expect_ok(streams[3]->copy(to, 0, from, 0, sent.size()));
   EXPECT_EQ(content(*streams[3], to), sent);
-  // What a sibling made is not this part's, though the memory is one.
+  // A part cannot use a sibling's buffer, although they share memory.
   std::array<std::byte, 8> host{};
   EXPECT_EQ(streams[3]->copy_out(from, 0, host).error().code, ErrorCode::invalid_argument);
   EXPECT_EQ(streams[3]->launch(*load(*devices[0], "empty"), {}, {}).error().code, ErrorCode::invalid_argument);
-  // Closing one leaves the others alone.
+  // Closing one part does not affect the others.
   devices[1]->close();
   expect_counts_up(*devices[2], *streams[2], *load(*devices[2], "count_up"));
   EXPECT_EQ(streams[2]->copy(filled(*devices[2], *streams[2], host), 0, Buffer(), 0, 8).error().code,

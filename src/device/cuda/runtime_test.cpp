@@ -27,7 +27,7 @@ TEST(CudaRuntime, S4_F3_RuntimeApiOfTheSameProcessUsesTheSameContext) {
     ASSERT_EQ(set_device(gpu->info.ordinal), 0);
     ASSERT_EQ(free_memory(nullptr), 0);
     EXPECT_EQ(gpu->current(), device->native().context);
-    // A buffer of ours is memory of the runtime's too.
+    // The runtime can use a buffer of ours.
     Result<Buffer> buffer = device->allocate(4096);
     ASSERT_TRUE(buffer.has_value());
     const auto copy = reinterpret_cast<int (*)(void*, const void*, std::size_t, int)>(dlsym(runtime, "cudaMemcpy"));

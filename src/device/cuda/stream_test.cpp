@@ -19,7 +19,7 @@ TEST(Cuda, S3_F14_EventsMeasureTheKernelNotItsSubmission) {
   expect_ok(spin(*stream, *kernel, 100ms));
   Result<std::shared_ptr<Event>> end = stream->record();
   ASSERT_TRUE(begin.has_value() && end.has_value());
-  // Submission is over and the kernel still runs: wall time would say nothing.
+  // Submission is over and the kernel still runs: wall time would prove nothing.
   Result<bool> done = (*end)->done();
   ASSERT_TRUE(done.has_value());
   EXPECT_FALSE(*done);

@@ -55,7 +55,7 @@ done:
   ret;
 }
 
-// Runs for that many nanoseconds.
+// Runs for `duration` nanoseconds.
 .visible .entry spin(.param .u64 duration)
 {
   .reg .pred %p<2>;

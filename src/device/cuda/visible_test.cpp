@@ -56,7 +56,7 @@ TEST(VisibleDevices, VisibleGpusAreFoundWithoutTheDriver) {
   EXPECT_EQ(shown("1,-1,0"), (Positions{{1}}));
   EXPECT_EQ(shown("1,7,0"), (Positions{{1}})) << "the list ends at the first mistake";
   EXPECT_EQ(shown("1,99999999999999999999999"), (Positions{{1}}));
-  EXPECT_EQ(shown("GPU-aa"), (Positions{std::vector<std::size_t>{}})) << "two begin like that";
+  EXPECT_EQ(shown("GPU-aa"), (Positions{std::vector<std::size_t>{}})) << "two ids begin like this";
   for (const char* none : {"", " ", "-1", "NoDevFiles"}) {
     EXPECT_TRUE(hides_every_device(none)) << none;
     EXPECT_EQ(shown(none), (Positions{std::vector<std::size_t>{}})) << none;

@@ -93,7 +93,7 @@ class HostParts : public testing::Test {
       streams_.push_back(*devices_.back()->open_stream());
     }
   }
-  // Where the work of a stream ran: by a launch and by a closure.
+  // The cores on which a launch and a closure of a stream ran.
   static std::set<std::vector<unsigned>> cores_of(Stream& stream) {
     std::set<std::vector<unsigned>> seen;
     const auto kernel = *stream.device().load(kernel_of(
@@ -162,7 +162,7 @@ TEST_F(HostParts, UtilizationIsMeasuredBetweenTwoObservations) {
   ASSERT_TRUE(first);
   EXPECT_FALSE(first->load.utilization) << "nothing to compare with yet";
   std::optional<double> seen;
-  // Busy on the cores of the part until the system's clock ticks there.
+  // Keeps the cores of the part busy until their system time increases.
   const TimePoint give_up = real_clock().now() + std::chrono::seconds(30);
   ASSERT_TRUE(streams_.front()->run([&](Stream&) -> Result<void> {
     while (!seen && real_clock().now() < give_up) seen = backend_->observe(id)->load.utilization;
@@ -252,7 +252,7 @@ TEST(HostDeathTest, AKernelThatMisreadsItsArgumentsIsAnAssertionFailure) {
   EXPECT_DEATH(static_cast<void>(seen.value<std::uint32_t>(1)), "assertion failed");
 }
 
-// A machine made of files.
+// A machine whose /proc and cgroup files are written by the test.
 class HostLimitsTest : public testing::Test {
  protected:
   void SetUp() override {

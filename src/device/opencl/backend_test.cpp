@@ -60,8 +60,8 @@ TEST_F(OpenclBasic, AFreshProcessFindsTheSameIds) {
 }
 
 TEST_F(OpenclBasic, KernelsOnTwoDevicesOverlapInTime) {
-  // `basic` computes inside the enqueue. Were there a lock common to two devices,
-  // no kernel of one could begin before the other's running one ends.
+  // `basic` computes inside the enqueue. If two devices shared a lock, no kernel of
+  // one could begin while the other runs a kernel.
   EXPECT_TRUE(kernels_overlap());
 }
 
@@ -152,7 +152,7 @@ TEST_F(OpenclBasic, AMisspeltPoclDeviceIsAnError) {
   setenv("POCL_DEVICES", "basic bsaic", /*overwrite=*/1);
   const auto list = make_backend(api_, {})->list();
   setenv("POCL_DEVICES", before.c_str(), /*overwrite=*/1);
-  // The other platform of the machine continues alone.
+  // The machine's other platform still works.
   for (const DeviceInfo& info : list.value_or(std::vector<DeviceInfo>{}))
     EXPECT_EQ(info.id.text().find("pocl"), std::string::npos) << info.id;
   if (!list) {

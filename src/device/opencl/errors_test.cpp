@@ -121,7 +121,7 @@ TEST(OpenclErrors, CodesHaveTheRightReaction) {
   EXPECT_EQ(class_of(CL_INVALID_WORK_GROUP_SIZE), ErrorCode::invalid_argument);
   EXPECT_EQ(class_of(CL_CONTEXT_TERMINATED_KHR), ErrorCode::device_lost);
   EXPECT_EQ(class_of(CL_INVALID_COMMAND_QUEUE), ErrorCode::device_lost);
-  EXPECT_EQ(class_of(-9999), ErrorCode::device_lost) << "what NVIDIA says after a kernel's illegal address";
+  EXPECT_EQ(class_of(-9999), ErrorCode::device_lost) << "NVIDIA's driver returns it after a kernel's illegal address";
   EXPECT_EQ(class_of(CL_DEVICE_NOT_FOUND), ErrorCode::no_device);
   EXPECT_EQ(class_of(CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST), ErrorCode::work_failed);
 }

@@ -188,7 +188,7 @@ TEST(Simulated, ObservationsReportTheScriptedValues) {
   EXPECT_FALSE(quiet->temperature_celsius);
   EXPECT_FALSE(quiet->power_watts);
   EXPECT_FALSE(quiet->processes);
-  EXPECT_EQ(quiet->load.utilization, std::optional(0.0)) << "what its engines do";
+  EXPECT_EQ(quiet->load.utilization, std::optional(0.0)) << "no work runs on it";
 }
 
 TEST(Simulated, AnEventIsInOneSampleOfEachOpening) {
@@ -211,7 +211,7 @@ TEST(Simulated, AnEventIsInOneSampleOfEachOpening) {
   EXPECT_EQ(first->sample()->events, (std::vector{action, late}));
   EXPECT_EQ(second->sample()->events, (std::vector{early, action, late}));
   EXPECT_EQ(backend->observe(DeviceId("a"))->recovery_action, std::optional(RecoveryAction::reset));
-  EXPECT_TRUE((*backend->open(DeviceId("a")))->sample()->events.empty()) << "all of it is past";
+  EXPECT_TRUE((*backend->open(DeviceId("a")))->sample()->events.empty()) << "all events were before this opening";
 }
 
 TEST(Simulated, AClosureCostsOneLaunchUnlessItSetsItsCost) {

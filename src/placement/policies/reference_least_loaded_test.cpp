@@ -29,7 +29,7 @@ TEST(ReferenceLeastLoaded, S0_14_QueueDepthPlusActiveStreamsAndTiesToTheFirstReg
   // Both values at the end of a 32-bit word: the sum does not wrap to a small one.
   for (std::size_t i : {0, 1}) fleet[i].queue_depth = fleet[i].active_streams = 0xffffffffU;
   EXPECT_EQ(winner_of(reference, fleet), 2U);
-  // What is counted here at once plays no part.
+  // in_flight, which Berth counts at once, plays no part.
   fleet[2].in_flight = 1000;
   EXPECT_EQ(winner_of(reference, fleet), 2U);
 }

@@ -18,8 +18,8 @@ TEST(RoundRobin, S0_7_NoCandidatesNoWinner) {
 }
 
 TEST(RoundRobin, S0_8_CandidateNumberTicketModuloCount) {
-  // The cursor belongs to the caller here (the ticket), so that whoever shares
-  // the cursor shares the turns.
+  // The cursor belongs to the caller here (the ticket), so that all who share
+  // the cursor share the turns.
   TestFleet fleet(3);
   EXPECT_EQ(winners_of("round_robin", fleet, 7), (Winners{0, 1, 2, 0, 1, 2, 0}));
   EXPECT_EQ(winner_of("round_robin", fleet, {}, ~Ticket{0}), ~Ticket{0} % 3);

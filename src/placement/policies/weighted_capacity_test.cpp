@@ -81,7 +81,7 @@ TEST(WeightedCapacity, S3_F11_TheDescriptionIsWhatHappens) {
 }
 
 TEST(WeightedCapacity, S3_F12_TheLargestWeightIsNotPassedOver) {
-  // Infinity cannot be said here: a weight is a whole number of thousandths, and
+  // Infinity cannot be expressed here: a weight is a whole number of thousandths, and
   // setting one that is not finite and positive is refused by the pool.
   TestFleet fleet(3);
   fleet[1].weight_milli = ~std::uint32_t{0};
