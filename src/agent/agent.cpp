@@ -37,7 +37,7 @@ constexpr Duration replicas_known_within = std::chrono::seconds(10);
 // How long to wait for a relay that may or may not be running.
 constexpr Duration relay_answers_within = std::chrono::seconds(2);
 // Delay before a replica that gateways reach directly is stopped, so that the server can inform all gateways first.
-constexpr Duration gateways_hear_within = std::chrono::seconds(2);
+constexpr Duration gateways_updated_within = std::chrono::seconds(2);
 constexpr Duration supervisor_grace = std::chrono::seconds(10), kill_again = std::chrono::seconds(1);
 
 class Agent {
@@ -93,7 +93,7 @@ class Agent {
       static_cast<void>(machine::renew_job(here.by_id.at(renewal.job), now - renewal.report_sent_at));
     for (const Stop& order : next.stop) stop(order, here, now);
     if (received.orders) {
-      tell_relay(relay, here, next.reports, *received.orders, now);
+      update_relay(relay, here, next.reports, *received.orders, now);
       stop_drained(relay, here, now);
     }
     for (const FoundJob& job : here.found)
@@ -171,7 +171,7 @@ class Agent {
     found->is_draining = order.drains && found->state == FoundState::running && !address_of(*found).empty();
     const machine::Job& job = here.by_id.at(order.job);
     if (found->is_draining) {
-      const Duration wait = found->direct.empty() ? Duration::max() : gateways_hear_within;
+      const Duration wait = found->direct.empty() ? Duration::max() : gateways_updated_within;
       draining_[order.job] = {to_string(found->key), now, now + std::min(job.request.stop_grace, wait),
                               !found->direct.empty()};
     } else {
@@ -185,8 +185,8 @@ class Agent {
     machine::request_stop(job);
   }
 
-  void tell_relay(RelayWatch& relay, const FoundJobs& here, const std::vector<fleet::ReplicaReport>& reports,
-                  const fleet::NodeOrders& orders, TimePoint now) {
+  void update_relay(RelayWatch& relay, const FoundJobs& here, const std::vector<fleet::ReplicaReport>& reports,
+                    const fleet::NodeOrders& orders, TimePoint now) {
     knows_replicas_ = knows_replicas_ || !draining_.empty() || now >= started_ + replicas_known_within ||
                       std::none_of(reports.begin(), reports.end(), [&](const fleet::ReplicaReport& report) {
                         return report.state == fleet::ReplicaState::starting && first_found_->contains(report.job);

@@ -165,9 +165,9 @@ struct NodeRelayTest : testing::Test {
     std::promise<void> begun;
     std::future<void> is_begun = begun.get_future();
     std::future<std::string> stream = std::async(std::launch::async, [this, begun = std::move(begun)]() mutable {
-      bool is_told = false;
+      bool has_begun = false;
       return gateway.read_stream("chat/0#1", "/stream", [&](std::string_view) {
-        if (!std::exchange(is_told, true)) begun.set_value();
+        if (!std::exchange(has_begun, true)) begun.set_value();
       });
     });
     is_begun.wait();

@@ -21,7 +21,7 @@ constexpr std::chrono::milliseconds call_time{1'000};
 // calls of about a second each (call_time): time is not measured, because this process may have been stopped in
 // between.
 constexpr std::uint32_t unanswered_max = 10;
-constexpr Duration tell_every = std::chrono::seconds(1), drain_look_every = std::chrono::milliseconds(50),
+constexpr Duration send_every = std::chrono::seconds(1), drain_look_every = std::chrono::milliseconds(50),
                    replaced_look_every = std::chrono::milliseconds(200), down_after = std::chrono::seconds(2),
                    start_again_max = std::chrono::seconds(30), runs_well_after = std::chrono::minutes(1);
 
@@ -85,11 +85,11 @@ void RelayWatch::run(const std::stop_token& stop) {
   TimePoint next = TimePoint::max();
   while (!stop.stop_requested()) {
     due_.wait(next);
-    if (!stop.stop_requested()) next = tell(stop);
+    if (!stop.stop_requested()) next = send_state(stop);
   }
 }
 
-TimePoint RelayWatch::tell(const std::stop_token& stop) {
+TimePoint RelayWatch::send_state(const std::stop_token& stop) {
   DesiredState wanted;
   {
     const std::lock_guard lock(mutex_);
@@ -207,7 +207,7 @@ TimePoint RelayWatch::take(const relay::ControlAnswer& answer, const DesiredStat
   }
   set_state(State::up);
   if (is_news) changed_();
-  return answered_at_ + (drains ? drain_look_every : replaced_.empty() ? tell_every : replaced_look_every);
+  return answered_at_ + (drains ? drain_look_every : replaced_.empty() ? send_every : replaced_look_every);
 }
 
 bool RelayWatch::start(bool replaces, const std::stop_token& stop) {

@@ -47,7 +47,7 @@ class RelayWatch {
   };
   void run(const std::stop_token& stop);
   // Sends one message to the relay. Returns the time when the next one is due.
-  TimePoint tell(const std::stop_token& stop);
+  TimePoint send_state(const std::stop_token& stop);
   TimePoint take(const relay::ControlAnswer& answer, const DesiredState& wanted, const std::stop_token& stop);
   // Ends relays that were replaced, and notes what they still have in flight.
   void end_replaced(const std::stop_token& stop);

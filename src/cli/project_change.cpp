@@ -181,7 +181,7 @@ Error stopped_error(ServerAccess& server, const ReadyProgress& progress) {
 }
 
 // The line to show: the first that gives a reason, otherwise the first.
-std::string most_telling(const std::vector<std::string>& lines) {
+std::string most_informative(const std::vector<std::string>& lines) {
   for (const std::string& line : lines) {
     if (line.find(": ") != std::string::npos) return line;
   }
@@ -198,7 +198,7 @@ struct Change {
 };
 
 // Whether the printed plan has already given the reasons in all these lines.
-bool is_told(const Plan& plan, const std::vector<std::string>& lines) {
+bool explains(const Plan& plan, const std::vector<std::string>& lines) {
   const auto is_in_plan = [&](const std::string& line) {
     return std::any_of(plan.pending.begin(), plan.pending.end(), [&](const Pending& pending) {
       return line.ends_with(" pending: " + printable(pending.reason.text));
@@ -208,7 +208,7 @@ bool is_told(const Plan& plan, const std::vector<std::string>& lines) {
 }
 
 // Whether the sentence names the replica of this line and its reason.
-bool is_told(const std::string& sentence, const std::string& line) {
+bool explains(const std::string& sentence, const std::string& line) {
   const std::string name = line.substr(0, line.find(' '));
   const std::size_t reason = line.find(": ");
   return sentence.find(" " + name + " ") != sentence.npos && reason != line.npos &&
@@ -224,7 +224,7 @@ int print_end(ServerAccess& server, const Change& change, const ReadyProgress& p
   } else if (progress.state == ReadyProgress::State::does_not_fit) {
     std::vector<std::string> all = unready;
     all.push_back(progress.text);
-    if (change.has_shown && is_told(change.plan, all)) return status_of_plan(change.plan);
+    if (change.has_shown && explains(change.plan, all)) return status_of_plan(change.plan);
     const bool is_one = unready.size() < 2;
     print_error({ErrorCode::no_eligible_device, is_one ? progress.text : "some replicas do not fit anywhere",
                  "see berth status"});
@@ -232,7 +232,7 @@ int print_end(ServerAccess& server, const Change& change, const ReadyProgress& p
   } else {
     print_error(stopped_error(server, progress));
     const bool is_one = unready.size() < 2;
-    std::erase_if(unready, [&](const std::string& line) { return is_one || is_told(progress.text, line); });
+    std::erase_if(unready, [&](const std::string& line) { return is_one || explains(progress.text, line); });
   }
   for (const std::string& line : unready) std::fprintf(stderr, "  %s\n", line.c_str());
   return progress.state == ReadyProgress::State::does_not_fit ? does_not_fit : environment_error;
@@ -262,7 +262,7 @@ int wait_until_ready(ServerAccess& server, const Change& change) {
       line.show("");
       return print_end(server, change, look.progress, unready);
     }
-    line.show(look.progress.text + (unready.empty() ? "" : "; " + most_telling(unready)));
+    line.show(look.progress.text + (unready.empty() ? "" : "; " + most_informative(unready)));
   }
 }
 

@@ -95,10 +95,10 @@ class Observer {
     std::sort(out_.pending.begin(), out_.pending.end(), [](const Pending& a, const Pending& b) {
       return std::tie(a.deployment, a.reason.kind, a.replicas) < std::tie(b.deployment, b.reason.kind, b.replicas);
     });
-    for (const auto& [id, wanted] : survey_.desired.deployments) tell_deployment(id, wanted);
-    tell_replicas();
-    tell_nodes();
-    tell_pending();
+    for (const auto& [id, wanted] : survey_.desired.deployments) observe_deployment(id, wanted);
+    observe_replicas();
+    observe_nodes();
+    observe_pending();
     clean_memory();
     find_look_again();
     find_awaited();
@@ -106,7 +106,7 @@ class Observer {
   }
 
  private:
-  void say(EventKind kind, std::string subject, std::string text) {
+  void add_event(EventKind kind, std::string subject, std::string text) {
     if (input_.memory.has_baseline)
       out_.events.push_back({0, input_.now_ms, kind, "controller", std::move(subject), std::move(text)});
   }
@@ -139,7 +139,7 @@ class Observer {
     return wanted.paused ? &*wanted.paused : nullptr;
   }
 
-  void tell_deployment(const DeploymentId& id, const DesiredDeployment& wanted) {
+  void observe_deployment(const DeploymentId& id, const DesiredDeployment& wanted) {
     Findings found{.replicas = wanted.spec.replicas, .paused = pause_of(id, wanted), .pending = pending_of(id)};
     for (std::uint32_t replica = 0; replica < wanted.spec.replicas; ++replica) {
       const ReplicaName name{id, replica};
@@ -164,7 +164,7 @@ class Observer {
     return controller::spec_of(wanted->second, incarnation.assigned.revision);
   }
 
-  void tell_replicas() {
+  void observe_replicas() {
     std::map<fleet::ReplicaKey, Memory::Seen> seen;
     for (const Incarnation& incarnation : survey_.incarnations) {
       if (incarnation.is_forgotten) continue;
@@ -178,25 +178,25 @@ class Observer {
       }
       if (!incarnation.report || incarnation.assigned.stopping) continue;
       const std::string place = " on " + incarnation.assigned.place.node.text();
-      const bool is_told = is_new(incarnation.assigned.place.node);
-      if (is_told && incarnation.report->failures > now.failures)
-        say(EventKind::failed, name_of(key),
-            "failed" + place +
-                (incarnation.report->failures > 1
-                     ? ", " + std::to_string(incarnation.report->failures) + " times in a row: "
-                     : ": ") +
-                incarnation.report->reason);
+      const bool causes_events = is_new(incarnation.assigned.place.node);
+      if (causes_events && incarnation.report->failures > now.failures)
+        add_event(EventKind::failed, name_of(key),
+                  "failed" + place +
+                      (incarnation.report->failures > 1
+                           ? ", " + std::to_string(incarnation.report->failures) + " times in a row: "
+                           : ": ") +
+                      incarnation.report->reason);
       now.failures = incarnation.report->failures;
       const bool is_ready = incarnation.is_in(ReplicaState::ready);
-      if (is_told && is_ready && !now.was_ready) say(EventKind::ready, name_of(key), "serves" + place);
+      if (causes_events && is_ready && !now.was_ready) add_event(EventKind::ready, name_of(key), "serves" + place);
       if (now.was_ready && incarnation.is_in(ReplicaState::unready))
-        say(EventKind::failed, name_of(key), "is not ready" + place + ": " + incarnation.report->reason);
+        add_event(EventKind::failed, name_of(key), "is not ready" + place + ": " + incarnation.report->reason);
       now.was_ready = is_ready;
     }
     out_.memory.replicas = std::move(seen);
   }
 
-  void tell_nodes() {
+  void observe_nodes() {
     std::map<NodeId, NodeHealth> nodes;
     std::map<std::pair<NodeId, DeviceId>, Health> devices;
     for (const auto& [id, state] : input_.nodes) {
@@ -204,9 +204,9 @@ class Observer {
       nodes.emplace(id, health);
       const auto before = out_.memory.nodes.find(id);
       if (before == out_.memory.nodes.end()) {
-        say(EventKind::node, "node/" + id.text(), id.text() + " is part of the fleet");
+        add_event(EventKind::node, "node/" + id.text(), id.text() + " is part of the fleet");
       } else if (before->second != health) {
-        say(EventKind::node, "node/" + id.text(), id.text() + std::string(change_to(health)));
+        add_event(EventKind::node, "node/" + id.text(), id.text() + std::string(change_to(health)));
       }
       if (!state.report) continue;
       for (const NodeDevice& device : state.report->node.devices) {
@@ -214,15 +214,15 @@ class Observer {
         const auto known = out_.memory.devices.find({id, device.info.id});
         const Health was = known == out_.memory.devices.end() ? Health::healthy : known->second;
         if (was != device.health && is_new(id))
-          say(EventKind::device, "node/" + id.text(),
-              "device " + device.info.id.text() + " is " + std::string(to_string(device.health)));
+          add_event(EventKind::device, "node/" + id.text(),
+                    "device " + device.info.id.text() + " is " + std::string(to_string(device.health)));
       }
     }
     out_.memory.nodes = std::move(nodes);
     out_.memory.devices = std::move(devices);
   }
 
-  void tell_pending() {
+  void observe_pending() {
     // Until all present nodes have reported, it is not known what is missing.
     const bool is_awaiting =
         std::any_of(input_.memory.awaited.begin(), input_.memory.awaited.end(), [&](const NodeId& id) {
@@ -238,7 +238,7 @@ class Observer {
         if (before == out_.memory.pending.end()) kinds.erase(pending.deployment);
         continue;
       }
-      say(EventKind::pending, pending.deployment.text(), pending.reason.text);
+      add_event(EventKind::pending, pending.deployment.text(), pending.reason.text);
     }
     out_.memory.pending = std::move(kinds);
   }

@@ -15,7 +15,7 @@ TEST(Replace, AServerThatIsCutOffFromAllNodesAmidARolloutStopsNothing) {
   world.want(version(2, 1));
   world.step();
   ASSERT_EQ(world.places(), (Words{"d/0#1 a/gpu0", "d/0#2 b/gpu0"}));
-  world.say(world.find("d/0", 1), ReplicaState::starting);
+  world.set_report(world.find("d/0", 1), ReplicaState::starting);
   world.silence("a");
   world.silence("b");
   world.advance(10min);
@@ -28,7 +28,7 @@ TEST(Replace, ANodeThatRefusesAgainAndAgainIsTriedMoreAndMoreRarely) {
   for (const Duration pause : {1s, 2s, 4s, 8s, 16s, 32s, 60s, 60s}) {
     world.step();
     ASSERT_EQ(world.assigned.size(), 1u);
-    world.say(world.assigned[0], ReplicaState::refused);
+    world.set_report(world.assigned[0], ReplicaState::refused);
     world.step();
     world.advance(pause - 1ms);
     EXPECT_TRUE(world.step().start.empty()) << "too soon after a pause of " << pause.count();
@@ -43,7 +43,7 @@ TEST(Replace, ARefusalCountsAlsoWhereAnotherReplicaComesUpInTheSameStep) {
     world.want(gpu_spec("d", 2));
     world.step();
     world.obey();
-    world.say(world.find(refused), ReplicaState::refused);
+    world.set_report(world.find(refused), ReplicaState::refused);
     EXPECT_TRUE(world.step().start.empty()) << refused;
     world.advance(1s);
     EXPECT_EQ(world.step().start.size(), 1u) << refused;
@@ -56,12 +56,12 @@ TEST(Replace, ADeviceThatIsOutOfOrderDoesNotKeepItsNodeFromBeingUsed) {
   world.settle();
   NodeDevice& device = world.reports.at(NodeId("a")).node.devices[0];
   device.health = Health::quarantined;
-  world.say(world.find("d/0"), ReplicaState::backing_off, failures_max, "CUDA error");
+  world.set_report(world.find("d/0"), ReplicaState::backing_off, failures_max, "CUDA error");
   for (int i = 0; i < 20; ++i) {
     EXPECT_FALSE(world.step().has_actions()) << "there is no other place";
     world.advance(1s);
   }
-  world.say(world.find("d/0"), ReplicaState::refused);
+  world.set_report(world.find("d/0"), ReplicaState::refused);
   world.step();
   EXPECT_TRUE(world.assigned.empty());
   device.health = Health::healthy;
@@ -75,7 +75,7 @@ TEST(Replace, ADeviceThatIsOutOfOrderSaysNothingAboutTheOthersOfItsNode) {
   world.settle();
   std::vector<NodeDevice>& devices = world.reports.at(NodeId("a")).node.devices;
   for (NodeDevice& device : devices) device.health = Health::quarantined;
-  world.say(world.find("d/0"), ReplicaState::backing_off, failures_max, "CUDA error");
+  world.set_report(world.find("d/0"), ReplicaState::backing_off, failures_max, "CUDA error");
   EXPECT_FALSE(world.step().has_actions()) << "there is no other place";
   for (NodeDevice& device : devices)
     if (device.info.id != world.find("d/0").place.devices[0]) device.health = Health::healthy;
@@ -87,17 +87,17 @@ TEST(Replace, ADeviceUnderSuspicionIsAvoidedForAMinute) {
   world.want(gpu_spec("d", 2));
   world.settle();
   world.reports.at(NodeId("a")).node.devices[0].health = Health::suspect;
-  world.say(world.find("d/0"), ReplicaState::backing_off, failures_max, "CUDA error");
+  world.set_report(world.find("d/0"), ReplicaState::backing_off, failures_max, "CUDA error");
   for (int i = 0; i < 70; ++i) {
     EXPECT_FALSE(world.step().has_actions()) << "b is taken";
     world.advance(1s);
   }
-  world.say(world.find("d/0"), ReplicaState::refused);
+  world.set_report(world.find("d/0"), ReplicaState::refused);
   world.step();
   world.reports.at(NodeId("a")).node.devices[0].health = Health::healthy;
   world.advance(60s);
   EXPECT_EQ(world.step().start.size(), 1u) << "the pause did not grow with each step";
-  world.say(world.find("d/0"), ReplicaState::refused);
+  world.set_report(world.find("d/0"), ReplicaState::refused);
   world.step();
   world.advance(2s);
   EXPECT_EQ(world.step().start.size(), 1u) << "it was refused twice";
@@ -128,7 +128,7 @@ TEST(Replace, WhatDoesNotServeIsReplacedFirst) {
   World world({gpu_node("a", 4)});
   world.want(version(1, 3));
   world.settle();
-  world.say(world.find("d/2"), ReplicaState::backing_off, 1, "exit status 1");
+  world.set_report(world.find("d/2"), ReplicaState::backing_off, 1, "exit status 1");
   world.want(version(2, 3));
   const Step step = world.step();
   ASSERT_EQ(step.start.size(), 1u) << "the surge replica";
@@ -144,7 +144,7 @@ TEST(Replace, WhereASuccessorBreaksTheOldOneStaysUntilAnotherIsReady) {
   ASSERT_EQ(world.places(), (Words{"d/0#1 a/gpu0", "d/0#2 b/gpu0"}));
   world.silence("a");
   world.advance(10s);
-  world.say(world.find("d/0", 1), ReplicaState::backing_off, 1, "CUDA error");
+  world.set_report(world.find("d/0", 1), ReplicaState::backing_off, 1, "CUDA error");
   world.reports.at(NodeId("b")).node.devices[0].health = Health::lost;
   world.step();
   EXPECT_EQ(world.places(), (Words{"d/0#1 a/gpu0", "d/0#2 b/gpu0 stopping", "d/0#3 c/gpu0"}))
@@ -160,11 +160,11 @@ TEST(Replace, OnASilentNodeNothingIsStoppedForAnotherThatIsStoppedItself) {
   ASSERT_EQ(world.places(), (Words{"d/0#1 a/gpu0", "d/0#2 b/gpu0"}));
   world.silence("a");
   world.want(version(2, 1));
-  world.say(world.find("d/0", 1), ReplicaState::backing_off, 1, "the machine was restarted");
+  world.set_report(world.find("d/0", 1), ReplicaState::backing_off, 1, "the machine was restarted");
   world.advance(31s);
   world.step();
   EXPECT_EQ(world.places(), (Words{"d/0#1 a/gpu0", "d/0#2 b/gpu0 stopping"})) << "a may serve, b does not";
-  world.say(world.find("d/0", 1), ReplicaState::gone);
+  world.set_report(world.find("d/0", 1), ReplicaState::gone);
   world.step();
   EXPECT_EQ(world.find("d/0", 1).revision, 2u);
   world.step();

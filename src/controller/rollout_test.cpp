@@ -75,7 +75,7 @@ TEST(Rollout, SurgeIsTheLimit) {
   world.settle();
   world.want(second);
   EXPECT_EQ(world.step().start.size(), 2u);
-  world.say(world.find("d/0", 1), ReplicaState::ready);
+  world.set_report(world.find("d/0", 1), ReplicaState::ready);
   const Step step = world.step();
   EXPECT_EQ(step.stop.size(), 1u);
   EXPECT_TRUE(step.start.empty()) << "the stopping replica still runs";
@@ -168,9 +168,9 @@ TEST(Rollout, PausesWhenTheNewRevisionKeepsFailing) {
   world.settle();
   world.want(version(2));
   world.step();
-  world.say(world.find("d/0", 1), ReplicaState::backing_off, 2, "exit status 1");
+  world.set_report(world.find("d/0", 1), ReplicaState::backing_off, 2, "exit status 1");
   EXPECT_FALSE(world.step().has_actions());
-  world.say(world.find("d/0", 1), ReplicaState::backing_off, 3, "exit status 1");
+  world.set_report(world.find("d/0", 1), ReplicaState::backing_off, 3, "exit status 1");
   Step step = world.step();
   ASSERT_EQ(step.pause.size(), 1u);
   EXPECT_EQ(step.pause[0].reason, "d/0 failed 3 times in a row: exit status 1");
@@ -186,7 +186,7 @@ TEST(Rollout, UndoStopsWhatIsNewAndRestartsNothingElse) {
   world.settle();
   world.want(version(2));
   world.step();
-  world.say(world.find("d/0", 1), ReplicaState::backing_off, 3, "exit status 1");
+  world.set_report(world.find("d/0", 1), ReplicaState::backing_off, 3, "exit status 1");
   world.step();
   world.undo("d");
   EXPECT_EQ(world.desired.deployments.at(DeploymentId("d")).revision, 3u);
@@ -205,7 +205,7 @@ TEST(Rollout, AThirdRevisionReplacesASecondThatNeverCameUp) {
   world.settle();
   world.want(version(2));
   world.step();
-  world.say(world.find("d/0", 1), ReplicaState::backing_off, 2, "exit status 1");
+  world.set_report(world.find("d/0", 1), ReplicaState::backing_off, 2, "exit status 1");
   world.want(version(3));
   const Step step = world.step();
   ASSERT_EQ(step.stop.size(), 1u);
@@ -223,7 +223,7 @@ TEST(Rollout, ANodeThatDoesNotAnswerDoesNotHoldUpTheNextRevision) {
   world.want(version(2, 1));
   world.step();
   ASSERT_EQ(world.find("d/0", 1).place.node, NodeId("b"));
-  world.say(world.find("d/0", 1), ReplicaState::ready);
+  world.set_report(world.find("d/0", 1), ReplicaState::ready);
   world.silence("a");
   ASSERT_EQ(world.step().stop.size(), 1u);
   world.want(version(3, 1));
@@ -244,7 +244,7 @@ TEST(Rollout, WhatDoesNotEndInItsTimeDoesNotHoldUpTheNextRevision) {
   world.settle();
   world.want(version(2, 1));
   world.step();
-  world.say(world.find("d/0", 1), ReplicaState::ready);
+  world.set_report(world.find("d/0", 1), ReplicaState::ready);
   ASSERT_EQ(world.step().stop.size(), 1u) << "its node never reports that it has ended";
   world.want(version(3, 1));
   const Duration grace = version(1).stop_grace;
@@ -278,14 +278,14 @@ TEST(Rollout, AThirdRevisionDoesNotWaitForTwoThatNeverGotReady) {
   for (const int number : {1, 2}) {
     world.want(version(number, 1));
     world.step();
-    for (const fleet::Assigned& replica : world.assigned) world.say(replica, ReplicaState::starting);
+    for (const fleet::Assigned& replica : world.assigned) world.set_report(replica, ReplicaState::starting);
   }
   ASSERT_EQ(world.assigned.size(), 2u);
   EXPECT_FALSE(world.step().has_actions()) << "either of them may still get ready";
   world.want(version(3, 1));
   Step step = world.step();
   ASSERT_EQ(step.stop.size(), 1u) << "neither of the two is wanted or serves";
-  world.say(world.find("d/0"), ReplicaState::gone);
+  world.set_report(world.find("d/0"), ReplicaState::gone);
   step = world.step();
   ASSERT_EQ(step.start.size(), 1u);
   EXPECT_EQ(step.start[0].revision, 3u);
@@ -299,11 +299,11 @@ TEST(Rollout, ResumeGoesOnUntilAnotherFailure) {
   world.settle();
   world.want(second);
   EXPECT_EQ(world.step().start.size(), 2u);
-  world.say(world.find("d/0", 1), ReplicaState::backing_off, 3, "exit status 1");
+  world.set_report(world.find("d/0", 1), ReplicaState::backing_off, 3, "exit status 1");
   EXPECT_EQ(world.step().pause.size(), 1u);
   world.desired.deployments.at(DeploymentId("d")).paused.reset();
   EXPECT_TRUE(world.step().pause.empty()) << "the same failure does not pause it twice";
-  world.say(world.find("d/0", 1), ReplicaState::backing_off, 4, "exit status 1");
+  world.set_report(world.find("d/0", 1), ReplicaState::backing_off, 4, "exit status 1");
   EXPECT_EQ(world.step().pause.size(), 1u);
 }
 
@@ -339,7 +339,7 @@ TEST(Rollout, WhilePausedAReplicaThatLeavesItsNodeMovesOnce) {
   ASSERT_EQ(world.places(), (Words{"d/0#1 a/gpu0", "d/0#2 b/gpu0"}));
   EXPECT_EQ(step.start[0].revision, 1u);
   EXPECT_FALSE(world.step().has_actions()) << "the successor has time to come up";
-  world.say(world.find("d/0", 1), ReplicaState::starting);
+  world.set_report(world.find("d/0", 1), ReplicaState::starting);
   EXPECT_FALSE(world.step().has_actions());
   world.settle();
   EXPECT_EQ(world.places(), Words{"d/0#2 b/gpu0"});
@@ -349,7 +349,7 @@ TEST(Rollout, AFirstStartThatFailsPausesNothing) {
   World world({gpu_node("a", 1)});
   world.want(version(1, 1));
   world.step();
-  world.say(world.find("d/0"), ReplicaState::backing_off, 9, "exit status 127");
+  world.set_report(world.find("d/0"), ReplicaState::backing_off, 9, "exit status 127");
   const Step step = world.step();
   EXPECT_TRUE(step.pause.empty());
   EXPECT_EQ(status_of(step, "d").state, DeploymentState::failed);
@@ -361,11 +361,12 @@ TEST(Rollout, WhatWasReadyAndIsNotDegradesItsDeploymentUnlessItIsBeingReplaced) 
   world.settle();
   const auto state = [&] { return status_of(world.step(), "d").state; };
   ASSERT_EQ(state(), DeploymentState::serving);
-  world.say(world.find("d/1"), ReplicaState::unready, 0, "status 500");
+  world.set_report(world.find("d/1"), ReplicaState::unready, 0, "status 500");
   EXPECT_EQ(state(), DeploymentState::degraded);
   EXPECT_EQ(status_of(world.step(), "d").reason,
             "d/1 on " + world.find("d/1").place.node.text() + ": not ready: status 500");
-  for (const char* const name : {"d/0", "d/2"}) world.say(world.find(name), ReplicaState::unready, 0, "status 500");
+  for (const char* const name : {"d/0", "d/2"})
+    world.set_report(world.find(name), ReplicaState::unready, 0, "status 500");
   EXPECT_EQ(state(), DeploymentState::degraded) << "none of the replicas serves";
   world.obey();
   EXPECT_EQ(state(), DeploymentState::serving);
@@ -375,7 +376,7 @@ TEST(Rollout, WhatWasReadyAndIsNotDegradesItsDeploymentUnlessItIsBeingReplaced) 
   world.silent.clear();
   world.advance(1s);
   world.obey();
-  world.say(world.find("d/1"), ReplicaState::unready, 0, "status 500");
+  world.set_report(world.find("d/1"), ReplicaState::unready, 0, "status 500");
   world.want(version(2));
   EXPECT_EQ(state(), DeploymentState::updating);
 }

@@ -59,7 +59,7 @@ class Stepper {
   }
 
  private:
-  void say(EventKind kind, std::string subject, std::string text) {
+  void add_event(EventKind kind, std::string subject, std::string text) {
     out_.events.push_back({0, input_.now_ms, kind, "controller", std::move(subject), std::move(text)});
   }
 
@@ -116,20 +116,20 @@ class Stepper {
     const std::string name = name_of(incarnation.assigned.key());
     if (!input_.nodes.contains(place.node)) {
       forget(incarnation);
-      say(EventKind::stopped, name, "its node " + place.node.text() + " was removed from the fleet");
+      add_event(EventKind::stopped, name, "its node " + place.node.text() + " was removed from the fleet");
       return;
     }
     if (incarnation.is_in(ReplicaState::refused)) {
       forget(incarnation);
       if (incarnation.assigned.stopping) return;
       avoid(incarnation);
-      say(EventKind::refused, name, "refused by " + place.node.text() + ": " + incarnation.report->reason);
+      add_event(EventKind::refused, name, "refused by " + place.node.text() + ": " + incarnation.report->reason);
       return;
     }
     if (incarnation.assigned.stopping) {
       if (!incarnation.is_in(ReplicaState::gone)) return;
       forget(incarnation);
-      say(EventKind::stopped, name, "has ended on " + text_of(place));
+      add_event(EventKind::stopped, name, "has ended on " + text_of(place));
       return;
     }
     const auto wanted = input_.desired->deployments.find(place.deployment);
@@ -192,9 +192,10 @@ class Stepper {
     if (is_outdated && (known == out_.memory.rollouts.end() || known->second != wanted.revision)) {
       out_.memory.rollouts[id] = wanted.revision;
       if (input_.memory.has_baseline)
-        say(EventKind::rollout, id.text(), "revision " + std::to_string(wanted.revision) + " is rolling out");
+        add_event(EventKind::rollout, id.text(), "revision " + std::to_string(wanted.revision) + " is rolling out");
     } else if (known != out_.memory.rollouts.end() && is_done && !is_outdated) {
-      say(EventKind::rollout, id.text(), "revision " + std::to_string(wanted.revision) + " is running on all replicas");
+      add_event(EventKind::rollout, id.text(),
+                "revision " + std::to_string(wanted.revision) + " is running on all replicas");
       out_.memory.rollouts.erase(known);
     }
   }
@@ -214,7 +215,7 @@ class Stepper {
   void pause_if_failing(const DeploymentId& id, const DesiredDeployment& wanted) {
     std::optional<std::string> failure = failure_of_rollout(id, wanted);
     if (!failure) return;
-    say(EventKind::rollout, id.text(), "paused: " + *failure);
+    add_event(EventKind::rollout, id.text(), "paused: " + *failure);
     paused_.insert(id);
     out_.pause.push_back({id, std::move(*failure)});
   }
@@ -298,22 +299,22 @@ class Stepper {
     const std::string subject = name.first.text() + "/" + std::to_string(name.second);
     const std::string revision = " (revision " + std::to_string(needs.revision) + ")";
     switch (cause) {
-      case Cause::missing: say(EventKind::assigned, subject, "placed on " + text_of(place) + revision); break;
+      case Cause::missing: add_event(EventKind::assigned, subject, "placed on " + text_of(place) + revision); break;
       case Cause::outdated:
-        say(EventKind::assigned, subject, "its successor is placed on " + text_of(place) + revision);
+        add_event(EventKind::assigned, subject, "its successor is placed on " + text_of(place) + revision);
         break;
       case Cause::lost_node:
-        say(EventKind::moved, subject,
-            "placed on " + text_of(place) + ": node " + before->assigned.place.node.text() + " is lost");
+        add_event(EventKind::moved, subject,
+                  "placed on " + text_of(place) + ": node " + before->assigned.place.node.text() + " is lost");
         break;
       case Cause::broken:
-        say(EventKind::moved, subject,
-            "placed on " + text_of(place) + ": a device of " + text_of(before->assigned.place) + " failed");
+        add_event(EventKind::moved, subject,
+                  "placed on " + text_of(place) + ": a device of " + text_of(before->assigned.place) + " failed");
         break;
       case Cause::leaving:
-        say(EventKind::moved, subject,
-            "its successor is placed on " + text_of(place) + ", because it has to leave " +
-                text_of(before->assigned.place));
+        add_event(EventKind::moved, subject,
+                  "its successor is placed on " + text_of(place) + ", because it has to leave " +
+                      text_of(before->assigned.place));
         break;
     }
     if (cause == Cause::lost_node || cause == Cause::broken) {

@@ -135,13 +135,14 @@ TEST(ControllerStep, AServerThatIsStartedAgainTellsNoEventASecondTime) {
   world.settle();
   // The next server leads before the nodes report to it.
   world.memory = {};
-  for (const std::set<NodeId>& unheard : std::vector<std::set<NodeId>>{{NodeId("a"), NodeId("b")}, {NodeId("b")}, {}}) {
-    world.unheard = unheard;
+  for (const std::set<NodeId>& unreported :
+       std::vector<std::set<NodeId>>{{NodeId("a"), NodeId("b")}, {NodeId("b")}, {}}) {
+    world.unreported = unreported;
     EXPECT_EQ(world.step().events.size(), 0u);
-    EXPECT_EQ(world.memory.awaited, unheard);
+    EXPECT_EQ(world.memory.awaited, unreported);
   }
   // Later changes are reported as events, and so is the first report of a node that joins.
-  world.say(world.find("d/0"), ReplicaState::unready, 0, "status 500");
+  world.set_report(world.find("d/0"), ReplicaState::unready, 0, "status 500");
   world.reports[NodeId("a")].node.devices[1].health = Health::healthy;
   const Step step = world.step();
   EXPECT_EQ(events_of(step, EventKind::failed).size(), 1u);
@@ -170,7 +171,7 @@ TEST(ControllerStep, TheReplicasOfALostNodeArePlacedAnewAfterReplaceAfterAndNoOt
   // The node comes back: the newer replica stays, the older one is stopped.
   world.silent.clear();
   world.advance(60s);
-  world.say(world.find("d/1"), ReplicaState::ready);
+  world.set_report(world.find("d/1"), ReplicaState::ready);
   EXPECT_FALSE(world.step().has_actions());
   world.settle();
   EXPECT_EQ(world.places(), (Words{"d/0#1 a/gpu0", "d/1#4 a/gpu1", "d/2#3 c/gpu0"}));
@@ -214,7 +215,7 @@ TEST(ControllerStep, ADrainMovesReplicasOneByOneAndStopsEachWhenItsSuccessorIsRe
   world.intents[NodeId("a")] = Intent::draining;
   EXPECT_EQ(world.step().start.size(), 1u) << "surge = 1";
   EXPECT_FALSE(world.step().has_actions());
-  world.say(world.find("d/0", 1), ReplicaState::ready);
+  world.set_report(world.find("d/0", 1), ReplicaState::ready);
   const Step step = world.step();
   ASSERT_EQ(step.stop.size(), 1u);
   EXPECT_EQ(to_string(step.stop[0]), "d/0#1");
@@ -293,7 +294,7 @@ TEST(ControllerStep, AReplicaOnADeviceThatIsOutOfOrderMovesAtOnceUnlessItStillSe
     failing.want(gpu_spec("d", 1));
     failing.settle();
     failing.reports.at(NodeId("a")).node.devices[0].health = Health::quarantined;
-    failing.say(failing.find("d/0"), ReplicaState::backing_off, 1, "CUDA error");
+    failing.set_report(failing.find("d/0"), ReplicaState::backing_off, 1, "CUDA error");
     step = failing.step();
     EXPECT_EQ(failing.places(), (Words{"d/0#1 a/gpu0 stopping", "d/0#2 b/gpu0"}));
   }
@@ -303,17 +304,17 @@ TEST(ControllerStep, WhatKeepsFailingStaysUnlessItsDeviceIsUnderSuspicion) {
   World world({gpu_node("a", 1), gpu_node("b", 1)});
   world.want(gpu_spec("d", 1));
   world.settle();
-  world.say(world.find("d/0"), ReplicaState::backing_off, 50, "exit status 1");
+  world.set_report(world.find("d/0"), ReplicaState::backing_off, 50, "exit status 1");
   Step step = world.step();
   EXPECT_FALSE(step.has_actions()) << "the command is blamed before the device";
   EXPECT_EQ(status_of(step, "d").state, DeploymentState::failed);
   EXPECT_EQ(status_of(step, "d").reason, "d/0 on a: failed 50 times in a row: exit status 1");
   // The state is the same between two starts.
-  world.say(world.find("d/0"), ReplicaState::starting, 50);
+  world.set_report(world.find("d/0"), ReplicaState::starting, 50);
   step = world.step();
   EXPECT_EQ(status_of(step, "d").state, DeploymentState::failed);
   EXPECT_EQ(status_of(step, "d").reason, "d/0 on a: starting, failed 50 times in a row");
-  world.say(world.find("d/0"), ReplicaState::backing_off, 51, "exit status 1");
+  world.set_report(world.find("d/0"), ReplicaState::backing_off, 51, "exit status 1");
   world.reports.at(NodeId("a")).node.devices[0].health = Health::suspect;
   step = world.step();
   EXPECT_EQ(world.places(), (Words{"d/0#1 a/gpu0 stopping", "d/0#2 b/gpu0"}));
@@ -325,7 +326,7 @@ TEST(ControllerStep, ARefusedIncarnationIsForgottenAndItsNodeAvoidedWithABackOff
   for (const Duration pause : {Duration(1s), Duration(2s), Duration(4s)}) {
     world.step();
     ASSERT_EQ(world.assigned.size(), 1u);
-    world.say(world.assigned[0], ReplicaState::refused, 0, "GPU a/gpu0 has 2 GiB free");
+    world.set_report(world.assigned[0], ReplicaState::refused, 0, "GPU a/gpu0 has 2 GiB free");
     Step step = world.step();
     EXPECT_TRUE(world.assigned.empty());
     EXPECT_EQ(step.pending.at(0).reason.kind, ReasonKind::refused);
@@ -347,7 +348,7 @@ TEST(ControllerStep, ANodeThatRefusesIsLeftForAnother) {
   World world({gpu_node("a", 4), gpu_node("b", 1)});
   world.want(gpu_spec("d", 1));
   world.step();
-  world.say(world.find("d/0"), ReplicaState::refused);
+  world.set_report(world.find("d/0"), ReplicaState::refused);
   world.step();
   EXPECT_EQ(world.places(), Words{"d/0#2 b/gpu0"});
 }

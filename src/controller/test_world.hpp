@@ -70,7 +70,7 @@ struct World {
     input.assigned = assigned;
     for (const auto& [id, report] : reports) {
       const auto intent = intents.find(id);
-      input.nodes[id] = {unheard.contains(id) ? nullptr : &report, reported_at.at(id),
+      input.nodes[id] = {unreported.contains(id) ? nullptr : &report, reported_at.at(id),
                          intent == intents.end() ? Intent::in_service : intent->second};
       if (const auto devices = device_intents.find(id); devices != device_intents.end()) {
         for (const auto& [device, intent] : devices->second) input.nodes[id].devices[device].intent = intent;
@@ -104,12 +104,12 @@ struct World {
     }
   }
   std::set<NodeId> silent;
-  std::set<NodeId> unheard;  // nodes that have not reported to this server
+  std::set<NodeId> unreported;  // nodes that have not reported to this server
   void silence(const std::string& node) { silent.insert(NodeId(node)); }
 
   // Sets what the node of this incarnation reports about it from now on.
-  void say(const fleet::Assigned& replica, ReplicaState state, std::uint32_t failures = 0,
-           const std::string& reason = "") {
+  void set_report(const fleet::Assigned& replica, ReplicaState state, std::uint32_t failures = 0,
+                  const std::string& reason = "") {
     auto& replicas = reports.at(replica.place.node).replicas;
     std::erase_if(replicas, [&](const fleet::ReplicaReport& report) { return report.key == replica.key(); });
     fleet::ReplicaReport report;
@@ -123,7 +123,7 @@ struct World {
   void obey() {
     for (const fleet::Assigned& replica : assigned) {
       if (!silent.contains(replica.place.node))
-        say(replica, replica.stopping ? ReplicaState::gone : ReplicaState::ready);
+        set_report(replica, replica.stopping ? ReplicaState::gone : ReplicaState::ready);
     }
   }
   // Nodes carry out orders, and steps are taken, until nothing changes.

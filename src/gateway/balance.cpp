@@ -103,8 +103,8 @@ std::vector<const Balance::Replica*> Balance::candidates(const std::set<std::str
   return able;
 }
 
-void Balance::tell(Seen& seen, const std::vector<const Replica*>& ranked, const std::set<std::string>& tried,
-                   TimePoint now, bool has_breaker) const {
+void Balance::record_candidates(Seen& seen, const std::vector<const Replica*>& ranked,
+                                const std::set<std::string>& tried, TimePoint now, bool has_breaker) const {
   using Verdict = fleet::CandidateVerdict;
   seen.clear();
   const auto note = [&](const Replica& replica, Verdict verdict) {
@@ -142,7 +142,7 @@ std::optional<Endpoint> Balance::choose_first(std::span<const DeviceId> replicas
   std::vector<const Replica*> ranked;
   for (const DeviceId& replica : replicas)
     if (const auto found = newest.find(replica.text()); found != newest.end()) ranked.push_back(found->second);
-  if (seen) tell(*seen, ranked, tried, now, breaks);
+  if (seen) record_candidates(*seen, ranked, tried, now, breaks);
   return take(ranked.empty() ? nullptr : ranked.front(), now);
 }
 
@@ -151,7 +151,7 @@ const Balance::Replica* Balance::pick(const std::set<std::string>& tried, Ticket
   const bool breaks = has_breaker(now);
   const std::vector<const Replica*> candidates = this->candidates(tried, now, breaks);
   if (candidates.empty()) {
-    if (seen) tell(*seen, {}, tried, now, breaks);
+    if (seen) record_candidates(*seen, {}, tried, now, breaks);
     return nullptr;
   }
 
@@ -186,7 +186,7 @@ const Balance::Replica* Balance::pick(const std::set<std::string>& tried, Ticket
   if (next) ranked.push_back(candidates[*next]);
   for (std::size_t i = 0; i < candidates.size(); ++i)
     if (i != winner && i != next) ranked.push_back(candidates[i]);
-  tell(*seen, ranked, tried, now, breaks);
+  record_candidates(*seen, ranked, tried, now, breaks);
   return candidates[*winner];
 }
 

@@ -125,8 +125,8 @@ class Balance {
   const Replica* pick(const std::set<std::string>& tried, Ticket ticket, TimePoint now, Seen* seen,
                       std::string_view work_class) const;
   // `ranked` has the replicas that could take the request, the winner first.
-  void tell(Seen& seen, const std::vector<const Replica*>& ranked, const std::set<std::string>& tried, TimePoint now,
-            bool has_breaker) const;
+  void record_candidates(Seen& seen, const std::vector<const Replica*>& ranked, const std::set<std::string>& tried,
+                         TimePoint now, bool has_breaker) const;
   std::optional<Endpoint> take(const Replica* found, TimePoint now);
 
   const Policy* policy_;

@@ -66,7 +66,7 @@ class ServerFeed {
         thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
  private:
-  void tell(const std::string& problem) {
+  void log_connection(const std::string& problem) {
     const TimePoint now = real_clock().now();
     if (problem.empty()) connected_at_ = now;
     if (problem == problem_ && (problem.empty() || now - last_logged_at_ < repeat_after)) return;
@@ -85,7 +85,7 @@ class ServerFeed {
     while (!stop.stop_requested()) {
       const Result<void> ended = follow(stop, pause);
       if (stop.stop_requested()) return;
-      tell(ended ? "" : ended.error().to_text());
+      log_connection(ended ? "" : ended.error().to_text());
       for (const Deadline deadline = Deadline::after(real_clock(), pause);
            !deadline.passed(real_clock().now()) && !stop.stop_requested();)
         real_clock().sleep_for(std::chrono::milliseconds(20));
@@ -101,7 +101,7 @@ class ServerFeed {
                  answer->status == 401 ? "join again with a token from berth token add join --gateway" : ""};
   }
 
-  Result<void> tell_address(http::Client& client, const std::stop_token& stop) const {
+  Result<void> report_address(http::Client& client, const std::stop_token& stop) const {
     json::object here{{"port", listening_.port}};
     if (listening_.host != "0.0.0.0" && listening_.host != "::") here["host"] = listening_.host;
     BERTH_TRY(body_of(client.request(
@@ -130,14 +130,14 @@ class ServerFeed {
     if (std::exchange(token_, server.token) != server.token) epoch_seen_ = 0;
     http::Client client = BERTH_TRY(http::Client::create(server));
     std::uint64_t epoch = 0, number = 0;
-    bool is_address_told = false;
+    bool is_address_reported = false;
     while (true) {
       const Place place = place_;
       // Another gateway may have the same name, so only the one that accepts connections reports its address.
-      Result<void> address_told = {};
-      if (place == Place::taken && !is_address_told) {
-        address_told = tell_address(client, stop);
-        is_address_told = address_told.has_value();
+      Result<void> address_reported = {};
+      if (place == Place::taken && !is_address_reported) {
+        address_reported = report_address(client, stop);
+        is_address_reported = address_reported.has_value();
       }
       if (place == Place::of_another && epoch != 0) real_clock().sleep_for(look_every);
       const Result<bool> renewed = renew(client, server);
@@ -148,9 +148,9 @@ class ServerFeed {
               "&wait_s=" + std::to_string(place == Place::of_another ? 0 : poll_wait_s),
           {}, {.timeout = std::chrono::seconds(poll_wait_s + 5), .stop = stop})));
       fleet::GatewayView view = BERTH_TRY(format::read_document(body, "the endpoints", format::gateway_view_of));
-      tell("");
+      log_connection("");
       // These refusals are only logged: without new views, revoked keys would stay in use.
-      note_refused("the server refused the address of the gateway", address_told);
+      note_refused("the server refused the address of the gateway", address_reported);
       note_refused("the gateway cannot renew its certificate", renewed);
       pause = pause_min;
       // A server that was replaced may still answer.

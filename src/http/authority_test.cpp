@@ -15,7 +15,7 @@ namespace {
 
 using namespace test;
 
-void tell_certificate(const Request& request, const Responder& responder) {
+void echo_certificate(const Request& request, const Responder& responder) {
   responder.send({200, {}, request.peer.certificate ? request.peer.certificate->uri : "no certificate"});
 }
 
@@ -83,7 +83,7 @@ TEST(AuthorityTest, AKeyThatNodesKnowIsNotReplacedWhereAFileIsMissing) {
 
 TEST(AuthorityTest, ItsFingerprintIsEnoughToRecogniseTheServer) {
   const TestFleet fleet, other;
-  RunningServer server(tell_certificate, {}, "127.0.0.1:0", fleet.server_files());
+  RunningServer server(echo_certificate, {}, "127.0.0.1:0", fleet.server_files());
   const auto answer = ask_server({.url = server.url(), .fingerprint = fleet.authority.fingerprint()});
   ASSERT_TRUE(answer) << answer.error().to_text();
   EXPECT_EQ(answer->body, "no certificate");
@@ -98,11 +98,11 @@ TEST(AuthorityTest, ItsFingerprintIsEnoughToRecogniseTheServer) {
 
 TEST(AuthorityTest, NamesAndDatesOfTheServerCount) {
   const TestFleet fleet;
-  RunningServer elsewhere(tell_certificate, {}, "127.0.0.1:0", fleet.server_files(1h, {"head.example"}));
+  RunningServer elsewhere(echo_certificate, {}, "127.0.0.1:0", fleet.server_files(1h, {"head.example"}));
   const auto other_name = ask_server({.url = elsewhere.url(), .fingerprint = fleet.authority.fingerprint()});
   ASSERT_FALSE(other_name);
   EXPECT_EQ(other_name.error().message, "the certificate of 127.0.0.1 does not include the name '127.0.0.1'");
-  RunningServer old(tell_certificate, {}, "127.0.0.1:0", fleet.server_files(std::chrono::seconds(-60)));
+  RunningServer old(echo_certificate, {}, "127.0.0.1:0", fleet.server_files(std::chrono::seconds(-60)));
   const auto expired = ask_server({.url = old.url(), .fingerprint = fleet.authority.fingerprint()});
   ASSERT_FALSE(expired);
   EXPECT_EQ(expired.error().message, "the certificate of 127.0.0.1 has expired");
@@ -120,7 +120,7 @@ TEST(AuthorityTest, AnAuthorityWhoseKeyIsNotKnownCannotBeBorrowed) {
 
 TEST(AuthorityTest, AClientIsKnownByItsCertificate) {
   const TestFleet fleet;
-  RunningServer server(tell_certificate, {}, "127.0.0.1:0", fleet.server_files());
+  RunningServer server(echo_certificate, {}, "127.0.0.1:0", fleet.server_files());
   const std::string fingerprint = fleet.authority.fingerprint(), file = fleet.client_file("berth:credential:t1:x");
   auto client = Client::create({.url = server.url(), .fingerprint = fingerprint, .certificate_file = file});
   ASSERT_TRUE(client) << client.error().to_text();
@@ -129,14 +129,14 @@ TEST(AuthorityTest, AClientIsKnownByItsCertificate) {
   fleet.client_file("berth:credential:t2:x");
   EXPECT_EQ(client->request("GET", "/")->body, "berth:credential:t1:x");
   server.join(1s);
-  RunningServer next(tell_certificate, {}, server.address(), fleet.server_files());
+  RunningServer next(echo_certificate, {}, server.address(), fleet.server_files());
   EXPECT_EQ(client->request("GET", "/")->body, "berth:credential:t2:x")
       << "the file is read again for a new connection";
 }
 
 TEST(AuthorityTest, ACertificateOfAnotherAuthorityIsNone) {
   const TestFleet fleet, thief;
-  RunningServer server(tell_certificate, {}, "127.0.0.1:0", fleet.server_files());
+  RunningServer server(echo_certificate, {}, "127.0.0.1:0", fleet.server_files());
   const auto answer = ask_server({.url = server.url(),
                                   .fingerprint = fleet.authority.fingerprint(),
                                   .certificate_file = thief.client_file("berth:credential:t1:x")});

@@ -8,7 +8,7 @@ namespace {
 
 using namespace test;
 
-void tell(const Request& request, const Responder& responder) {
+void echo_credential(const Request& request, const Responder& responder) {
   const auto header = request.headers.get("authorization");
   responder.send({200, {}, request.peer.credential + "|" + std::string(header.value_or("no header"))});
 }
@@ -29,7 +29,7 @@ Result<Response> get_with_token(const std::string& address, const std::string& t
 }
 
 TEST(Proof, AServerThatKnowsTheTokenKnowsWhoAsks) {
-  RunningServer server(tell, knowing("berth_secret"));
+  RunningServer server(echo_credential, knowing("berth_secret"));
   auto client = Client::create({.url = server.url(), .token = "berth_secret"});
   for (int i = 0; i < 3; ++i) {
     const auto answer = client->request("POST", "/", std::string(100'000, 'x'));
@@ -42,7 +42,7 @@ TEST(Proof, AServerThatKnowsTheTokenKnowsWhoAsks) {
 }
 
 TEST(Proof, PlainRequestsAreServedBesideIt) {
-  RunningServer server(tell, knowing("berth_secret"));
+  RunningServer server(echo_credential, knowing("berth_secret"));
   EXPECT_EQ(client_of(server).request("GET", "/")->body, "|no header");
   RawConnection curl(server.address());
   curl.send(get("/", "Authorization: Bearer berth_secret\r\n"));
@@ -50,7 +50,7 @@ TEST(Proof, PlainRequestsAreServedBesideIt) {
 }
 
 TEST(Proof, ASessionBeginsOnlyWithTheRightToken) {
-  RunningServer server(tell, knowing("berth_secret"));
+  RunningServer server(echo_credential, knowing("berth_secret"));
   const auto answer = get_with_token(server.address(), "berth_other");
   ASSERT_FALSE(answer);
   EXPECT_EQ(answer.error().code, ErrorCode::unavailable);
@@ -86,11 +86,11 @@ TEST(Proof, IsTakenOverTlsOnlyWhereTheServerSaysSo) {
   ASSERT_TRUE(write_self_signed_certificate(names, files.certificate_file, files.key_file));
   ServerOptions options = knowing("berth_secret");
   {
-    RunningServer server(tell, options, "127.0.0.1:0", files);
+    RunningServer server(echo_credential, options, "127.0.0.1:0", files);
     EXPECT_FALSE(get_with_token(server.address(), "berth_secret"));
   }
   options.takes_proofs_over_tls = true;
-  RunningServer server(tell, options, "127.0.0.1:0", files);
+  RunningServer server(echo_credential, options, "127.0.0.1:0", files);
   EXPECT_EQ(get_with_token(server.address(), "berth_secret")->body, "t1|no header");
   EXPECT_FALSE(get_with_token(server.address(), "berth_other"));
   const auto plain = Client::create({.url = "https://" + server.address(), .ca_file = files.certificate_file});
@@ -140,7 +140,7 @@ TEST(Proof, OfThousandsOfIdentitiesAFewAreLookedUp) {
   std::atomic<int> asked = 0;
   ServerOptions options;
   options.key_of = [&](std::string_view) -> std::optional<KnownKey> { return ++asked, std::nullopt; };
-  RunningServer server(tell, options);
+  RunningServer server(echo_credential, options);
   RawConnection stranger(server.address());
   stranger.send(hello_with_identities(200));
   stranger.read_all();
@@ -152,7 +152,7 @@ TEST(Proof, OfThousandsOfIdentitiesAFewAreLookedUp) {
 TEST(Proof, GarbageAndSilenceAreEnded) {
   ServerOptions options = knowing("berth_secret");
   options.limits.header_time = 150ms;
-  RunningServer server(tell, options);
+  RunningServer server(echo_credential, options);
   RawConnection silent(server.address()), half(server.address());
   half.send(std::string_view("\x16\x03\x01\x02\x00\x01\x00", 7));
   half.read_all();

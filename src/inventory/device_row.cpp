@@ -37,11 +37,11 @@ Health health_of(const DeviceRow& row) {
   if (row.error) return row.error->code == ErrorCode::device_lost ? Health::lost : Health::suspect;
   if (!row.seen) return Health::healthy;
   HealthState state;
-  const auto hear = [&](const DeviceEvent& event) { state = after_event(state, event, event.at, {}, true); };
-  for (const DeviceEvent& event : row.seen->load.events) hear(event);
+  const auto apply = [&](const DeviceEvent& event) { state = after_event(state, event, event.at, {}, true); };
+  for (const DeviceEvent& event : row.seen->load.events) apply(event);
   if (row.seen->recovery_action && *row.seen->recovery_action != RecoveryAction::none)
-    hear({DeviceEvent::Kind::recovery_action, static_cast<std::uint32_t>(*row.seen->recovery_action),
-          row.seen->sampled_at});
+    apply({DeviceEvent::Kind::recovery_action, static_cast<std::uint32_t>(*row.seen->recovery_action),
+           row.seen->sampled_at});
   return state.health;
 }
 

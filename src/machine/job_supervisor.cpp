@@ -53,9 +53,9 @@ constexpr Duration memory_grace = std::chrono::seconds(10);
 constexpr int end_written_tries = 600;  // one per second
 
 // Prints into the output of the job.
-void say(const Error& error) { std::fprintf(stderr, "berth: %s\n", world::printable(error.to_text()).c_str()); }
+void print_error(const Error& error) { std::fprintf(stderr, "berth: %s\n", world::printable(error.to_text()).c_str()); }
 
-void tell_ready(world::Descriptor ready) {
+void notify_ready(world::Descriptor ready) {
   if (ready) static_cast<void>(!::write(ready.get(), "r", 1));
 }
 
@@ -76,7 +76,7 @@ class JobSupervisor final : public RunLoop {
       now.reason = starting_reason;
     });
     if (!written) _exit(1);  // start_job() reports that the job did not start
-    tell_ready(std::move(ready));
+    notify_ready(std::move(ready));
     during([&] {
       wait_for_start_conditions();
       find_program_and_devices();
@@ -159,7 +159,7 @@ class JobSupervisor final : public RunLoop {
   }
 
   [[noreturn]] void fail(const Error& error, int status) {
-    say(error);
+    print_error(error);
     end(JobState::failed, error.to_text(), status);
   }
 
@@ -178,7 +178,7 @@ class JobSupervisor final : public RunLoop {
     settings_.host = order_.host;
     settings_.quiet = order_.quiet;
     if (order_.devices.count == 0) return;
-    Result<RunContext> opened = open_run_context(order_.devices, say);
+    Result<RunContext> opened = open_run_context(order_.devices, print_error);
     if (!opened) fail(opened.error(), world::exit_status(opened.error()));
     opened->wanted.name = settings_.program.path.substr(settings_.program.path.rfind('/') + 1);
     // A job that first waits for other jobs or for its start time joins the queue after that.
@@ -377,7 +377,7 @@ std::string read_all(int file) {
 [[noreturn]] void supervise_job(const std::string& folder) {
   Result<JobOrder> order = read_order(read_all(STDIN_FILENO));
   if (!order) {
-    say(order.error());
+    print_error(order.error());
     _exit(world::wrong_input);
   }
   // The caller waits for its child, which ends here, so it does not wait for the supervisor.
@@ -399,7 +399,7 @@ std::string read_all(int file) {
   const std::filesystem::path path = folder;
   Result<Job> job = find_job(path.parent_path(), path.filename());
   if (!job) {
-    say(job.error());
+    print_error(job.error());
     _exit(1);
   }
   Result<AliveMark> alive = AliveMark::set(job->folder);
@@ -407,14 +407,14 @@ std::string read_all(int file) {
   if (job->request.user) {
     // Sent before switching to the job's user, who can stop this process from then on.
     if (!write_supervisor(*job, this_process())) _exit(1);
-    tell_ready(std::exchange(ready, world::Descriptor()));
+    notify_ready(std::exchange(ready, world::Descriptor()));
   }
   if (!order->user.empty()) {
     const Result<world::UserAccount> account = world::find_user(order->user);
     // PR_SET_DUMPABLE lets the user's processes read this one in /proc again, so that they can find its lease. It
     // contains no secret except the order.
     if (!account || !world::become(*account) || prctl(PR_SET_DUMPABLE, 1) != 0) {
-      say({ErrorCode::io, "the supervisor cannot switch to user " + order->user});
+      print_error({ErrorCode::io, "the supervisor cannot switch to user " + order->user});
       _exit(1);
     }
     order->environment.emplace("HOME", account->home);
@@ -424,7 +424,7 @@ std::string read_all(int file) {
   try {
     JobSupervisor(*order, *std::move(job), *std::move(alive)).run(std::move(ready));
   } catch (const std::system_error& shortage) {  // no thread can be started
-    say({ErrorCode::io, std::string("the supervisor cannot start a thread: ") + shortage.code().message()});
+    print_error({ErrorCode::io, std::string("the supervisor cannot start a thread: ") + shortage.code().message()});
     _exit(1);
   }
 }

@@ -213,7 +213,7 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
   bool limit = false;          // the last attempt failed at a limit of this user
   bool tried_again = false;    // after the deadline
   const TimePoint began = ledger.clock().now();
-  const auto tell = [&](std::size_t position, const std::string& reason) {
+  const auto report_progress = [&](std::size_t position, const std::string& reason) {
     if (!waiting || ledger.clock().now() - began < grace ||
         (last_progress.place == position && last_progress.reason == reason))
       return;
@@ -225,7 +225,7 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
   // A request that waits for devices also waits for the lock.
   const auto waits_for_lock = [&](const Error& error) {
     if (error.code != ErrorCode::timeout || deadline.passed(ledger.clock().now())) return false;
-    tell(0, error.message);
+    report_progress(0, error.message);
     return true;
   };
 
@@ -250,8 +250,8 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
           me != queue.end() && !deadline.passed(now) ? smaller_request_ahead(mine, ahead) : nullptr;
       if (smaller) {
         if (!limit) {
-          tell(ahead.size() + 1,
-               waiting_request_text(*before, *smaller) + ", which needs no more than this one, is served first");
+          report_progress(ahead.size() + 1, waiting_request_text(*before, *smaller) +
+                                                ", which needs no more than this one, is served first");
         }
         sleep_behind(ledger, place, *before, *smaller, ahead, began, deadline);
         continue;
@@ -334,7 +334,7 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
       const Ledger::Lock done = *std::move(lock);
     }
     if (!out.limit) name_common_cause(request.requirements, out);
-    tell(static_cast<std::size_t>(me - queue.begin()) + 1, out.reason());
+    report_progress(static_cast<std::size_t>(me - queue.begin()) + 1, out.reason());
     // A lease may end without a write to the ledger, so leases are checked more often than drivers are queried.
     const auto ahead = static_cast<std::size_t>(me - queue.begin());
     const Duration period = std::max(std::clamp<Duration>((now - began) / 10, retry_period, retry_period_max),

@@ -208,10 +208,10 @@ class Suggestions {
   }
 
   void fresh_sample() {
-    const auto unheard = [&](const DeviceView& v) {
+    const auto lacks_fresh_sample = [&](const DeviceView& v) {
       return v.sample == SampleState::stale || (requirements_.whole && v.sample != SampleState::fresh);
     };
-    const auto ids = fewest(unheard, [](DeviceView& v) { v.sample = SampleState::fresh; });
+    const auto ids = fewest(lacks_fresh_sample, [](DeviceView& v) { v.sample = SampleState::fresh; });
     add_if_any(Kind::fresh_sample, ids,
                "wait until " + listed(ids) + (ids.size() == 1 ? " reports again" : " report again"), "berth doctor");
   }

@@ -180,11 +180,11 @@ class World : private FaultScript, private FaultChecker {
       // The caller's own mistakes are not held against the device.
       const ErrorCode code = *outcome->error;
       if (current && (code == ErrorCode::work_failed || code == ErrorCode::timeout || code == ErrorCode::device_lost))
-        told_failure(account, code);
+        note_failure(account, code);
       if (current && code == ErrorCode::timeout && chance(50)) plan_repair(account);
     } else {
       ++account.completed;
-      if (current) told_success(account);
+      if (current) note_success(account);
     }
     if (outcome)
       piece.lease.settle(*outcome);
@@ -304,12 +304,12 @@ class World : private FaultScript, private FaultChecker {
     }
   }
 
-  std::shared_ptr<Overheard> open(const DeviceId& id) {
+  std::shared_ptr<MonitoredDevice> open(const DeviceId& id) {
     Result<std::shared_ptr<Device>> device = backend_->open(id);
     if (!device) return nullptr;
-    return std::make_shared<Overheard>(
+    return std::make_shared<MonitoredDevice>(
         *std::move(device),
-        [this](const Overheard& from, const Result<LoadSample>& answer) { note_sample(from, answer); });
+        [this](const MonitoredDevice& from, const Result<LoadSample>& answer) { note_sample(from, answer); });
   }
 
   void plan_repair(Account& account) {
@@ -318,8 +318,8 @@ class World : private FaultScript, private FaultChecker {
   // The operator takes the device out, resets it and brings it back.
   void repair(Account& account) {
     if (account.reports_recovery)
-      told_event(account, {DeviceEvent::Kind::recovery_action, static_cast<std::uint32_t>(RecoveryAction::none), {}});
-    const std::shared_ptr<Overheard> old = std::exchange(account.device, nullptr);
+      note_event(account, {DeviceEvent::Kind::recovery_action, static_cast<std::uint32_t>(RecoveryAction::none), {}});
+    const std::shared_ptr<MonitoredDevice> old = std::exchange(account.device, nullptr);
     const bool close_first = chance(50);
     if (old) {
       if (!pool_->leave(account.id)) complain(account.id.text() + " could not leave");
@@ -328,7 +328,7 @@ class World : private FaultScript, private FaultChecker {
     }
     account.repair_at.reset();
     account.lost_perhaps = false;
-    if (std::shared_ptr<Overheard> device = open(account.id)) {
+    if (std::shared_ptr<MonitoredDevice> device = open(account.id)) {
       ++tally_.returns;
       account.device = device;
       account.opened_at = clock_.now();
@@ -345,7 +345,7 @@ class World : private FaultScript, private FaultChecker {
     if (old) close(*old);
   }
   // Calls that hang in the device return, maybe when the pool has already opened it again.
-  void close(Overheard& device) {
+  void close(MonitoredDevice& device) {
     device.close();
     clock_.let_all_look();
     collect();

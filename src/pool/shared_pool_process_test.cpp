@@ -78,10 +78,10 @@ TEST_F(SharedPool, WithoutDescriptorsAProgramKeepsItsClaimAndGetsNoMore) {
   pool.poll_now();
   const bool more = static_cast<bool>(pool.acquire(bytes_of(200)));
   const bool elsewhere = static_cast<bool>(pool.acquire(bytes_of(1, "b")));
-  const bool says_why = pool.ledger_error().has_value();
+  const bool has_error = pool.ledger_error().has_value();
   setrlimit(RLIMIT_NOFILE, &before);
   EXPECT_FALSE(more || elsewhere) << "a promise that cannot be written is refused";
-  EXPECT_TRUE(says_why);
+  EXPECT_TRUE(has_error);
   EXPECT_EQ(promised("a"), 700U);
   settle({pool});
   EXPECT_EQ(promised("a"), 700U);

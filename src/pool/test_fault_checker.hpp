@@ -21,10 +21,11 @@ namespace berth::pool {
 constexpr std::size_t fault_devices_max = 12;
 
 // A device that passes its answers to the pool to the checker too.
-class Overheard final : public Device {
+class MonitoredDevice final : public Device {
  public:
-  using Hear = std::function<void(const Overheard&, const Result<LoadSample>&)>;
-  Overheard(std::shared_ptr<Device> inner, Hear hear) : inner_(std::move(inner)), hear_(std::move(hear)) {}
+  using OnSample = std::function<void(const MonitoredDevice&, const Result<LoadSample>&)>;
+  MonitoredDevice(std::shared_ptr<Device> inner, OnSample on_sample)
+      : inner_(std::move(inner)), on_sample_(std::move(on_sample)) {}
   Device& inner() { return *inner_; }
   bool is_asked() const { return asked_; }
 
@@ -37,7 +38,7 @@ class Overheard final : public Device {
     asked_ = true;
     Result<LoadSample> answer = inner_->sample();
     asked_ = false;
-    hear_(*this, answer);
+    on_sample_(*this, answer);
     return answer;
   }
   NativeHandles native() const noexcept override { return {}; }
@@ -45,7 +46,7 @@ class Overheard final : public Device {
 
  private:
   const std::shared_ptr<Device> inner_;
-  const Hear hear_;
+  const OnSample on_sample_;
   bool asked_ = false;  // queried, and has not answered
 };
 
@@ -81,7 +82,7 @@ struct Account {
   std::vector<Duration> deaths;
   bool dies_for_good = false;
 
-  std::shared_ptr<Overheard> device;  // null: not in the pool
+  std::shared_ptr<MonitoredDevice> device;  // null: not in the pool
   TimePoint opened_at{};
   Health health = Health::healthy;
   std::uint32_t failures = 0, successes = 0, ejections = 0;
@@ -217,7 +218,7 @@ class FaultChecker {
     }
   }
 
-  void told_failure(Account& account, ErrorCode code) {
+  void note_failure(Account& account, ErrorCode code) {
     if (account.health == Health::lost) return;
     if (code == ErrorCode::device_lost) return lose(account);
     if (account.health == Health::quarantined) return;
@@ -227,14 +228,14 @@ class FaultChecker {
     else if (account.failures >= 3)
       account.health = Health::suspect;
   }
-  void told_success(Account& account) {
+  void note_success(Account& account) {
     if (account.health == Health::lost || account.health == Health::quarantined) return;
     account.failures = 0;
     if (account.needs_recovery || (account.health == Health::probation && ++account.successes < 3)) return;
     account.health = Health::healthy;
     account.successes = account.ejections = 0;
   }
-  void told_event(Account& origin, const DeviceEvent& event) {
+  void note_event(Account& origin, const DeviceEvent& event) {
     if (origin.health == Health::lost) return;
     const bool action = event.kind == DeviceEvent::Kind::recovery_action;
     if (!action && event.code == 79) return lose(origin);
@@ -264,16 +265,16 @@ class FaultChecker {
   }
 
   // Called with each answer before the pool gets it.
-  void note_sample(const Overheard& device, const Result<LoadSample>& answer) {
+  void note_sample(const MonitoredDevice& device, const Result<LoadSample>& answer) {
     audit();
     Account& account = account_of(device.id());
     if (account.device.get() != &device) return;  // an earlier opening, whose answers have no effect
     if (answer) {
       account.silent_since = std::max(*account.silent_since, poll_began);
-      for (const DeviceEvent& event : answer->events) told_event(account, event);
+      for (const DeviceEvent& event : answer->events) note_event(account, event);
     } else if (answer.error().code == ErrorCode::device_lost) {
       if (clock_.now() - poll_began < rules_.poll_deadline)
-        told_failure(account, ErrorCode::device_lost);
+        note_failure(account, ErrorCode::device_lost);
       else
         account.lost_perhaps = account.health != Health::lost;
     } else {

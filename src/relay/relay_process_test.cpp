@@ -58,7 +58,7 @@ class RunningRelay {
   std::future<Result<void>> ended_;
 };
 
-http::Server::Handler saying(const std::string& text) {
+http::Server::Handler answering(const std::string& text) {
   return [text](const http::Request&, const http::Responder& to) { to.send({200, {}, text}); };
 }
 
@@ -82,7 +82,7 @@ TEST(RelayControl, IsJsonThatEachSideReadsAsTheOtherWroteIt) {
 
 TEST(RelayProcess, ConnectsToGatewaysByTheKeyThatItIsTold) {
   const world::TestFolder folder;
-  Running replica({}, saying("served"));
+  Running replica({}, answering("served"));
   TestGateway gateway("berth_right");
   RunningRelay relay(folder.path);
   const Target target{"a/0#1", replica.url, 4, false};

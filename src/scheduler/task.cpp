@@ -50,13 +50,13 @@ void TaskState::end() noexcept {
   Continuation* const continuation = continuation_.exchange(&after_the_end, std::memory_order_acq_rel);
   if (!continuation) return;
   // Tasks that end because this one has ended are notified afterwards, not recursively, because a chain may be long.
-  thread_local std::vector<Continuation*>* to_tell = nullptr;
-  if (to_tell) return to_tell->push_back(continuation);
+  thread_local std::vector<Continuation*>* to_notify = nullptr;
+  if (to_notify) return to_notify->push_back(continuation);
   std::vector<Continuation*> following;
-  to_tell = &following;
+  to_notify = &following;
   continuation->task_ended();
   for (std::size_t i = 0; i < following.size(); ++i) following[i]->task_ended();
-  to_tell = nullptr;
+  to_notify = nullptr;
 }
 
 }  // namespace berth::detail

@@ -397,7 +397,7 @@ void Api::get_stream(const Call& call) {
 }
 
 void Api::changed() {
-  tell_gateways();
+  notify_gateways();
   if (change_is_due_ || streams_.empty()) return;
   change_is_due_ = true;
   hooks_.after(change_every, [this] {

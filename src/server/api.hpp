@@ -169,7 +169,7 @@ class Api {
   };
   const fleet::GatewayView& show_gateway(const std::string& credential);
   void answer_gateway(std::uint64_t number, bool is_late);
-  void tell_gateways();
+  void notify_gateways();
   // Has one warning for each gateway that some nodes are not connected to, in the form of the status's warnings.
   boost::json::array connection_warnings() const;
   // Create events from a gateway's report, and about silent gateways and conflicting routes.

@@ -169,7 +169,7 @@ void Api::answer_gateway(std::uint64_t number, bool is_late) {
   gateway_polls_.erase(number);
 }
 
-void Api::tell_gateways() {
+void Api::notify_gateways() {
   if (gateways_are_due_ || gateway_polls_.empty()) return;
   gateways_are_due_ = true;
   hooks_.after(gateways_every, [this] {

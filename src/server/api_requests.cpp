@@ -46,7 +46,7 @@ void Api::look_at_gateways() {
   for (const auto& [name, report] : reports_.current(leader_.now())) reporting.insert(name);
   static_cast<void>(leader_.note(gateway_events_.look(expected, reporting, leader_.now())));
   const std::size_t present = std::max<std::size_t>(1, gateway_events_.present());
-  if (std::exchange(gateways_present_, present) != present) tell_gateways();
+  if (std::exchange(gateways_present_, present) != present) notify_gateways();
   const fleet::Desired& desired = leader_.state().desired;
   if (gateway_events_.has_compared(desired.version)) return;
   fleet::GatewayView view;

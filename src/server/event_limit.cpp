@@ -27,18 +27,18 @@ std::vector<fleet::Event> EventLimit::admit(std::vector<fleet::Event> events,
     const auto grown = std::min<std::int64_t>((now - allowance.counted) / one_more_every, at_once);
     allowance.left = std::min(at_once, allowance.left + static_cast<std::uint32_t>(grown));
     allowance.counted = grown == at_once ? now : allowance.counted + grown * one_more_every;
-    const auto say = [&](std::string text) {
+    const auto add_event = [&](std::string text) {
       kept.push_back({0, event.at_ms, fleet::EventKind::server, "controller", cause, std::move(text)});
     };
     if (allowance.left_out > 0 && allowance.left >= resumes_at) {
-      say(std::to_string(allowance.left_out) + " events were left out because there were too many");
+      add_event(std::to_string(allowance.left_out) + " events were left out because there were too many");
       allowance.left_out = 0;
     }
     if (allowance.left_out > 0) {
       ++allowance.left_out;
     } else if (allowance.left == 0) {
       allowance.left_out = 1;
-      say("has caused more than " + std::to_string(at_once) + " events: further ones are left out for a while");
+      add_event("has caused more than " + std::to_string(at_once) + " events: further ones are left out for a while");
     } else {
       --allowance.left;
       kept.push_back(std::move(event));

@@ -50,7 +50,7 @@ bool is_failure(const fleet::RequestAttempt& attempt) { return attempt.outcome =
 
 }  // namespace
 
-void GatewayEvents::say(EventKind kind, const std::string& gateway, std::string subject, std::string text) {
+void GatewayEvents::add_event(EventKind kind, const std::string& gateway, std::string subject, std::string text) {
   events_.push_back({0, world::wall_time_ms(), kind, "gateway:" + gateway, std::move(subject), std::move(text)});
 }
 
@@ -71,12 +71,12 @@ std::vector<Event> GatewayEvents::take(const std::string& name, const GatewayRep
   Gateway& gateway = gateways_[name];
   if (!report.is_leaving) {
     if (report.silent_s > 0)
-      say(EventKind::server, name, "gateway/" + name,
-          "the gateway " + name + " reports again after " + std::to_string(report.silent_s) +
-              " s without this server, during which it used its last known state");
+      add_event(EventKind::server, name, "gateway/" + name,
+                "the gateway " + name + " reports again after " + std::to_string(report.silent_s) +
+                    " s without this server, during which it used its last known state");
     else if (gateway.is_lost)
-      say(EventKind::server, name, "gateway/" + name,
-          "the gateway " + name + " reports again after " + seconds_text(now - gateway.seen));
+      add_event(EventKind::server, name, "gateway/" + name,
+                "the gateway " + name + " reports again after " + seconds_text(now - gateway.seen));
     gateway.is_lost = false;
     gateway.seen = now;
   }
@@ -108,7 +108,8 @@ void GatewayEvents::take_row(const std::string& name, Gateway& gateway, const Re
   const bool was_out = found != gateway.replicas.end() && found->second.left_out;
   if (was_out == !row.problem.empty()) return;
   if (was_out) {
-    say(EventKind::ready, name, replica_of(row.name),
+    add_event(
+        EventKind::ready, name, replica_of(row.name),
         row.name + " answers the gateway " + name + " again after " + seconds_text(now - *found->second.left_out));
     found->second.left_out.reset();
     return;
@@ -116,14 +117,14 @@ void GatewayEvents::take_row(const std::string& name, Gateway& gateway, const Re
   gateway.replicas[row.name].left_out = now;
   const std::string what = row.name + " failed " + std::to_string(gateway::failures_max) + " times in a row; ";
   const std::string first = seconds_text(gateway::ejection_min), longest = seconds_text(gateway::ejection_max);
-  say(EventKind::failed, name, replica_of(row.name),
-      what +
-          (row.is_ejected ? "the gateway " + name + " skips it for " + first + " at first and at most " + longest +
-                                " at a time; the last reason: "
-                          : "the gateway " + name +
-                                " still sends it requests, because at most half of the replicas "
-                                "are skipped: ") +
-          row.problem);
+  add_event(EventKind::failed, name, replica_of(row.name),
+            what +
+                (row.is_ejected ? "the gateway " + name + " skips it for " + first + " at first and at most " +
+                                      longest + " at a time; the last reason: "
+                                : "the gateway " + name +
+                                      " still sends it requests, because at most half of the replicas "
+                                      "are skipped: ") +
+                row.problem);
 }
 
 void GatewayEvents::take_failure(Gateway& gateway, const std::string& name, const fleet::RequestAttempt& attempt,
@@ -136,8 +137,8 @@ void GatewayEvents::take_failure(Gateway& gateway, const std::string& name, cons
   if (!is_first && !is_other) return;
   replica.last_event_at = now;
   replica.reason = attempt.reason;
-  say(EventKind::failed, name, replica_of(attempt.replica),
-      "a request of the gateway " + name + " failed at " + attempt.replica + ": " + attempt.reason);
+  add_event(EventKind::failed, name, replica_of(attempt.replica),
+            "a request of the gateway " + name + " failed at " + attempt.replica + ": " + attempt.reason);
 }
 
 void GatewayEvents::take_rejection(Gateway& gateway, const std::string& name, const RequestRecord& record,
@@ -148,9 +149,9 @@ void GatewayEvents::take_rejection(Gateway& gateway, const std::string& name, co
   const auto [found, is_new] = gateway.rejected.try_emplace({deployment, record.reason}, now);
   const bool is_first = is_new || now - std::exchange(found->second, now) > rejections_apart;
   if (!is_first) return;
-  say(EventKind::refused, name, deployment.empty() ? "gateway/" + name : deployment,
-      "the gateway " + name + " rejects requests" + (deployment.empty() ? "" : " for " + deployment) + " with " +
-          std::to_string(record.status) + ": " + std::string(why) + " (berth why request " + record.id + ")");
+  add_event(EventKind::refused, name, deployment.empty() ? "gateway/" + name : deployment,
+            "the gateway " + name + " rejects requests" + (deployment.empty() ? "" : " for " + deployment) + " with " +
+                std::to_string(record.status) + ": " + std::string(why) + " (berth why request " + record.id + ")");
 }
 
 std::vector<Event> GatewayEvents::look(const std::set<std::string>& expected, const std::set<std::string>& reporting,
@@ -165,9 +166,9 @@ std::vector<Event> GatewayEvents::look(const std::set<std::string>& expected, co
     }
     if (gateway.is_lost || now - gateway.seen < lost_after) continue;
     gateway.is_lost = true;
-    say(EventKind::failed, name, "gateway/" + name,
-        "the gateway " + name + " is lost: no report for " + seconds_text(lost_after) +
-            "; if it runs, it cannot reach this server and continues with its last known state");
+    add_event(EventKind::failed, name, "gateway/" + name,
+              "the gateway " + name + " is lost: no report for " + seconds_text(lost_after) +
+                  "; if it runs, it cannot reach this server and continues with its last known state");
     events_.back().actor = "controller";
   }
   return std::exchange(events_, {});

@@ -61,7 +61,7 @@ class GatewayEvents {
   void take_row(const std::string& name, Gateway& gateway, const fleet::RequestCounts& row, TimePoint now);
   void take_failure(Gateway& gateway, const std::string& name, const fleet::RequestAttempt& attempt, TimePoint now);
   void take_rejection(Gateway& gateway, const std::string& name, const fleet::RequestRecord& record, TimePoint now);
-  void say(fleet::EventKind kind, const std::string& gateway, std::string subject, std::string text);
+  void add_event(fleet::EventKind kind, const std::string& gateway, std::string subject, std::string text);
 
   std::map<std::string, Gateway> gateways_;  // by name
   std::optional<std::uint64_t> version_;

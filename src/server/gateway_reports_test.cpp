@@ -354,14 +354,15 @@ TEST(UnconnectedText, NamesAnAddressThatTheNodesCanReach) {
             "nodes a and b have no connection to it, so their replicas get no requests from this gateway; the gateway "
             "listens on 127.0.0.1:8081, which other machines cannot reach: give it another address with berth serve "
             "--gateway ADDRESS:PORT or berth gateway --listen ADDRESS:PORT");
-  const auto says = [](const Unconnected& found, const std::string& part) {
+  const auto expect_part = [](const Unconnected& found, const std::string& part) {
     EXPECT_NE(text_of(found, "it").find(part), std::string::npos) << text_of(found, "it");
   };
-  says({"edge", "127.0.0.1:8081", {NodeId("a")}, false}, "make sure that a can connect to 127.0.0.1:8081,");
-  says({"edge", ":8081", {NodeId("a")}, true}, "make sure that a can connect to port 8081 of the server's machine,");
+  expect_part({"edge", "127.0.0.1:8081", {NodeId("a")}, false}, "make sure that a can connect to 127.0.0.1:8081,");
+  expect_part({"edge", ":8081", {NodeId("a")}, true},
+              "make sure that a can connect to port 8081 of the server's machine,");
   std::vector<NodeId> many;
   for (const char* const name : {"a", "b", "c", "d", "e"}) many.emplace_back(name);
-  says({"edge", "10.0.0.1:8081", many, true}, "nodes a, b, c and 2 more have no connection to it,");
+  expect_part({"edge", "10.0.0.1:8081", many, true}, "nodes a, b, c and 2 more have no connection to it,");
 }
 
 TEST_F(RouteTest, WhereAKeyDecidesTheAnswerSaysHowToAskAboutIt) {

@@ -247,7 +247,7 @@ void Leader::forget_removed() {
     return !state_.desired.deployments.contains(entry.first.first) || !state_.nodes.contains(entry.first.second);
   });
   std::erase_if(memory_.nodes, [&](const auto& entry) { return !state_.nodes.contains(entry.first); });
-  std::erase_if(told_problems_, [&](const auto& entry) { return !state_.nodes.contains(entry.first); });
+  std::erase_if(noted_problems_, [&](const auto& entry) { return !state_.nodes.contains(entry.first); });
 }
 
 Result<void> Leader::take_report(LastReport next) {
@@ -279,8 +279,8 @@ Result<void> Leader::take_report(LastReport next) {
   refused_reports_.erase(node);
   next.clock_offset_s = (static_cast<double>(next.report.now_ms) - static_cast<double>(world::wall_time_ms())) / 1000.0;
   keep_inventory((last_reports_[node] = std::move(next)).report.node);
-  tell_ignoring(node);
-  tell_problem(node);
+  note_ignoring(node);
+  note_problem(node);
   ++change_count_;
   if (changed_) changed_();
   return {};
@@ -292,7 +292,7 @@ std::optional<std::uint64_t> Leader::later_epoch(const NodeId& node) const {
 }
 
 // Writes one event per node.
-void Leader::tell_ignoring(const NodeId& node) {
+void Leader::note_ignoring(const NodeId& node) {
   const auto later = later_epoch(node);
   if (!later || ignoring_.contains(node)) return;
   const std::string text = node.text() + " ignores this server of epoch " + std::to_string(epoch_) +

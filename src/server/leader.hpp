@@ -179,8 +179,8 @@ class Leader {
   store::Change change_of_step(const controller::Step& step, const DeploymentId* only) const;
   Result<void> use_current_ids(const NodeView& node);
   void keep_inventory(const NodeView& node);
-  void tell_ignoring(const NodeId& node);
-  void tell_problem(const NodeId& node);
+  void note_ignoring(const NodeId& node);
+  void note_problem(const NodeId& node);
   void set_problem(std::string& problem, std::string now);
   fleet::Event event(fleet::EventKind kind, const std::string& actor, std::string subject, std::string text) const;
 
@@ -207,8 +207,8 @@ class Leader {
     NodeView view;                // what the store has
   };
   std::map<NodeId, Kept> kept_;
-  std::map<NodeId, std::string> told_problems_;  // the texts of the last events about them
-  std::set<NodeId> ignoring_;                    // nodes with an event saying that they ignore this server
+  std::map<NodeId, std::string> noted_problems_;  // the texts of the last events about them
+  std::set<NodeId> ignoring_;                     // nodes with an event saying that they ignore this server
   controller::Memory memory_;
   bool is_settled_ = false;  // until `look_again_`, another step would again find nothing to do
   std::optional<TimePoint> look_again_;

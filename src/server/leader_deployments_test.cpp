@@ -70,7 +70,7 @@ TEST_F(LeaderTest, ADeploymentThatCannotBeWrittenBlocksOnlyItself) {
   }
   Leader leader = Leader::begin(store::Store::open(engine_).value(), "server-1", clock_, {}).value();
   std::uint64_t number = 1;
-  const auto hear = [&](const std::string& reason) {
+  const auto report_and_step = [&](const std::string& reason) {
     LastReport last;
     last.report.node.id = node_;
     last.report.node.memory_bytes = 100;
@@ -90,7 +90,7 @@ TEST_F(LeaderTest, ADeploymentThatCannotBeWrittenBlocksOnlyItself) {
     const auto stepped = leader.step();
     EXPECT_TRUE(stepped) << stepped.error().to_text();
   };
-  for (int i = 0; i < 3; ++i) hear(std::string(2'000, 'r'));  // the rollout fails, but it cannot be paused
+  for (int i = 0; i < 3; ++i) report_and_step(std::string(2'000, 'r'));  // the rollout fails, but it cannot be paused
   ASSERT_FALSE(leader.warnings().empty());
   EXPECT_EQ(leader.warnings().begin()->first, "deployment/huge");
   EXPECT_NE(leader.warnings().begin()->second.find("too large for the store"), std::string::npos);
@@ -112,7 +112,7 @@ TEST_F(LeaderTest, ADeploymentThatCannotBeWrittenBlocksOnlyItself) {
     store->give_up();
   }
   leader = Leader::begin(store::Store::open(engine_).value(), "server-1", clock_, {}).value();
-  for (int i = 0; i < 3; ++i) hear(std::string(2'000, 'r'));
+  for (int i = 0; i < 3; ++i) report_and_step(std::string(2'000, 'r'));
   const auto orders = leader.orders(node_).orders;
   EXPECT_TRUE(std::any_of(orders.begin(), orders.end(),
                           [](const fleet::ReplicaOrder& order) { return order.spec.name == DeploymentId("other"); }));

@@ -9,23 +9,23 @@ using fleet::EventKind;
 void Leader::refuse_report(const NodeId& node, const std::string& why) {
   if (!state_.nodes.contains(node)) return;
   set_problem(refused_reports_[node], "its last report was refused: " + bounded_reason(why));
-  tell_problem(node);
+  note_problem(node);
 }
 
 // Writes one event for each change of the problem, unless an earlier leader has already written it.
-void Leader::tell_problem(const NodeId& node) {
-  if (later_epoch(node)) return;  // tell_ignoring() writes that event
+void Leader::note_problem(const NodeId& node) {
+  if (later_epoch(node)) return;  // note_ignoring() writes that event
   const std::string actor = "node:" + node.text(), subject = "node/" + node.text();
-  const auto [told, is_first] = told_problems_.try_emplace(node);
+  const auto [noted, is_first] = noted_problems_.try_emplace(node);
   if (is_first) {
     for (const fleet::Event& event : events_)
-      if (event.kind == EventKind::node && event.actor == actor && event.subject == subject) told->second = event.text;
+      if (event.kind == EventKind::node && event.actor == actor && event.subject == subject) noted->second = event.text;
   }
   const std::string problem = node_problem(node);
   const std::string text =
       problem.empty() ? node.text() + " no longer reports a problem" : node.text() + ": " + problem;
-  if (text == told->second || (problem.empty() && told->second.empty())) return;
-  if (note({event(EventKind::node, actor, subject, text)})) told_problems_[node] = text;
+  if (text == noted->second || (problem.empty() && noted->second.empty())) return;
+  if (note({event(EventKind::node, actor, subject, text)})) noted_problems_[node] = text;
 }
 
 std::map<std::string, std::string> Leader::warnings() const {

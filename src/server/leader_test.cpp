@@ -52,7 +52,7 @@ TEST_F(LeaderTest, ReportsWithoutNumbersAreTakenAsTheyCome) {
 }
 
 TEST_F(LeaderTest, AChangeWhoseAnswerWasLostIsSeen) {
-  engine_->fail_after(0, store::FailingEngine::Failure::unheard);
+  engine_->fail_after(0, store::FailingEngine::Failure::unacknowledged);
   EXPECT_FALSE(leader_.set_intent(node_, Intent::draining, "user:ann"));
   EXPECT_EQ(leader_.state().nodes.at(node_).intent, Intent::draining);
 }
@@ -142,7 +142,7 @@ TEST_F(LeaderTest, AnUnchangedProjectIsAcceptedOnlyWhereAllThatIsCommittedIsKnow
   const auto is_there = [&] {
     return store::Store::open(engine_).value()->load().value().desired.deployments.contains(DeploymentId("batch"));
   };
-  engine_->fail_after(0, store::FailingEngine::Failure::unheard);
+  engine_->fail_after(0, store::FailingEngine::Failure::unacknowledged);
   engine_->fail_lists(true, 1);
   ASSERT_FALSE(leader_.apply(second, std::nullopt, "user:ann"));
   engine_->fail_lists(false);
@@ -162,7 +162,7 @@ TEST_F(LeaderTest, AReportIsNotTakenWhileTheStoreMayHaveNewerOrders) {
   Project nothing;
   nothing.cluster.name = "lab";
   ASSERT_TRUE(leader_.apply(nothing, std::nullopt, "user:ann"));
-  engine_->fail_after(0, store::FailingEngine::Failure::unheard);
+  engine_->fail_after(0, store::FailingEngine::Failure::unacknowledged);
   engine_->fail_lists(true, 1);
   ASSERT_FALSE(leader_.step()) << "the stop of the replica is committed, but the answer was lost";
   EXPECT_FALSE(report("a-1", 2, 100)) << "the node would continue with old orders";

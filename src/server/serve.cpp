@@ -68,7 +68,7 @@ class Loop {
  private:
   void step() {
     const auto again = leader_.step();
-    tell_problem();
+    log_problems();
     if (!again || !*again) return;
     const Duration left = **again - real_clock().now();
     // Otherwise the next tick is soon enough.
@@ -77,7 +77,7 @@ class Loop {
                     [this] { wake(); });
   }
 
-  void tell_problem() {
+  void log_problems() {
     // Problems of nodes are already logged as events.
     std::map<std::string, std::string> warnings = leader_.warnings();
     for (const auto& [subject, text] : warnings) {

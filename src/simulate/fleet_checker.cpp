@@ -77,14 +77,14 @@ const fleet::ReplicaReport* FleetChecker::report_of(const fleet::Assigned& repli
   return nullptr;
 }
 
-bool FleetChecker::is_heard(const NodeId& node, TimePoint when) const {
+bool FleetChecker::has_fresh_report(const NodeId& node, TimePoint when) const {
   const auto known = known_.find(node);
   return known != known_.end() && when < known->second.at + fresh_for;
 }
 
 bool FleetChecker::is_known_ready(const fleet::Assigned& replica, TimePoint when) const {
   const fleet::ReplicaReport* report = report_of(replica);
-  return report && report->state == ReplicaState::ready && is_heard(replica.place.node, when);
+  return report && report->state == ReplicaState::ready && has_fresh_report(replica.place.node, when);
 }
 
 // Also true if nothing is known: the server has just started, or the node is silent.
@@ -94,7 +94,7 @@ bool FleetChecker::may_serve(const fleet::Assigned& replica, TimePoint when) con
   const fleet::ReplicaReport* report = report_of(replica);
   if (report && report->state == ReplicaState::backing_off) return false;
   if (report && report->state == ReplicaState::ready) return true;
-  return known->second.report.epoch == 0 || !is_heard(replica.place.node, when);
+  return known->second.report.epoch == 0 || !has_fresh_report(replica.place.node, when);
 }
 
 void FleetChecker::committed(TimePoint now, TimePoint call_began, store::State state, bool is_cut_off) {
@@ -172,7 +172,7 @@ void FleetChecker::check_start(TimePoint now, TimePoint call_began, const fleet:
          place + "has a different amount of memory than requested");
   expect(now, assigned.place.exclusive == (spec->gpus_per_replica() > 0 && spec->exclusive),
          place + "shares its devices differently than requested");
-  expect(now, is_heard(assigned.place.node, call_began), place + "was placed on a node that is silent");
+  expect(now, has_fresh_report(assigned.place.node, call_began), place + "was placed on a node that is silent");
   const auto known = known_.find(assigned.place.node);
   if (known == known_.end()) return;
   const NodeView& view = known->second.report.node;
@@ -248,7 +248,8 @@ void FleetChecker::check_stops(TimePoint now, TimePoint call_began, const std::s
       });
       const bool is_moved =
           is_silent(now, *replica, epoch_began_) && std::any_of(all.begin(), all.end(), [&](const auto* other) {
-            return is_live(other) && (started.contains(other->generation) || is_heard(other->place.node, call_began));
+            return is_live(other) &&
+                   (started.contains(other->generation) || has_fresh_report(other->place.node, call_began));
           });
       const bool has_another = std::any_of(all.begin(), all.end(), [&](const auto* other) { return is_live(other); });
       if (!has_another) taken_away_.insert(name);

@@ -111,7 +111,7 @@ class FleetChecker {
 
   // The servers' knowledge about it.
   const fleet::ReplicaReport* report_of(const fleet::Assigned& replica) const;
-  bool is_heard(const NodeId& node, TimePoint when) const;
+  bool has_fresh_report(const NodeId& node, TimePoint when) const;
   bool is_known_ready(const fleet::Assigned& replica, TimePoint when) const;
   bool may_serve(const fleet::Assigned& replica, TimePoint when) const;
   const std::vector<const fleet::Assigned*>& all_of(const ReplicaName& name) const;

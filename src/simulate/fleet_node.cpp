@@ -216,15 +216,15 @@ std::optional<fleet::NodeReport> SimulatedAgent::tick(std::uint64_t crash_chance
 }
 
 void SimulatedAgent::take_answer(TimePoint sent, std::pair<std::uint64_t, std::uint64_t> newest) {
-  if (newest.first < machine_.epoch_heard) return;
-  machine_.epoch_heard = newest.first;
+  if (newest.first < machine_.epoch_seen) return;
+  machine_.epoch_seen = newest.first;
   if (report_sent_at_ && *report_sent_at_ >= sent) return;
   report_sent_at_ = sent;
   newest_ = newest;
 }
 
 void SimulatedAgent::ordered(const fleet::NodeOrders& orders) {
-  if (agent::accept(orders_, orders, machine_.epoch_heard)) machine_.epoch_heard = orders.epoch;
+  if (agent::accept(orders_, orders, machine_.epoch_seen)) machine_.epoch_seen = orders.epoch;
 }
 
 }  // namespace berth::simulate

@@ -35,7 +35,7 @@ class Machine {
   // Devices that people use exclusively with their own commands.
   std::set<DeviceId> taken_by_people;
   // The highest epoch of a server; stored, so that it outlives the agent.
-  std::uint64_t epoch_heard = 0;
+  std::uint64_t epoch_seen = 0;
 
   std::string start(const agent::Start& start);
   void stop(const std::string& id);

@@ -68,8 +68,8 @@ bool FleetOperators::change(const std::vector<std::pair<DeploymentId, std::optio
   for (const auto& [id, spec] : changes) requests.push_back(checker_.asked(id, spec));
   const auto done = some_server_().ask(ask);
   const bool is_accepted = done && *done;
-  const bool is_told = is_accepted && chance(90);
-  for (std::size_t i = 0; i < changes.size(); ++i) checker_.answered(changes[i].first, requests[i], is_told);
+  const bool is_acknowledged = is_accepted && chance(90);
+  for (std::size_t i = 0; i < changes.size(); ++i) checker_.answered(changes[i].first, requests[i], is_acknowledged);
   return is_accepted;
 }
 

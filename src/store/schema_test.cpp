@@ -97,7 +97,7 @@ TEST(Migration, StepsAreTakenOneAfterAnother) {
 }
 
 TEST(Migration, OneThatWasInterruptedIsCompleted) {
-  for (const auto failure : {FailingEngine::Failure::lost, FailingEngine::Failure::unheard}) {
+  for (const auto failure : {FailingEngine::Failure::lost, FailingEngine::Failure::unacknowledged}) {
     int failures = 0;
     for (bool is_done = false; !is_done;) {
       const auto engine = std::make_shared<FailingEngine>(planted_store());

@@ -101,7 +101,7 @@ TEST(StoreLaws, TheStoreIsWhatTheCommittedChangesMadeOfIt) {
       const bool fails = random.below(4) == 0;
       if (fails) {
         engine->fail_after(static_cast<int>(random.below(4)),
-                           random.below(2) ? FailingEngine::Failure::lost : FailingEngine::Failure::unheard);
+                           random.below(2) ? FailingEngine::Failure::lost : FailingEngine::Failure::unacknowledged);
       }
       const auto committed = store->commit(change);
       engine->recover();

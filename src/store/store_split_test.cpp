@@ -35,8 +35,8 @@ class StoreSplit : public testing::TestWithParam<Failure> {
   std::shared_ptr<FailingEngine> engine_;
   std::unique_ptr<Store> store_;
 };
-INSTANTIATE_TEST_SUITE_P(Every, StoreSplit, testing::Values(Failure::lost, Failure::unheard),
-                         [](const auto& info) { return info.param == Failure::lost ? "lost" : "unheard"; });
+INSTANTIATE_TEST_SUITE_P(Every, StoreSplit, testing::Values(Failure::lost, Failure::unacknowledged),
+                         [](const auto& info) { return info.param == Failure::lost ? "lost" : "unacknowledged"; });
 
 TEST(Parts, KeepTheOrderAndTheBounds) {
   std::vector<Write> writes;
@@ -212,8 +212,8 @@ TEST_P(StoreSplit, AfterAnErrorTheLeaderGoesOnFromWhatIsThere) {
     EXPECT_FALSE(store_->commit(lost));
     engine_->recover();
     const State after = store_->load().value();
-    EXPECT_EQ(after.desired.version, before.desired.version + (GetParam() == Failure::unheard ? 1 : 0));
-    if (GetParam() == Failure::unheard) {
+    EXPECT_EQ(after.desired.version, before.desired.version + (GetParam() == Failure::unacknowledged ? 1 : 0));
+    if (GetParam() == Failure::unacknowledged) {
       const Committed twice = store_->commit(lost).value();
       EXPECT_EQ(twice.moved, Moved::project) << "a repeated change is not applied twice";
     }
@@ -224,7 +224,7 @@ TEST_P(StoreSplit, AfterAnErrorTheLeaderGoesOnFromWhatIsThere) {
     EXPECT_EQ(store_->load().value().desired.cluster, "next");
   }
   const std::vector<fleet::Event> events = store_->events(0, 100).value();
-  EXPECT_EQ(events.size(), GetParam() == Failure::unheard ? 10U : 5U);
+  EXPECT_EQ(events.size(), GetParam() == Failure::unacknowledged ? 10U : 5U);
   for (std::size_t i = 0; i < events.size(); ++i) EXPECT_EQ(events[i].id, i + 1);
 }
 

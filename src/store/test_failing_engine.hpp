@@ -11,8 +11,8 @@ namespace berth::store {
 
 class FailingEngine final : public Engine {
  public:
-  // lost: nothing was committed. unheard: it was committed, but the answer was lost.
-  enum class Failure { lost, unheard };
+  // lost: nothing was committed. unacknowledged: it was committed, but the answer was lost.
+  enum class Failure { lost, unacknowledged };
 
   explicit FailingEngine(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
 
@@ -37,7 +37,7 @@ class FailingEngine final : public Engine {
       if (commits_left_ > 0) --commits_left_;
       return engine_->commit(transaction);
     }
-    if (std::exchange(failure_, Failure::lost) == Failure::unheard)
+    if (std::exchange(failure_, Failure::lost) == Failure::unacknowledged)
       static_cast<void>(engine_->commit(transaction).has_value());
     return Error{ErrorCode::io, "the planted failure"};
   }

@@ -240,7 +240,7 @@ void serve(const WorkerSetup& setup, Mailbox& mailbox) {
 }
 
 // Sends one line: "ready", or the number of an ErrorCode and a text.
-void tell_program(std::string line) {
+void send_to_program(std::string line) {
   for (char& c : line)
     if (c == '\n') c = ' ';
   line += '\n';
@@ -259,7 +259,7 @@ Result<void> work() {
   BERTH_TRY(prepare_tasks(ready));
   for (std::size_t i = 0; i < ready.channel.mailboxes(); ++i)
     std::thread(serve, std::cref(ready), std::ref(ready.channel.mailbox(i))).detach();
-  tell_program("ready");
+  send_to_program("ready");
   // The program never sends anything; when its end of the socket is closed, it has ended.
   char byte = 0;
   while (recv(worker_socket, &byte, 1, 0) < 0 && errno == EINTR) {
@@ -274,6 +274,6 @@ void berth::worker_entry(int argc, char** argv) {
   if (argc < 2 || std::strcmp(argv[1], worker::worker_argument) != 0) return;
   unsetenv(worker::worker_variable);
   const Result<void> ended = worker::work();
-  worker::tell_program(std::to_string(static_cast<int>(ended.error().code)) + " " + ended.error().to_text());
+  worker::send_to_program(std::to_string(static_cast<int>(ended.error().code)) + " " + ended.error().to_text());
   _exit(1);
 }

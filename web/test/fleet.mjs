@@ -66,8 +66,8 @@ function traffic(requests_per_s, in_flight, [first_p50, first_p99, total_p50, to
 
 function served(name, replicas, serving, counted, each = []) {
   const endpoints = replicas
-    .filter((one) => one.deployment === name)
-    .map((one, i) => ({ name: `${one.name}#${one.generation}`, node: one.node, max_concurrent: 32, state: one.state === 'ready' ? 'ready' : 'gone', devices: one.devices, ...(each[i] && { traffic: each[i] }) }));
+    .filter((item) => item.deployment === name)
+    .map((item, i) => ({ name: `${item.name}#${item.generation}`, node: item.node, max_concurrent: 32, state: item.state === 'ready' ? 'ready' : 'gone', devices: item.devices, ...(each[i] && { traffic: each[i] }) }));
   return { name, model: '', serving, idempotent: false, endpoints, ...(counted && { traffic: counted }) };
 }
 
@@ -133,7 +133,7 @@ export function small_fleet() {
     replica('tokens', 0, plain, [], { memory_bytes: 2 * gib }),
     replica('render', 0, big, [], { state: 'backing_off', failures: 3, memory_bytes: 0, reason: `ended with status 127: render-worker is not installed; next start on ${g[6].id} in 8 s` }),
   ];
-  for (const one of replicas) [big, two, lost, plain].find((where) => where.name === one.node).replicas.push(one);
+  for (const item of replicas) [big, two, lost, plain].find((where) => where.name === item.node).replicas.push(item);
 
   return {
     nodes: [plain, big, two, lost],
@@ -213,23 +213,23 @@ export function large_fleet(count = 200) {
   const names = ['chat', 'embed', 'rerank', 'vision', 'speech'];
   const counts = Object.fromEntries(names.map((name) => [name, 0]));
   for (let n = 0; n < count; n += 1) {
-    const one = node(`rack-${String(n + 1).padStart(3, '0')}`, { labels: { zone: 'abcd'[n % 4] } });
-    one.devices = Array.from({ length: 8 }, (_, i) => gpu(random, i, 'NVIDIA H100 80GB HBM3', 79.6, '9.0'));
-    for (const device of one.devices) {
+    const rack = node(`rack-${String(n + 1).padStart(3, '0')}`, { labels: { zone: 'abcd'[n % 4] } });
+    rack.devices = Array.from({ length: 8 }, (_, i) => gpu(random, i, 'NVIDIA H100 80GB HBM3', 79.6, '9.0'));
+    for (const device of rack.devices) {
       for (let i = Math.floor(random() * 3); i > 0; i -= 1) {
         const name = names[Math.floor(random() * names.length)];
         const index = counts[name]++;
         busy(hold(device, 'replica', `${name}/${index}`, 'svc', 24, 16 + 8 * random()), random());
-        fleet.replicas.push(replica(name, index, one, [device], { memory_bytes: 24 * gib }));
+        fleet.replicas.push(replica(name, index, rack, [device], { memory_bytes: 24 * gib }));
       }
       if (random() < 0.12) hold(device, 'job', `j${n}`, 'bob', 16);
       if (random() < 0.06) hold(device, 'foreign', 'python3', 'eve', 10 * random());
       if (random() < 0.008) device.health = 'quarantined';
       if (random() < 0.01) device.health = 'suspect';
     }
-    if (n % 67 === 40) Object.assign(one, { health: 'lost', last_report_age_s: 95 });
-    if (n % 50 === 21) one.intent = 'cordoned';
-    fleet.nodes.push(one);
+    if (n % 67 === 40) Object.assign(rack, { health: 'lost', last_report_age_s: 95 });
+    if (n % 50 === 21) rack.intent = 'cordoned';
+    fleet.nodes.push(rack);
   }
   fleet.deployments = names.map((name) => deployment(name, counts[name], counts[name], 'serving', {}, { gpus: 1, memory_bytes: 24 * gib, exclusive: false }));
   fleet.served = names.map((name) => served(name, fleet.replicas, { path: `/${name}` }));
@@ -242,9 +242,9 @@ export function empty_fleet() {
 
 // What time does to a fleet: load moves, memory follows.
 export function tick(fleet, random = Math.random) {
-  for (const one of fleet.nodes) {
-    if (one.health === 'lost') continue;
-    for (const device of one.devices) {
+  for (const host of fleet.nodes) {
+    if (host.health === 'lost') continue;
+    for (const device of host.devices) {
       if (device.utilization === undefined || device.holders.length === 0) continue;
       busy(device, Math.min(1, Math.max(0, device.utilization + (random() - 0.5) * 0.1)));
     }
@@ -252,14 +252,14 @@ export function tick(fleet, random = Math.random) {
 }
 
 export function status_of(fleet) {
-  const live = fleet.nodes.filter((one) => one.health !== 'lost').flatMap((one) => one.devices.map((device) => ({ device, one })));
-  const out = live.filter(({ device, one }) => device.health !== 'healthy' || device.intent !== 'in_service' || one.intent !== 'in_service');
+  const live = fleet.nodes.filter((host) => host.health !== 'lost').flatMap((host) => host.devices.map((device) => ({ device, host })));
+  const out = live.filter(({ device, host }) => device.health !== 'healthy' || device.intent !== 'in_service' || host.intent !== 'in_service');
   const used = live.filter((entry) => !out.includes(entry) && entry.device.holders.length > 0);
   const sum = (key) => live.filter(({ device }) => device.backend === 'cuda').reduce((total, { device }) => total + (device[key] ?? 0), 0);
-  const health = (name) => fleet.nodes.filter((one) => one.health === name).length;
+  const health = (name) => fleet.nodes.filter((host) => host.health === name).length;
   return {
     version: '0.9.0', server: 'box-1', epoch: 3, now_at_ms: Date.now(), started_at_ms: begin_ms, project: fleet.project,
-    nodes: { total: fleet.nodes.length, healthy: health('healthy'), suspect: health('suspect'), lost: health('lost'), cordoned: fleet.nodes.filter((one) => one.intent !== 'in_service').length },
+    nodes: { total: fleet.nodes.length, healthy: health('healthy'), suspect: health('suspect'), lost: health('lost'), cordoned: fleet.nodes.filter((host) => host.intent !== 'in_service').length },
     devices: {
       total: live.length, gpus: live.filter(({ device }) => device.backend === 'cuda').length, free: live.length - out.length - used.length, in_use: used.length, unavailable: out.length,
       memory_bytes_total: sum('memory_bytes_total'), memory_bytes_free: sum('memory_bytes_free'),

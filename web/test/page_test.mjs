@@ -52,7 +52,7 @@ with_page('a grid does not add RAM to GPU memory', {}, async (page, server) => {
   const gpus = server.fleet.nodes.find((node) => node.name === 'gpu-1');
   server.changed(() => gpus.devices.push({ id: 'host', backend: 'host', health: 'healthy', intent: 'in_service', memory_bytes_total: 500 * gib, memory_bytes_free: 400 * gib, holders: [] }));
   await page.locator('a[href$="gpu-1/host"]').waitFor();
-  const expected = gpus.devices.filter((one) => one.backend === 'cuda').reduce((sum, one) => sum + (one.memory_bytes_total - Math.max(one.memory_bytes_total - one.memory_bytes_free, one.holders.reduce((held, { memory_bytes }) => held + memory_bytes, 0.5 * gib))), 0);
+  const expected = gpus.devices.filter((device) => device.backend === 'cuda').reduce((sum, device) => sum + (device.memory_bytes_total - Math.max(device.memory_bytes_total - device.memory_bytes_free, device.holders.reduce((held, { memory_bytes }) => held + memory_bytes, 0.5 * gib))), 0);
   assert.equal(await free('gpu-1'), `${(expected / gib).toFixed(1)} GiB free`);
   await page.evaluate(() => localStorage.clear());
 });
@@ -156,10 +156,10 @@ with_page('shows what passes through the gateways, which device computes it, and
   const text = async (name) => (await row(name).innerText()).replaceAll(/\s+/g, ' ').trim();
   await row('chat').waitFor();
   const gateways = await page.locator('.gateways').innerText();
-  for (const one of ['edge at 10.0.0.7:8081', 'head at 127.0.0.1:8081']) assert.ok(gateways.includes(one), gateways);
+  for (const gateway of ['edge at 10.0.0.7:8081', 'head at 127.0.0.1:8081']) assert.ok(gateways.includes(gateway), gateways);
   const figures = /chat path \/chat key header:x-session Requests\/s 312 First byte p50 84\.2 ms First byte p99 391 ms Total p50 1\.32 s Total p99 4\.87 s In flight 41 Waiting 3 Rejected\/s .*< 0\.1 Failed\/s 0/;
   assert.match(await text('chat'), figures);
-  const devices = server.fleet.replicas.filter((one) => one.deployment === 'chat').map((one) => one.devices[0].slice(0, 12));
+  const devices = server.fleet.replicas.filter((replica) => replica.deployment === 'chat').map((replica) => replica.devices[0].slice(0, 12));
   assert.equal(await text('chat/0'), `chat/0#17 ready gpu-1 ${devices[0]} 75 % 234 32 / 32 81.3 ms 402 ms 1.29 s 4.91 s`);
   assert.equal(await text('chat/1'), `chat/1#18 ejected by edge gpu-1 ${devices[1]} 25 % 78.1 9 / 32 90.4 ms 350 ms 1.41 s 4.70 s`);
   assert.equal(await text('chat/2'), `chat/2#31 gone gpu-1 ${devices[2]} – – / 32 – – – –`);
@@ -176,7 +176,7 @@ with_page('shows what passes through the gateways, which device computes it, and
   const busy = { requests_per_s: 30, rejected_per_s: 2, failed_per_s: 0, retried_per_s: 0, waiting: 4, in_flight: 8, first_byte_s_p99: 0.05, total_s_p99: 0.25, ejected_by: [] };
   server.fleet.callers = [local, { id: 't7', name: 'app', deployment: 'chat', traffic: busy }];
   await page.locator('.callers').waitFor();
-  const callers = await page.locator('.callers tbody tr').evaluateAll((rows) => rows.map((one) => one.innerText.replaceAll(/\s+/g, ' ').trim()));
+  const callers = await page.locator('.callers tbody tr').evaluateAll((rows) => rows.map((line) => line.innerText.replaceAll(/\s+/g, ' ').trim()));
   assert.match(callers[0], /^t7 app chat 30\.0 2\.0 0 0 4 8 – 50\.0 ms – 250 ms$/);
   assert.match(callers[1], /^local – /);
 

@@ -93,19 +93,19 @@ export class Server {
   }
   #get([what, name, more], query) {
     const { fleet } = this;
-    const one = (list, key) => list.find((item) => item.name === key);
+    const by_name = (list, key) => list.find((item) => item.name === key);
     switch (what) {
       case 'status':
         return { ...status_of(fleet), version: this.version };
       case 'nodes': {
         if (!name) return { nodes: fleet.nodes };
-        const node = one(fleet.nodes, name);
+        const node = by_name(fleet.nodes, name);
         if (more !== 'history') return node && { node };
         const device = node?.devices.find((item) => item.id === query.get('device'));
         return device && { node: name, device: device.id, ...(device.memory_bytes_total ? history_of(device) : { t_ms: [] }) };
       }
       case 'deployments':
-        return name ? one(fleet.deployments, name) && { deployment: one(fleet.deployments, name) } : { deployments: fleet.deployments };
+        return name ? by_name(fleet.deployments, name) && { deployment: by_name(fleet.deployments, name) } : { deployments: fleet.deployments };
       case 'replicas': {
         if (!name) return { replicas: fleet.replicas.filter((item) => !query.get('deployment') || item.deployment === query.get('deployment')), pending: fleet.pending };
         const full = `${name}/${more}`;
@@ -142,10 +142,10 @@ export class Server {
     if (refused) return this.#error(response, refused.status, refused.code, refused.message, refused.advice);
     if (!body.dry_run)
       this.changed(({ nodes, deployments }) => {
-        if (what === 'deployments') deployments.find((one) => one.name === name).replicas = body.replicas ?? 4;
+        if (what === 'deployments') deployments.find((item) => item.name === name).replicas = body.replicas ?? 4;
         else {
-          const node = nodes.find((one) => one.name === name);
-          Object.assign(more === 'devices' ? node.devices.find((one) => one.id === device) : node, { intent: body.intent, intent_by: 'user:ann', intent_reason: body.reason });
+          const node = nodes.find((item) => item.name === name);
+          Object.assign(more === 'devices' ? node.devices.find((item) => item.id === device) : node, { intent: body.intent, intent_by: 'user:ann', intent_reason: body.reason });
         }
       });
     this.#send(response, 200, { schema: 1, version: 42, changed: true, dry_run: body.dry_run === true, changes: [], plan: { actions: [], pending: [], ...this.plan }, ...this.plan_more });

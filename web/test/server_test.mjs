@@ -40,8 +40,8 @@ before(async () => {
   const used = (list) => list.flatMap((node) => node.devices).filter((device) => device.holders.length);
   await fleet.until(async () => used((await fleet.get('nodes')).nodes).length === 2, 'the nodes and what others run on them are known');
   await fleet.apply([chat(3), large(), render, outside]);
-  await fleet.until(async () => (await fleet.get('replicas')).replicas.filter((one) => one.state === 'ready').length === 4, 'replicas are ready');
-  await fleet.until(async () => (await fleet.get('replicas')).replicas.some((one) => one.name === 'render/0' && one.failures >= 2), 'one keeps failing');
+  await fleet.until(async () => (await fleet.get('replicas')).replicas.filter((replica) => replica.state === 'ready').length === 4, 'replicas are ready');
+  await fleet.until(async () => (await fleet.get('replicas')).replicas.some((replica) => replica.name === 'render/0' && replica.failures >= 2), 'one keeps failing');
 }, { timeout: 180_000 });
 after(async () => {
   await browser?.close();
@@ -102,7 +102,7 @@ step('shows replicas, why one keeps failing, and what happened', async () => {
   await go(page, fleet.url, 'replicas');
   const { replicas } = await fleet.get('replicas');
   const text = await page.locator('main').innerText();
-  for (const one of replicas.filter(({ state }) => state === 'ready')) assert.match(text, new RegExp(`${one.name}\\b[^/]*ready[^/]*${one.node}`));
+  for (const replica of replicas.filter(({ state }) => state === 'ready')) assert.match(text, new RegExp(`${replica.name}\\b[^/]*ready[^/]*${replica.node}`));
   await go(page, fleet.url, 'replicas/render/0');
   await page.locator('aside').getByText('127').first().waitFor();
   await page.getByRole('button', { name: 'Show the log' }).click();
@@ -139,14 +139,14 @@ step('shows what passes through the gateway and who computes it, and says where 
     await page.locator('.gateways', { hasText: `${clients.gateway.name} at ${clients.gateway.address}` }).waitFor();
     await row('chat').locator('dl').waitFor();
     const counted = await fleet.until(async () => {
-      const one = (await fleet.get('endpoints')).deployments.find(({ name }) => name === 'chat');
-      return one.endpoints.length === 3 && one.endpoints.every(({ traffic }) => traffic?.total_s_p99) && one;
+      const deployment = (await fleet.get('endpoints')).deployments.find(({ name }) => name === 'chat');
+      return deployment.endpoints.length === 3 && deployment.endpoints.every(({ traffic }) => traffic?.total_s_p99) && deployment;
     }, 'every replica has answered');
-    for (const one of counted.endpoints) {
-      const [name] = one.name.split('#');
-      await page.waitForFunction((label) => /ready[^]*[1-9]\d? %[^]*ms/.test([...document.querySelectorAll('main tr')].find((line) => line.innerText.startsWith(label))?.innerText ?? ''), one.name);
+    for (const endpoint of counted.endpoints) {
+      const [name] = endpoint.name.split('#');
+      await page.waitForFunction((label) => /ready[^]*[1-9]\d? %[^]*ms/.test([...document.querySelectorAll('main tr')].find((line) => line.innerText.startsWith(label))?.innerText ?? ''), endpoint.name);
       const text = await row(name).innerText();
-      for (const part of [one.node, one.devices[0].slice(0, 12), `/ ${one.max_concurrent}`]) assert.ok(text.includes(part), `${part} in ${text}`);
+      for (const part of [endpoint.node, endpoint.devices[0].slice(0, 12), `/ ${endpoint.max_concurrent}`]) assert.ok(text.includes(part), `${part} in ${text}`);
     }
     const figures = await row('chat').locator('dl').innerText();
     assert.match(figures, /Requests\/s\s+(?!0\s)\d[\d.]*\s+First byte p50\s+[\d.]+ m?s\s+First byte p99\s+[\d.]+ m?s\s+Total p50\s+[\d.]+ m?s\s+Total p99\s+[\d.]+ m?s\s+In flight\s+\d+\s+Waiting\s+\d+\s+Rejected\/s\s+0\s+Failed\/s\s+0/);
@@ -180,7 +180,7 @@ step('a change of the project is shown without a reload', async () => {
 step('changes the fleet after its plan was shown, and only then', async () => {
   const dialog = page.locator('dialog[open]');
   const button = (name) => page.getByRole('button', { name, exact: true });
-  const intent = async () => (await fleet.get('nodes')).nodes.find((one) => one.name === 'gpu-2').intent;
+  const intent = async () => (await fleet.get('nodes')).nodes.find((node) => node.name === 'gpu-2').intent;
   await go(page, fleet.url, 'fleet/gpu-2');
   await button('Drain …').click();
   await dialog.getByText(/chat\/\d (moves from|stops on) gpu-2/).first().waitFor();
@@ -199,11 +199,11 @@ step('changes the fleet after its plan was shown, and only then', async () => {
 });
 
 step('a GPU that falls off the bus is shown, and its replica moves', async () => {
-  const hit = (await fleet.get('replicas')).replicas.find((one) => one.deployment === 'chat' && one.node === 'gpu-2');
+  const hit = (await fleet.get('replicas')).replicas.find((replica) => replica.deployment === 'chat' && replica.node === 'gpu-2');
   fleet.lose_gpu(hit.devices[0]);
   await go(page, fleet.url, 'fleet');
   await page.locator(`a[href*="${hit.devices[0]}"]`, { hasText: /lost|quarantined/ }).waitFor();
-  await fleet.until(async () => (await fleet.get('replicas')).replicas.some((one) => one.name === hit.name && one.state === 'ready' && one.devices[0] !== hit.devices[0]), 'it moves');
+  await fleet.until(async () => (await fleet.get('replicas')).replicas.some((replica) => replica.name === hit.name && replica.state === 'ready' && replica.devices[0] !== hit.devices[0]), 'it moves');
 });
 
 for (const [name, context] of [['light', { colorScheme: 'light' }], ['dark', { colorScheme: 'dark' }], ['on a phone', phone]]) {
@@ -212,7 +212,7 @@ for (const [name, context] of [['light', { colorScheme: 'light' }], ['dark', { c
     await other.page.goto(fleet.url);
     await log_in(other.page);
     await other.page.locator('main [data-item]').first().waitFor();
-    const replica = (await fleet.get('replicas')).replicas.find((one) => one.name === 'chat/0');
+    const replica = (await fleet.get('replicas')).replicas.find((item) => item.name === 'chat/0');
     const clients = await fleet.ask('/chat', 1);
     for (const view of ['fleet', 'requests', 'requests/chat', 'deployments', 'replicas', 'jobs', 'pending', 'events', 'fleet/gpu-1', `fleet/gpu-1/${gpus['gpu-1'][0][1]}`, 'deployments/large', 'replicas/large/1', `replicas/${replica.name}`]) {
       await go(other.page, fleet.url, view);
@@ -241,9 +241,9 @@ step('a server that is gone is told, and after its return the page is right agai
   await page.locator('.banner').waitFor({ state: 'detached' });
   const ready = await fleet.until(async () => {
     const { replicas } = await fleet.get('replicas');
-    return replicas.filter((one) => one.state === 'ready').length === 5 && replicas;
+    return replicas.filter((replica) => replica.state === 'ready').length === 5 && replicas;
   }, 'the nodes report again');
-  for (const one of ready) await page.locator('[data-item]', { hasText: one.name }).first().waitFor();
+  for (const replica of ready) await page.locator('[data-item]', { hasText: replica.name }).first().waitFor();
   await page.waitForFunction(() => (document.querySelector('main').innerText.match(/\bready\b/g) ?? []).length >= 5);
   innocent();
 });

@@ -117,7 +117,7 @@ TEST(SimulatedFile, EveryMistakeIsNamedWithFileLineAndColumn) {
   struct Mistake {
     const char* text;
     const char* position;
-    const char* says;
+    const char* message;
   };
   const Mistake mistakes[] = {
       {"[[device]\n", "f.toml:1:", ""},
@@ -182,7 +182,7 @@ TEST(SimulatedFile, EveryMistakeIsNamedWithFileLineAndColumn) {
     ASSERT_FALSE(specs.has_value()) << mistake.text;
     EXPECT_EQ(specs.error().code, ErrorCode::invalid_argument);
     EXPECT_TRUE(specs.error().message.starts_with(mistake.position)) << mistake.text << specs.error().message;
-    EXPECT_NE(specs.error().message.find(mistake.says), std::string::npos) << mistake.text << specs.error().message;
+    EXPECT_NE(specs.error().message.find(mistake.message), std::string::npos) << mistake.text << specs.error().message;
     EXPECT_FALSE(specs.error().advice.empty());
   }
 }

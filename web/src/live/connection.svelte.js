@@ -143,8 +143,8 @@ async function refresh() {
   const mine = attempt;
   const begin_ms = Date.now();
   try {
-    const due = [...resources.values()].filter((one) => one.watchers > 0 || (one === session && session_of !== attempt));
-    await Promise.all(due.map((one) => one.load()));
+    const due = [...resources.values()].filter((resource) => resource.watchers > 0 || (resource === session && session_of !== attempt));
+    await Promise.all(due.map((resource) => resource.load()));
     if (mine !== attempt) return;
     session_of = mine;
     const version = status.value?.version;
@@ -218,7 +218,7 @@ export async function logout() {
     if (error.status !== 401) throw error; // the session has ended already
   });
   keep_session_secret(undefined);
-  for (const one of resources.values()) one.value = undefined;
+  for (const resource of resources.values()) resource.value = undefined;
   failed(new ApiError(401, 'logged out'));
 }
 

@@ -45,29 +45,29 @@ function labels(of) {
 /** @type {(of: import('../live/answers').Node | import('../live/answers').Device) => string} */
 const intent_words = (of) => (is_out(of) ? `out of service ${intent_of(of)} ${intent_text(of)}` : '');
 
-/** @type {(one: import('../live/answers').Node) => (string | number | undefined)[]} */
+/** @type {(node: import('../live/answers').Node) => (string | number | undefined)[]} */
 export const describe_node = (node) => [
   node.name, node.health, intent_words(node), node.version, node.egress ? 'egress' : '',
   ...labels(node.labels), ...(node.taints ?? []),
 ];
-/** @type {(one: import('../live/answers').Device) => (string | number | undefined)[]} */
+/** @type {(device: import('../live/answers').Device) => (string | number | undefined)[]} */
 export const describe_device = (device) => [
   device.id, device.name, device.backend, `${device.backend}:${device.ordinal ?? ''}`, device.health, intent_words(device),
   ...labels(device.labels), ...(device.holders ?? []).flatMap((holder) => [holder.kind, holder.name, holder.user ?? '']),
 ];
-/** @type {(one: import('../live/answers').Deployment) => (string | number | undefined)[]} */
-export const describe_deployment = (one) => [one.name, words(one.state), one.reason ?? '', one.spec?.model ?? '', one.spec?.runtime ?? ''];
-/** @type {(one: Partial<Omit<import('../live/answers').Replica, 'state'>> & { name: string, state: string }) => (string | undefined)[]} */
-export const describe_replica = (one) => [one.name, words(one.state), one.node ?? '', one.reason ?? '', ...(one.devices ?? [])];
-/** @type {(one: import('../live/answers').Job) => (string | number | undefined)[]} */
-export const describe_job = (one) => [one.kind, one.name, one.id ?? '', one.user ?? '', one.node, one.state, one.command ?? '', ...(one.devices ?? [])];
-/** @type {(one: import('../live/answers').ServedDeployment) => (string | number | undefined)[]} */
-export const describe_served = (one) => [one.name, one.model ?? '', one.serving?.host ?? '', one.serving?.path ?? ''];
-/** @type {(one: import('../live/answers').Endpoint) => (string | number | undefined)[]} */
-export const describe_endpoint = (one) => [one.name, one.node, words(endpoint_state(one)), ...(one.devices ?? [])];
-/** @type {(one: import('../live/answers').Endpoints['callers'][number]) => (string | undefined)[]} */
-export const describe_caller = (one) => [one.id, one.name ?? '', one.deployment ?? ''];
-/** @type {(one: import('../live/answers').Event) => (string | number | undefined)[]} */
-export const describe_event = (one) => [one.kind, one.actor, one.subject ?? '', one.text];
-/** @type {(one: import('../live/answers').Pending) => (string | undefined)[]} */
-export const describe_pending = (one) => [one.deployment, words(one.reason?.kind ?? ''), one.reason?.text ?? '', one.reason?.best_node ?? ''];
+/** @type {(deployment: import('../live/answers').Deployment) => (string | number | undefined)[]} */
+export const describe_deployment = (deployment) => [deployment.name, words(deployment.state), deployment.reason ?? '', deployment.spec?.model ?? '', deployment.spec?.runtime ?? ''];
+/** @type {(replica: Partial<Omit<import('../live/answers').Replica, 'state'>> & { name: string, state: string }) => (string | undefined)[]} */
+export const describe_replica = (replica) => [replica.name, words(replica.state), replica.node ?? '', replica.reason ?? '', ...(replica.devices ?? [])];
+/** @type {(job: import('../live/answers').Job) => (string | number | undefined)[]} */
+export const describe_job = (job) => [job.kind, job.name, job.id ?? '', job.user ?? '', job.node, job.state, job.command ?? '', ...(job.devices ?? [])];
+/** @type {(deployment: import('../live/answers').ServedDeployment) => (string | number | undefined)[]} */
+export const describe_served = (deployment) => [deployment.name, deployment.model ?? '', deployment.serving?.host ?? '', deployment.serving?.path ?? ''];
+/** @type {(endpoint: import('../live/answers').Endpoint) => (string | number | undefined)[]} */
+export const describe_endpoint = (endpoint) => [endpoint.name, endpoint.node, words(endpoint_state(endpoint)), ...(endpoint.devices ?? [])];
+/** @type {(caller: import('../live/answers').Endpoints['callers'][number]) => (string | undefined)[]} */
+export const describe_caller = (caller) => [caller.id, caller.name ?? '', caller.deployment ?? ''];
+/** @type {(event: import('../live/answers').Event) => (string | number | undefined)[]} */
+export const describe_event = (event) => [event.kind, event.actor, event.subject ?? '', event.text];
+/** @type {(pending: import('../live/answers').Pending) => (string | undefined)[]} */
+export const describe_pending = (pending) => [pending.deployment, words(pending.reason?.kind ?? ''), pending.reason?.text ?? '', pending.reason?.best_node ?? ''];

@@ -91,7 +91,7 @@ export function host_port(host, port) {
   return `${host.includes(':') ? `[${host}]` : host}:${port}`;
 }
 
-/** @type {(n: number, one: string, many?: string) => string} */
-export function count(n, one, many = `${one}s`) {
-  return `${n} ${n === 1 ? one : many}`;
+/** @type {(n: number, singular: string, plural?: string) => string} */
+export function count(n, singular, plural = `${singular}s`) {
+  return `${n} ${n === 1 ? singular : plural}`;
 }

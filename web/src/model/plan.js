@@ -17,14 +17,14 @@ function line_of({ action, deployment, replica, before, after }) {
 // `pending_now`: what already has no place, so not a consequence of the change.
 /** @type {(answer: { plan: import('../live/answers').Plan, changes?: import('../live/answers').Applied['changes'], restarts?: string[] }, pending_now?: import('../live/answers').Pending[]) => { sign: string, text: string }[]} */
 export function lines_of({ plan, changes = [], restarts = [] }, pending_now = []) {
-  const names_of = (/** @type {{ deployment: string, replicas: number[] }} */ one) => (one.replicas.length ? one.replicas : ['all']).map((index) => `${one.deployment}/${index}`);
+  const names_of = (/** @type {{ deployment: string, replicas: number[] }} */ entry) => (entry.replicas.length ? entry.replicas : ['all']).map((index) => `${entry.deployment}/${index}`);
   const known = new Set(pending_now.flatMap(names_of));
-  const moved = new Set(plan.actions.map((one) => `${one.deployment}/${one.replica}`));
-  const fields = changes.filter((one) => one.fields?.length).map((one) => ({ sign: '~', text: `${one.deployment} changes: ${one.fields?.map(name_of).join(', ')}` }));
+  const moved = new Set(plan.actions.map((action) => `${action.deployment}/${action.replica}`));
+  const fields = changes.filter((change) => change.fields?.length).map((change) => ({ sign: '~', text: `${change.deployment} changes: ${change.fields?.map(name_of).join(', ')}` }));
   const again = restarts.filter((name) => !moved.has(name)).map((name) => ({ sign: '~', text: `${name} is replaced by a new one` }));
-  const without = plan.pending.flatMap((one) => {
-    const names = names_of(one).filter((name) => !known.has(name));
-    return names.length ? [{ sign: '!', text: `${names.length > 3 ? count(names.length, `replica of ${one.deployment} has`, `replicas of ${one.deployment} have`) : `${names.join(', ')} ${names.length === 1 ? 'has' : 'have'}`} no place: ${one.text}` }] : [];
+  const without = plan.pending.flatMap((entry) => {
+    const names = names_of(entry).filter((name) => !known.has(name));
+    return names.length ? [{ sign: '!', text: `${names.length > 3 ? count(names.length, `replica of ${entry.deployment} has`, `replicas of ${entry.deployment} have`) : `${names.join(', ')} ${names.length === 1 ? 'has' : 'have'}`} no place: ${entry.text}` }] : [];
   });
   return [...fields, ...plan.actions.map(line_of), ...again, ...without];
 }

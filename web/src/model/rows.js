@@ -2,7 +2,7 @@
 // page. The server checks what nodes report; this protects against a server that does not.
 
 const is_object = (/** @type {any} */ value) => typeof value === 'object' && value !== null && !Array.isArray(value);
-/** @type {(value: any, is_valid: (one: any) => unknown) => any[]} */
+/** @type {(value: any, is_valid: (row: any) => unknown) => any[]} */
 const list = (value, is_valid) => (Array.isArray(value) ? value.filter(is_valid) : []);
 
 /** @param {any} rows */

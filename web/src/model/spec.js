@@ -39,7 +39,7 @@ export function rows_of(spec) {
     .map(([key, value]) => {
       const is_group = typeof value === 'object' && !Array.isArray(value);
       if (!is_group) return [name_of(key), text_of(key, value)];
-      const part = (/** @type {[string, any]} */ [name, one]) => (of_people.includes(key) ? `${name}=${one}` : one === true ? name_of(name) : `${name_of(name)} ${text_of(name, one)}`);
+      const part = (/** @type {[string, any]} */ [name, item]) => (of_people.includes(key) ? `${name}=${item}` : item === true ? name_of(name) : `${name_of(name)} ${text_of(name, item)}`);
       return [name_of(key), Object.entries(value).map(part).join(', ')];
     });
 }

@@ -108,10 +108,10 @@ const order = { bad: 0, warn: 1 };
 /**
  * @template T
  * @param {T[]} list
- * @param {(one: T) => string} kind
+ * @param {(item: T) => string} kind
  */
 export function problems_first(list, kind) {
-  const rank = (/** @type {T} */ one) => order[kind(one)] ?? 2;
+  const rank = (/** @type {T} */ item) => order[kind(item)] ?? 2;
   return [...list].sort((a, b) => rank(a) - rank(b));
 }
 

@@ -11,16 +11,16 @@ export function is_quiet(traffic) {
 // empty where there were no requests.
 /** @type {(endpoints: Endpoint[]) => Map<string, number>} */
 export function shares_of(endpoints) {
-  const known = endpoints.filter((one) => one.traffic?.requests_per_s !== undefined);
-  const sum = known.reduce((total, one) => total + (one.traffic?.requests_per_s ?? 0), 0);
-  return new Map(sum > 0 ? known.map((one) => [one.name, (one.traffic?.requests_per_s ?? 0) / sum]) : []);
+  const known = endpoints.filter((endpoint) => endpoint.traffic?.requests_per_s !== undefined);
+  const sum = known.reduce((total, endpoint) => total + (endpoint.traffic?.requests_per_s ?? 0), 0);
+  return new Map(sum > 0 ? known.map((endpoint) => [endpoint.name, (endpoint.traffic?.requests_per_s ?? 0) / sum]) : []);
 }
 
 // Those with the most requests first. Empty where there are no keys: what passes without one is in the figures of the deployments.
 /** @type {(answer: import('../live/answers').Endpoints | undefined) => import('../live/answers').Endpoints['callers']} */
 export function callers_of(answer) {
   const callers = answer?.callers ?? [];
-  if (callers.every((one) => one.id === 'local')) return [];
+  if (callers.every((caller) => caller.id === 'local')) return [];
   return [...callers].sort((a, b) => (b.traffic.requests_per_s ?? 0) - (a.traffic.requests_per_s ?? 0));
 }
 
