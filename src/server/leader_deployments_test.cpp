@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "fleet/bounds.hpp"
 #include "server/test_leader.hpp"
 #include "store/records.hpp"
 
