@@ -2,6 +2,9 @@
 .DEFAULT_GOAL := build
 JOBS ?= $(shell nproc)
 release := build/release
+# For root in a clone of another user, who could not write to files that root has built.
+owner := $(subst :, ,$(shell stat -c %u:%g $(firstword $(wildcard $(release)) .)))
+as_owner := $(if $(filter 0,$(shell id -u)),$(if $(filter-out 0,$(firstword $(owner))),setpriv --reuid=$(firstword $(owner)) --regid=$(lastword $(owner)) --clear-groups env -u HOME))
 
 .PHONY: help
 help: ## show this list
@@ -48,14 +51,21 @@ reference: ## build the reference of the library's API into build/reference/html
 	@scripts/reference
 
 .PHONY: install
-install: build ## install the library and the command under PREFIX (default /usr/local)
+install: ## build and install the library and the command under PREFIX (default /usr/local); as root it builds as the owner of the clone
+	@$(as_owner) $(MAKE) --no-print-directory installed
 	@cmake --install $(release) --prefix $(or $(PREFIX),/usr/local)
+	@$(if $(as_owner),chown --reference=$(release) $(release)/install_manifest.txt)
 	@echo "for one ledger in /run/berth now instead of after the next boot: sudo systemd-tmpfiles --create berth.conf"
 
+# Everything that is installed, without tests and benchmarks.
+.PHONY: installed
+installed: check-setup configure
+	@cmake --build --preset release -j $(JOBS) --target installed
+
 .PHONY: deb
-deb: check-setup configure ## build the command and the library and package them for Debian into build/deb
-	@cmake --build --preset release -j $(JOBS) --target berth_command berth_worker_program
-	@scripts/deb $(release)
+deb: ## build the command and the library and package them for Debian into build/deb
+	@$(as_owner) $(MAKE) --no-print-directory installed
+	@$(as_owner) scripts/deb $(release)
 
 .PHONY: gpu-bundle
 gpu-bundle: ## collect what a GPU machine without a network lacks

@@ -122,6 +122,35 @@ class Documentation(ScriptCase):
         self.assertRed(self.run_script("scripts/readme-check"), "is not a part of examples/pool.cpp")
 
 
+class Make(ScriptCase):
+    """The Makefile, with programs that only record how they were called: by root, in a clone that belongs to user 1234."""
+    PROGRAMS = {"id": "echo 0", "stat": "echo 1234:5678", "chown": 'echo "chown $*" >>calls', "cmake": 'echo "$OWNER cmake $*" >>calls',
+                "setpriv": 'while case $1 in -*) ;; *) false ;; esac; do echo "$1" >>options; shift; done; OWNER=owner: exec "$@"'}
+
+    def calls(self, *words):
+        self.copy("Makefile")
+        programs = {**{f"bin/{name}": text for name, text in self.PROGRAMS.items()},
+                    "setup": 'echo "$OWNER setup" >>calls', "scripts/deb": 'echo "$OWNER deb" >>calls'}
+        for name, text in programs.items():
+            self.write(name, f"#!/bin/sh\n{text}\n")
+            (self.tree / name).chmod(0o755)
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+        done = subprocess.run(["make", "-C", self.tree, "JOBS=2", *words], capture_output=True, text=True, timeout=60,
+                              env={**environment, "PATH": f"{self.tree}/bin:{os.environ['PATH']}"})
+        self.assertGreen(done)
+        return [line.strip() for line in (self.tree / "calls").read_text().splitlines()]
+
+    BUILD = ["owner: setup", "owner: cmake --preset release -Wno-dev", "owner: cmake --build --preset release -j 2 --target installed"]
+
+    def test_install_by_root_builds_only_what_is_installed_as_the_owner_of_the_clone(self):
+        self.assertEqual(self.calls("install", "PREFIX=/opt/berth"),
+                         [*self.BUILD, "cmake --install build/release --prefix /opt/berth", "chown --reference=build/release build/release/install_manifest.txt"])
+        self.assertEqual((self.tree / "options").read_text().split(), ["--reuid=1234", "--regid=5678", "--clear-groups"])
+
+    def test_packages_by_root_belong_to_the_owner_of_the_clone(self):
+        self.assertEqual(self.calls("deb"), [*self.BUILD, "owner: deb"])
+
+
 class Nightly(unittest.TestCase):
     text = (ROOT / "scripts/nightly").read_text()
 
