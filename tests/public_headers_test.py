@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Public headers: each refuses an older C++ in one sentence, and stays light. (make nightly compiles each one alone.) Needs only a compiler:
+"""Public headers: each refuses an older C++ in one sentence, causes no warnings in a program, and stays light. (make nightly compiles each one alone.) Needs only a compiler:
 
     public_headers_test.py COMPILER SOURCE_FOLDER
 """
@@ -43,6 +43,20 @@ class PublicHeaders(unittest.TestCase):
             return ""
 
         self.of_each(check)
+
+    def test_and_designated_initializers_compile_without_warnings(self):
+        # Each names one member; a compiler warns about every other one that has no initializer.
+        named = {"BackendOptions": "host_devices", "BatchOptions": "max_batch", "HealthRules": "suspect_after", "KernelSource": "entry",
+                 "LedgerOptions": "clock", "LoadSample": "events", "Outcome": "busy", "PartitionRequest": "device", "PoolOptions": "poll",
+                 "Requirements": "exclusive", "RouterOptions": "moves_per_round", "SchedulerOptions": "queue_capacity", "SplitOptions": "unit",
+                 "TaskOptions": "may_run_twice", "WorkerOptions": "shared_bytes"}
+        options = set(re.findall(r"(?m)^struct (\w+Options) {", "".join((INCLUDE / header).read_text() for header in HEADERS)))
+        self.assertEqual(options - {"ServingOptions"} - set(named), set(), "options of a program; those of a deployment come from its file")
+        uses = "".join(f"auto use() {{ return berth::{name}{{.{member} = {{}}}}; }}\n".replace("use", f"use_{name}") for name, member in named.items())
+        for compiler in {COMPILER, *filter(None, map(shutil.which, ("g++", "clang++-19")))}:
+            with self.subTest(compiler):
+                done = compiled("berth/berth.hpp", "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Wshadow", "-Werror", compiler=compiler, more=uses)
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def test_are_light(self):
         if not shutil.which("g++-12"):

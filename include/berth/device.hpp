@@ -160,8 +160,8 @@ class Backend {
 // and an ordinal or id ("cuda:0", "cuda:GPU-ea3b..."); each part gets the number of compute units
 // in `units`, and the rest stays idle.
 struct PartitionRequest {
-  std::string device;
-  std::vector<std::uint32_t> units;
+  std::string device = {};
+  std::vector<std::uint32_t> units = {};
 };
 // Reads "cuda:0=64,32,16,16".
 Result<PartitionRequest> parse_partition(std::string_view text);
@@ -170,12 +170,12 @@ struct BackendOptions {
   // At most one per device. If the sizes do not fit the device, list() of its back end fails with
   // invalid_argument; if the device cannot be partitioned, with not_supported. Other back ends are
   // not affected.
-  std::vector<PartitionRequest> partitions;
+  std::vector<PartitionRequest> partitions = {};
   // Number of host devices, among which the cores are divided.
   unsigned host_devices = 1;
   // TOML file of simulated devices; empty: none, or in Pool::open_all the file of
   // BERTH_SIMULATED. See docs/guide/simulated.md.
-  std::string simulated_file;
+  std::string simulated_file = {};
   Clock* clock = nullptr;  // null: the real clock
   // If false, CUDA's list() and links() use the management library instead of starting CUDA, which
   // takes a fifth of a second or more, unless only CUDA can report everything. That CUDA cannot
@@ -212,6 +212,8 @@ struct Listing {
     Error error;
   };
   std::vector<FailedBackend> failed;
+  // Names in BERTH_VISIBLE_DEVICES that no listed device has.
+  std::vector<std::string> unknown;
 };
 // The back ends are queried in parallel, each on its own thread. A back end that has not answered
 // by the deadline fails with `timeout`, and its thread is abandoned.

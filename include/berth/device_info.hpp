@@ -66,8 +66,8 @@ struct DeviceInfo {
   const std::string& memory_home() const noexcept { return memory_domain.empty() ? id.text() : memory_domain; }
   const std::string& fault_home() const noexcept { return fault_domain.empty() ? id.text() : fault_domain; }
 
-  // Whether `name` is its id or its former id.
-  bool is_called(const DeviceId& name) const noexcept { return id == name || (former_id && *former_id == name); }
+  // Whether `called` is its id or its former id.
+  bool is_called(const DeviceId& called) const noexcept { return id == called || (former_id && *former_id == called); }
 
   friend bool operator==(const DeviceInfo&, const DeviceInfo&) = default;
 };

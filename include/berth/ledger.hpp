@@ -178,8 +178,8 @@ class LedgerLease {
 };
 
 struct LedgerOptions {
-  std::filesystem::path folder;  // empty: BERTH_RUNTIME_DIR, or else the folders shared by all users
-  Clock* clock = nullptr;        // null: the real clock, which all processes share
+  std::filesystem::path folder = {};  // empty: BERTH_RUNTIME_DIR, or else the folders shared by all users
+  Clock* clock = nullptr;             // null: the real clock, which all processes share
   // Replaces the machine's shared folders when no folder is given.
   std::vector<std::string> candidates = {};
 };

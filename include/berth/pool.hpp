@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "berth/assert.hpp"
 #include "berth/device.hpp"
 #include "berth/device_view.hpp"
 #include "berth/health.hpp"
@@ -55,7 +56,7 @@ struct PoolOptions {
   // sample is stale is decided at polls.
   bool poll = true;
   std::size_t capacity = 256;  // the most device ids over the life of the pool, at most 4096
-  HealthRules health;
+  HealthRules health = {};
   // If true, bytes of real devices are promised in the machine's ledger, together with those of other programs
   // (ledger.hpp). A device gets no work before this program's claim on it is in the ledger: until then acquire
   // returns `unavailable` with the cause, and every poll tries again. If the machine has no folder for a ledger, the
@@ -67,10 +68,10 @@ struct PoolOptions {
   Duration driver_deadline = berth::driver_deadline;
   // The links between the devices, for groups and for `near`. Absent: open_all and
   // open_backends ask the back ends; devices given to open() count as not linked.
-  std::optional<Topology> topology;
-  std::shared_ptr<Ledger> ledger;  // used instead of the machine's, and for devices of any kind
+  std::optional<Topology> topology = {};
+  std::shared_ptr<Ledger> ledger = {};  // used instead of the machine's, and for devices of any kind
   // A policy of your own, used instead of `policy`.
-  std::optional<Policy> custom_policy;
+  std::optional<Policy> custom_policy = {};
   Clock* clock = nullptr;    // null: the real clock
   Random* random = nullptr;  // null: the real source; must be thread-safe if several threads use the pool
 };
@@ -79,13 +80,17 @@ struct PoolOptions {
 // speed of the device follow from it; blames_device() in health.hpp determines which errors count against the
 // device.
 struct Outcome {
-  std::optional<ErrorCode> error;  // absent: success
-  std::optional<Duration> busy;    // time the device worked on it, if known
+  std::optional<ErrorCode> error = {};  // absent: success
+  std::optional<Duration> busy = {};    // time the device worked on it, if known
 };
 
 // The right to use a device, with the bytes and the expected time that were charged for it. Move-only; the
 // destructor gives everything back. A lease may outlive its pool. It has no time limit: see "Long work" in
 // docs/guide/pool.md.
+//
+// A default-constructed, moved-from, released or settled lease is empty: operator bool is false, and release, settle
+// and the destructor do nothing. Calling any other function of an empty lease is an error in the program, and ends it
+// with a message. Two threads must not use the same Lease object at the same time.
 class [[nodiscard]] Lease {
  public:
   Lease() = default;
@@ -100,13 +105,13 @@ class [[nodiscard]] Lease {
   ~Lease() { release(); }
 
   explicit operator bool() const noexcept { return held_.board != nullptr; }
-  Device& device() const noexcept { return *held_.device; }
-  const DeviceId& id() const noexcept { return held_.device->id(); }
+  Device& device() const noexcept { return *held().device; }
+  const DeviceId& id() const noexcept { return held().device->id(); }
   // The load that the decision was based on, before this lease was charged.
-  std::uint32_t in_flight_before() const noexcept { return held_.in_flight_before; }
-  OptionalU64 memory_bytes_free() const noexcept { return held_.memory_bytes_free; }
-  std::uint64_t memory_bytes() const noexcept { return held_.bytes; }  // promised to this lease
-  std::size_t slot() const noexcept { return held_.slot; }             // of the device in its pool
+  std::uint32_t in_flight_before() const noexcept { return held().in_flight_before; }
+  OptionalU64 memory_bytes_free() const noexcept { return held().memory_bytes_free; }
+  std::uint64_t memory_bytes() const noexcept { return held().bytes; }  // promised to this lease
+  std::size_t slot() const noexcept { return held().slot; }             // of the device in its pool
 
   // Gives the device back without an outcome (the work was cancelled, or there was none).
   void release() noexcept {
@@ -131,6 +136,10 @@ class [[nodiscard]] Lease {
     std::uint32_t slot = 0, memory_home = 0, in_flight_before = 0;
     std::uint16_t work_class = 0;
   };
+  const Held& held() const noexcept {
+    BERTH_ASSERT(held_.board && "this lease is empty");
+    return held_;
+  }
   Held held_;
 };
 

@@ -38,11 +38,11 @@ struct RouterOptions {
   // owner it had before. Absent: berth/shards/NAME.table in $XDG_STATE_HOME or in
   // ~/.local/state; empty: it is not kept. Two routers that run at the same time
   // need different names: the second reads the file and does not write it.
-  std::optional<std::string> table_file;
-  std::string name;  // empty: the name of the program
+  std::optional<std::string> table_file = {};
+  std::string name = {};  // empty: the name of the program
   // For callers that keep the table themselves: no file is read or written, and
   // its shards and hash replace those above.
-  std::optional<ShardTable> table;
+  std::optional<ShardTable> table = {};
 
   // The most shards that move by choice in one round (because a device joined or has more weight).
   // Shards whose owner cannot serve move at once and do not count.

@@ -56,16 +56,16 @@ struct DeviceProcess {
 
 // The load of a device: what a decision needs, and cheap enough to be read several times a second.
 struct LoadSample {
-  std::optional<std::uint64_t> memory_bytes_free;
-  std::optional<std::uint64_t> memory_bytes_total;
-  std::optional<std::uint32_t> active_streams;
-  std::optional<std::uint32_t> queue_depth;
-  std::optional<double> utilization;  // 0 to 1
+  std::optional<std::uint64_t> memory_bytes_free = {};
+  std::optional<std::uint64_t> memory_bytes_total = {};
+  std::optional<std::uint32_t> active_streams = {};
+  std::optional<std::uint32_t> queue_depth = {};
+  std::optional<double> utilization = {};  // 0 to 1
   // Processes with memory on the device, read together with the free bytes; absent: the driver does
   // not list them, or the enclosing Telemetry has them.
-  std::optional<std::vector<DeviceProcess>> processes;
+  std::optional<std::vector<DeviceProcess>> processes = {};
   // New since the last sample of the same Device; usually empty.
-  std::vector<DeviceEvent> events;
+  std::vector<DeviceEvent> events = {};
 };
 
 // The bytes in use, by the kind of process that uses them. If all are known,
