@@ -16,13 +16,15 @@ bool same_gpu(const DeviceInfo& a, const DeviceInfo& b) {
          b.backend != "simulated";
 }
 
-bool is_listed(const DeviceInfo& info, std::string_view list) {
+std::vector<std::string> names_in(std::string_view list) {
+  std::vector<std::string> names;
   while (!list.empty()) {
     const std::size_t comma = std::min(list.find(','), list.size());
-    if (info.is_called(DeviceId(std::string(list.substr(0, comma))))) return true;
+    std::string name(list.substr(0, comma));
+    if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
     list.remove_prefix(std::min(comma + 1, list.size()));
   }
-  return false;
+  return names;
 }
 
 }  // namespace
@@ -50,13 +52,17 @@ Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const Backe
 Listing merge_lists(std::vector<BackendAnswer> answers) {
   Listing listing;
   const char* const visible = std::getenv("BERTH_VISIBLE_DEVICES");
+  const std::vector<std::string> names = names_in(visible ? visible : "");
+  listing.unknown = names;
   for (BackendAnswer& answer : answers) {
     if (!answer.devices) {
       listing.failed.push_back({std::move(answer.backend), std::move(answer.devices).error()});
       continue;
     }
     for (DeviceInfo& info : *answer.devices) {
-      if (visible && !is_listed(info, visible)) continue;
+      const auto is_name_of_it = [&](const std::string& name) { return info.is_called(DeviceId(name)); };
+      if (visible && std::none_of(names.begin(), names.end(), is_name_of_it)) continue;
+      std::erase_if(listing.unknown, is_name_of_it);
       const auto twin = std::find_if(listing.devices.begin(), listing.devices.end(),
                                      [&](const DeviceInfo& other) { return same_gpu(info, other); });
       if (twin == listing.devices.end()) {

@@ -113,6 +113,16 @@ TEST(ListDevices, ABackendThatFailsIsReportedAndTheOthersAreListed) {
   EXPECT_EQ(listing.failed.front().error, missing);
 }
 
+TEST(ListDevices, NamesOfVisibleDevicesThatNoDeviceHasAreListed) {
+  setenv("BERTH_VISIBLE_DEVICES", "GPU-2,zzz,,zzz,old-1", 1);
+  DeviceInfo renamed = device("opencl", "cl-1");
+  renamed.former_id = DeviceId("old-1");
+  const Listing listing = listing_of({{device("cuda", "GPU-1"), device("cuda", "GPU-2")}, {renamed}});
+  unsetenv("BERTH_VISIBLE_DEVICES");
+  EXPECT_EQ(ids(listing), (Ids{"GPU-2", "cl-1"}));
+  EXPECT_EQ(listing.unknown, (Ids{"zzz"}));
+}
+
 TEST(ListDevices, NoBackendsGiveAnEmptyListing) {
   const Listing listing = list_devices({});
   EXPECT_TRUE(listing.devices.empty());

@@ -129,6 +129,14 @@ Result<Machine> find_machine(const MachineRequest& given) {
     if (failed.error.code == ErrorCode::not_initialized && !named && !expected) continue;
     machine.problems.push_back({std::move(failed.error), named});
   }
+  for (const std::string& name : listing.unknown) {
+    // It may be the name of a device of a back end that was not queried.
+    if (backend || (!opencl_answered && (!request.all_devices || name.find("opencl") != std::string::npos))) continue;
+    machine.problems.push_back(
+        {{ErrorCode::not_found, "BERTH_VISIBLE_DEVICES names '" + name + "', but no device of this machine has that id",
+          "name devices that berth devices lists without this variable"},
+         false});
+  }
   // An invalid POCL_DEVICES is reported even if another OpenCL platform works.
   const char* const pocl = std::getenv(opencl::pocl_devices_variable);
   if (std::optional<Error> problem = pocl && opencl_answered ? opencl::pocl_devices_problem(pocl) : std::nullopt) {

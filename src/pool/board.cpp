@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "berth/bytes.hpp"
 #include "placement/explain.hpp"
 #include "placement/small_array.hpp"
 #include "pool/allowed_slots.hpp"
@@ -36,9 +37,16 @@ bool needs_views(const Requirements& requirements) noexcept {
 
 // The error of a refused request. Its text has the reasons for the first devices, its explanation those for all
 // devices.
-Error refusal_of(Explanation explanation) {
+Error refusal_of(Explanation explanation, std::optional<std::uint64_t> bytes_of_outer_lease) {
   constexpr std::size_t listed_max = 16;
-  std::string message = explanation.reason();
+  const std::uint64_t needed = explanation.requirements.memory_bytes_min;
+  const bool exceeds_lease = bytes_of_outer_lease && needed > *bytes_of_outer_lease && explanation.cause &&
+                             *explanation.cause != Cause::memory_too_small &&
+                             filter_of(*explanation.cause) == Rejection::memory;
+  std::string message = exceeds_lease
+                            ? "the request needs " + bytes_text(needed) + ", but the lease in which this " +
+                                  "program was started (berth run --mem) has " + bytes_text(*bytes_of_outer_lease)
+                            : explanation.reason();
   const char* separator = " [";
   std::size_t rejected = 0;
   for (const Explanation::Candidate& candidate : explanation.candidates) {
@@ -49,7 +57,8 @@ Error refusal_of(Explanation explanation) {
   }
   if (rejected > listed_max) message += "; " + std::to_string(rejected - listed_max) + " more";
   if (rejected > 0) message += "]";
-  Error error{ErrorCode::no_eligible_device, std::move(message), explanation.advice()};
+  Error error{ErrorCode::no_eligible_device, std::move(message),
+              exceeds_lease ? "start the program with a larger --mem, or request less" : explanation.advice()};
   error.explanation = SharedExplanation(std::move(explanation));
   return error;
 }
@@ -395,7 +404,7 @@ Error Board::refusal(Explanation explanation) const {
     if (!why && promises_.error_locked() && promises_.error_locked()->code == ErrorCode::no_eligible_device)
       why = promises_.error_locked();
   }
-  if (!why) return refusal_of(std::move(explanation));
+  if (!why) return refusal_of(std::move(explanation), promises_.bytes_of_outer_lease());
   why->explanation = SharedExplanation(std::move(explanation));
   return *std::move(why);
 }

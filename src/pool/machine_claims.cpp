@@ -240,6 +240,16 @@ Result<MachineClaims::Others> MachineClaims::look(const std::vector<Report>& rep
   return others;
 }
 
+std::optional<std::uint64_t> MachineClaims::bytes_of_outer_lease() {
+  if (is_foreign_process()) return std::nullopt;
+  const std::lock_guard guard(mutex_);
+  const LedgerEntry* const outer = within_ && !recent_.empty() ? recent_.back().snapshot.find(*within_) : nullptr;
+  if (!outer) return std::nullopt;
+  std::uint64_t most = 0;
+  for (const Claim& claim : outer->claims) most = std::max(most, claim.memory_bytes);
+  return most;
+}
+
 void MachineClaims::shrink(const std::vector<Shrink>& shrinks) {
   if (is_foreign_process()) return;
   const std::lock_guard guard(mutex_);

@@ -75,6 +75,8 @@ class MachineClaims {
   };
   // Reads the ledger if its lock is free. unavailable: it is not free.
   Result<Others> look(const std::vector<Report>& reports);
+  // The most bytes that the lease around this program promises it on one device. Absent: it runs in no lease.
+  std::optional<std::uint64_t> bytes_of_outer_lease();
   // Releases bytes that are claimed but not promised. A failure leaves the larger claim in the
   // ledger.
   void shrink(const std::vector<Shrink>& shrinks);

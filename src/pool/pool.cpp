@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "berth/ledger.hpp"
@@ -130,11 +131,16 @@ Result<std::shared_ptr<PoolState>> open_named(std::span<const std::shared_ptr<Ba
     if (std::find(named.begin(), named.end(), failed.backend) != named.end()) return failed.error;
   }
   if (listing.devices.empty()) {
-    std::string message = "no device was found";
+    const char* const visible = std::getenv("BERTH_VISIBLE_DEVICES");
+    std::string message = visible
+                              ? "BERTH_VISIBLE_DEVICES='" + std::string(visible) + "' names no device of this machine"
+                              : "no device was found";
     for (const Listing::FailedBackend& failed : listing.failed)
       message += (&failed == &listing.failed.front() ? " (" : "; ") + failed.backend + ": " + failed.error.message;
     if (!listing.failed.empty()) message += ")";
-    return Error{ErrorCode::no_device, std::move(message), "install a driver, or use the host back end", {}, no_device};
+    const char* const action = visible ? "unset it, or name devices that berth devices lists without it"
+                                       : "install a driver, or use the host back end";
+    return Error{ErrorCode::no_device, std::move(message), action, {}, no_device};
   }
   if (!options.topology) options.topology = topology_of(backends, listing.devices, deadline);
   Result<std::shared_ptr<PoolState>> state = make(std::move(options), listing.devices);
@@ -146,6 +152,14 @@ Result<std::shared_ptr<PoolState>> open_named(std::span<const std::shared_ptr<Ba
     const Result<std::size_t> slot = opened[i] ? board.join(*std::move(opened[i]))
                                                : board.join_unusable(listing.devices[i], std::move(opened[i]).error());
     if (!slot) return slot.error();
+  }
+  for (const std::string& name : listing.unknown) {
+    DeviceInfo info;
+    info.id = DeviceId(name);
+    info.backend = "unknown";
+    Error error{ErrorCode::not_found, "BERTH_VISIBLE_DEVICES names it, but no device of this machine has that id",
+                "name devices that berth devices lists without this variable", name};
+    static_cast<void>((*state)->board.join_unusable(info, std::move(error)));
   }
   (*state)->start();
   return state;

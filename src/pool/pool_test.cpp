@@ -37,6 +37,19 @@ TEST(Pool, S4_1_OwnsItsDevicesInOrderAndTurnsBeginWithTheFirst) {
   EXPECT_EQ((*pool.next_device())->id().text(), "a");
 }
 
+TEST(Pool, AnEmptyLeaseEndsTheProgramWithAMessageInsteadOfReadingFreedMemory) {
+  const Pool pool = open_three();
+  Lease lease = pool.acquire().value();
+  const Lease taken = std::move(lease);
+  EXPECT_EQ(taken.id().text(), "a");
+  lease.release();  // allowed: it does nothing
+  EXPECT_FALSE(lease);
+  const auto use = [&](auto read) { EXPECT_DEATH(static_cast<void>(read(lease)), "this lease is empty"); };
+  use([](const Lease& empty) { return empty.id().text().size(); });
+  use([](const Lease& empty) { return &empty.device(); });
+  use([](const Lease& empty) { return empty.memory_bytes(); });
+}
+
 TEST(Pool, S4_2_OpensEveryDeviceOrSaysWhyThereIsNone) {
   const auto pool = Pool::open_backends(
       backends_of(std::make_unique<TestBackend>(std::vector{make_device("x"), make_device("y", 1, 1)})), quiet());
@@ -56,6 +69,31 @@ TEST(Pool, S4_2_OpensEveryDeviceOrSaysWhyThereIsNone) {
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, ErrorCode::no_device);
   EXPECT_EQ(none.error().driver, (DriverError{100, "CUDA_ERROR_NO_DEVICE"}));
+}
+
+TEST(Pool, AWrongNameInTheListOfVisibleDevicesIsReported) {
+  const auto open = [](const char* visible) {
+    setenv("BERTH_VISIBLE_DEVICES", visible, 1);
+    auto pool = Pool::open_backends(
+        backends_of(std::make_unique<TestBackend>(std::vector{make_device("x"), make_device("y", 1, 1)})), quiet());
+    unsetenv("BERTH_VISIBLE_DEVICES");
+    return pool;
+  };
+  for (const char* const visible : {"zzz", ""}) {
+    const auto none = open(visible);
+    ASSERT_FALSE(none);
+    EXPECT_EQ(none.error().code, ErrorCode::no_device);
+    EXPECT_EQ(none.error().message,
+              "BERTH_VISIBLE_DEVICES='" + std::string(visible) + "' names no device of this machine");
+  }
+  const auto some = open("zzz,y");
+  ASSERT_TRUE(some);
+  EXPECT_EQ(some->devices().size(), 1U);
+  ASSERT_EQ(some->status().size(), 2U);
+  EXPECT_EQ(some->status()[1].error->where, "zzz");
+  EXPECT_NE(some->to_text().find("zzz: lost, BERTH_VISIBLE_DEVICES names it, but no device"), std::string::npos)
+      << some->to_text();
+  EXPECT_TRUE(some->acquire());
 }
 
 TEST(Pool, S4_3_TheListDefinesTheOrder) {

@@ -60,6 +60,10 @@ class Promises {
     memories_[slot].exclusive_ended = !held && claims_;
   }
 
+  // What the lease around this program promises it on one device; absent: it runs in none. Not locked.
+  std::optional<std::uint64_t> bytes_of_outer_lease() const {
+    return claims_ ? claims_->bytes_of_outer_lease() : std::nullopt;
+  }
   // What other programs promise and hold. Absent: no ledger, or it is busy. Not locked.
   std::optional<MachineClaims::Others> look_at_others();
   // Locked. The bytes promised by other programs; collects the claims that can shrink.

@@ -109,10 +109,16 @@ TEST_F(SharedPool, APoolInsideALeaseIsBoundedByItAndCountedWithinIt) {
   const auto beside = open();
   unsetenv("BERTH_LEASE");
   const auto outside = open();
-  EXPECT_FALSE(inside.acquire(bytes_of(401))) << "the lease has 400 bytes";
+  const Result<Lease> refused = inside.acquire(bytes_of(401));
+  ASSERT_FALSE(refused) << "the lease has 400 bytes";
+  EXPECT_EQ(refused.error().to_text().substr(0, 101),
+            "the request needs 401 B, but the lease in which this program was started (berth run --mem) has 400 B ");
+  EXPECT_EQ(refused.error().advice, "start the program with a larger --mem, or request less");
   const Result<Lease> held = inside.acquire(bytes_of(300));
   ASSERT_TRUE(held);
-  EXPECT_FALSE(beside.acquire(bytes_of(101))) << "both pools share the 400 bytes";
+  const Result<Lease> shared = beside.acquire(bytes_of(101));
+  ASSERT_FALSE(shared) << "both pools share the 400 bytes";
+  EXPECT_FALSE(shared.error().message.starts_with("the request needs")) << "it fits the lease, which is in use";
   EXPECT_TRUE(beside.acquire(bytes_of(100)));
   EXPECT_EQ(promised("a"), 400U) << "the lease and the pools inside it count once";
   EXPECT_FALSE(outside.acquire(bytes_of(601)));
