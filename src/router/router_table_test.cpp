@@ -96,6 +96,22 @@ TEST(RouterTable, AJoiningDeviceTakesItsShareInRounds) {
   EXPECT_EQ(site.router->table()->shards_of(gpu(1)), 100u);
 }
 
+TEST(RouterTable, WithoutMovesByChoiceADeviceThatJoinsGetsOnlyWhatOthersLose) {
+  RouterOptions options;
+  options.shards = 100;
+  options.moves_per_round = 0;
+  Site site(2, options);
+  ASSERT_TRUE(site.pool->join(site.device(2)));
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(*site.router->refresh(), 0u);
+    site.clock.advance(seconds(1));
+  }
+  ASSERT_TRUE(site.pool->set_intent(gpu(0), Intent::cordoned));
+  EXPECT_EQ(*site.router->refresh(), 50u);
+  EXPECT_EQ(site.router->table()->shards_of(gpu(1)), 50u);
+  EXPECT_EQ(site.router->table()->shards_of(gpu(2)), 50u);
+}
+
 TEST(RouterTable, SharesFollowTheWeightsOfTheDevices) {
   RouterOptions options;
   options.shards = 300;

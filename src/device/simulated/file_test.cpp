@@ -11,6 +11,13 @@ using world::gib;
 
 std::string example_file() { return BERTH_SOURCE_DIR "/examples/devices.toml"; }
 
+TEST(SimulatedFile, TheExampleWithEightGpusIsRead) {
+  const auto specs = read_simulated_file(BERTH_SOURCE_DIR "/examples/eight.toml");
+  ASSERT_TRUE(specs.has_value()) << specs.error().to_text();
+  EXPECT_EQ(specs->size(), 8U);
+  EXPECT_EQ(specs->back().id, "sim-7") << "the id that docs/guide/sharding.md names";
+}
+
 TEST(SimulatedFile, TheExampleIsRead) {
   const auto specs = read_simulated_file(example_file());
   ASSERT_TRUE(specs.has_value()) << specs.error().to_text();
