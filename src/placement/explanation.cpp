@@ -107,7 +107,8 @@ std::string detail_of(const Requirements& requirements, const DeviceView& view, 
     case Rejection::feature: return feature_detail(requirements, *view.info);
     case Rejection::held:
       if (view.held_exclusively) return "held exclusively";
-      return "held by " + count_of(view.holders, "lease") + ", exclusive use requested";
+      return "held by " + std::to_string(view.holders) +
+             (view.holders == 1 ? " lease or open pool" : " leases or open pools") + ", exclusive use requested";
     case Rejection::kept: return "reserved for a request that has waited longer";
     case Rejection::occupied: return occupied_detail(view);
     case Rejection::memory: return memory_detail(requirements, view);
@@ -154,6 +155,25 @@ std::vector<Cause> causes_in_order(Causes causes) {
 std::string padded(std::string text, std::size_t width, bool right) {
   const std::string space(width > text.size() ? width - text.size() : 0, ' ');
   return right ? space + text : text + space;
+}
+
+// If the order of the user (order_by_id) decided between devices of equal cost; otherwise empty.
+std::string tie_detail(const Policy& policy, std::span<const DeviceView> views, std::span<const Ranked> order) {
+  const Ranked& winner = order.front();
+  // Devices that others use are ordered by their load instead.
+  if (!winner.cost || winner.used_by_others || policy.ticket != TicketKind::none || policy.ties != Ties::stable_id)
+    return {};
+  std::size_t equal = 0;
+  bool lowest_id = true;
+  for (const Ranked& other : order.subspan(1)) {
+    if (other.cost != winner.cost || other.preferred != winner.preferred || other.distance != winner.distance ||
+        other.used_by_others)
+      continue;
+    ++equal;
+    lowest_id = lowest_id && views[winner.position].info->id < views[other.position].info->id;
+  }
+  if (lowest_id) return {};
+  return "same cost as " + count_of(equal, "other") + ", first in the order for this user";
 }
 
 struct ExplanationToShare final : SharedExplanation::Shared {
@@ -230,6 +250,11 @@ Explanation placement::explain(const Policy& policy, const Requirements& require
                           (by_load ? " more than " + result.candidates[last_winner].device.text() : "");
     }
     if (!result.runner_up && !is_winner) result.runner_up = views[ranked.position].info->id;
+  }
+  if (count == 1 && !decision.policy_misbehaved) {
+    std::string& detail = result.candidates[last_winner].detail;
+    const std::string tie = tie_detail(policy, views, ranking.order);
+    detail += (detail.empty() || tie.empty() ? "" : ", ") + tie;
   }
   return result;
 }

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "placement/id_order.hpp"
 #include "placement/test_fleet.hpp"
 
 namespace berth::placement {
@@ -28,6 +29,27 @@ TEST(Explanation, X_F5_ADecisionSaysWhy) {
             "dev-01  memory        -          0    3.1 GiB  needs 4.0 GiB, 3.1 GiB available\n"
             "dev-02  winner        3          2   16.0 GiB\n"
             "dev-03  runner-up     4          0   16.0 GiB  suspect\n");
+}
+
+TEST(Explanation, ATieThatTheOrderOfTheUserDecidesIsExplained) {
+  TestFleet fleet(5);
+  fleet[4].in_flight = 1;
+  const auto winner_detail = [&](std::string_view policy) {
+    const Explanation explanation = explain_with(policy, fleet);
+    for (const auto& candidate : explanation.candidates)
+      if (candidate.device == explanation.winner) return candidate.device.text() + ": " + candidate.detail;
+    return std::string();
+  };
+  EXPECT_EQ(winner_detail("least_loaded"), "dev-00: ") << "the lowest id";
+  std::vector<DeviceView> views(fleet.views().begin(), fleet.views().end());
+  order_by_id(views, 2);
+  for (std::size_t i = 0; i < views.size(); ++i) fleet[i].id_order = views[i].id_order;
+  EXPECT_EQ(winner_detail("least_loaded"), "dev-02: same cost as 3 others, first in the order for this user");
+  EXPECT_EQ(winner_detail("power_of_two").find("same cost"), std::string::npos) << "drawn at random";
+  fleet[2].health = Health::quarantined;
+  EXPECT_EQ(winner_detail("least_loaded"), "dev-03: same cost as 2 others, first in the order for this user");
+  fleet[3].in_flight = fleet[1].in_flight = 7;
+  EXPECT_EQ(winner_detail("least_loaded"), "dev-00: ") << "no tie";
 }
 
 TEST(Explanation, S0_F12_NothingEligibleIsAResultWithTheReasonOfEveryDevice) {

@@ -307,7 +307,7 @@ TEST(Filters, HeldComesBeforeMemoryAndSaysByWhom) {
   Explanation explanation;
   choose(least_loaded(), requirements, fleet, 0, &explanation);
   EXPECT_EQ(explanation.candidates[0].detail, "held exclusively");
-  EXPECT_EQ(explanation.candidates[1].detail, "held by 2 leases, exclusive use requested");
+  EXPECT_EQ(explanation.candidates[1].detail, "held by 2 leases or open pools, exclusive use requested");
   EXPECT_EQ(explanation.funnel_text(), "2 devices -> 0 not held -> none");
 }
 
