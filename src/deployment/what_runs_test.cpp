@@ -110,7 +110,7 @@ TEST(WhatRuns, WrongTypesAndKeysAreErrorsAtTheirPlace) {
   EXPECT_EQ(project_error(served + "stop_grace = \"10\"\n"),
             "berth.toml:7:1: stop_grace: \"10\" is a length of time without a unit | did you mean 10s?");
   EXPECT_EQ(project_error(served + "replace_after = \"soon\"\n"),
-            "berth.toml:7:1: replace_after: \"soon\" is not a length of time | write it like 90s, 5m, 2h or 1d, at "
+            "berth.toml:7:1: replace_after: \"soon\" is not a length of time | write it like 90s, 5m, 1h30m or 1d, at "
             "most 366d");
   EXPECT_EQ(project_error(served + "cpus = \"2\"\n"),
             "berth.toml:7:8: cpus in [[deployment]] is text | it takes a number, such as 2 or 0.5");
