@@ -84,6 +84,18 @@ class Commands(LimitsCase):
         self.assertRefused(self.run_as(CARL, "--mem", "41G"), 3, "memory in [default]", "160.0 GiB", "120.0 GiB", "41.0 GiB more")
         self.assertTrue(self.fits("41G"), "root is not limited by default")
 
+    def test_pick_and_doctor_consider_the_limits(self):
+        self.limit("[user.anna]\nmemory = \"50G\"\n")
+        self.hold_as(ANNA, "--mem", "20G")
+        sentence = "anna may have 50.0 GiB at a time (memory in [user.anna] of /etc/berth/limits.toml), has 20.0 GiB and asks for 40.0 GiB more"
+        self.assertRefused(self.berth("pick", "--mem", "40G", prefix=self.as_user(ANNA)), 3, sentence)
+        answer = self.berth("pick", "--mem", "40G", "--json", prefix=self.as_user(ANNA))
+        self.assertEqual((answer.returncode, json.loads(answer.stdout)["reason"]), (3, sentence))
+        self.assertEqual(self.berth("pick", "--mem", "30G", prefix=self.as_user(ANNA)).returncode, 0)
+        doctor = json.loads(self.berth("doctor", "--json", prefix=self.as_user(ANNA)).stdout)
+        self.assertEqual([each["message"] for each in doctor if each["check"] == "user_limits"],
+                         ["you may have 50.0 GiB at a time (memory in [user.anna] of /etc/berth/limits.toml) and have 20.0 GiB"])
+
     def test_a_limit_lasts_as_long_as_the_leases(self):
         self.limit("[user.5001]\ngpus = 1\n")
         first = self.hold_as(ANNA)
@@ -174,10 +186,10 @@ class Waiting(LimitsCase):
         self.hold_as(ANNA, "--mem", "1G")
         self.job(ANNA, "--array", "1-2", "--name", "fit", "--mem", "1G", "--", "true")
         answer = self.berth("run", "-d", "--mem", "1G", "--", "true", prefix=self.as_user(ANNA))
-        self.assertRefused(answer, 3, "anna may have 2 waiting requests at a time (waiting in [user.anna]", "asks for 1 waiting request more")
+        self.assertRefused(answer, 3, "anna may have 2 waiting requests at a time (waiting in [user.anna]", "asks for 1 more")
         self.assertEqual(len(self.jobs(ANNA)), 2)
         self.assertRefused(self.berth("run", "-d", "--array", "1-3", "--name", "more", "--", "true", prefix=self.as_user(ANNA)), 3,
-                           "asks for 3 waiting requests")
+                           "has 2 waiting requests and asks for 3 more")
         self.until(lambda: self.waiting() == 2, "both stand in line")
         self.assertRefused(self.run_as(ANNA, "--mem", "1G", "--wait", "1m"), 3, "waiting in [user.anna]")
         self.assertRefused(self.run_as(ANNA, "--mem", "1G"), 3, "running in [user.anna]")

@@ -41,6 +41,16 @@ std::string amount_text(LimitKind kind, std::uint64_t amount) {
   return {};
 }
 
+// What a user asks for: a job that would wait is not a request yet.
+std::string more_text(LimitKind kind, std::uint64_t more) {
+  return (kind == LimitKind::waiting ? std::to_string(more) : amount_text(kind, more)) + " more";
+}
+
+std::string limit_text(LimitKind kind, const Limit& limit) {
+  return "may have " + amount_text(kind, limit.most) + " at a time (" + std::string(to_string(kind)) + " in " +
+         limit.section + " of " + limits_path + ")";
+}
+
 // The id of this process's user in the machine's user database, also in a user namespace. Inside several nested
 // namespaces the outermost one is not visible; the result is then an unknown user's id, never root's.
 std::uint32_t machine_user() {
@@ -158,17 +168,27 @@ Error LimitReached::error() const {
                 : "wait until some of your entries in berth ps end, or ask the administrator"};
 }
 
+std::vector<std::string> limits_in_use(const UserLimits& limits, const Usage& usage) {
+  std::vector<std::string> sentences;
+  for (std::size_t i = 0; i < limit_kinds; ++i) {
+    const auto kind = static_cast<LimitKind>(i);
+    if (limits.limits[i])
+      sentences.push_back("you " + limit_text(kind, *limits.limits[i]) + " and have " +
+                          amount_text(kind, usage.amount(kind)));
+  }
+  return sentences;
+}
+
 std::optional<LimitReached> limit_reached(const UserLimits& limits, LimitKind kind, std::uint64_t present,
                                           std::uint64_t more) {
   const std::optional<Limit>& limit = limits.limits[index_of(kind)];
   if (!limit || more == 0 || (present <= limit->most && more <= limit->most - present)) return std::nullopt;
   LimitReached reached{kind, more > limit->most, {}};
-  reached.text = limits.user + " may have " + amount_text(kind, limit->most) + " at a time (" +
-                 std::string(to_string(kind)) + " in " + limit->section + " of " + limits_path + ")";
-  if (reached.never)
+  reached.text = limits.user + " " + limit_text(kind, *limit);
+  if (reached.never && kind != LimitKind::waiting)
     reached.text += " and asks for " + amount_text(kind, more);
   else
-    reached.text += ", has " + amount_text(kind, present) + " and asks for " + amount_text(kind, more) + " more";
+    reached.text += ", has " + amount_text(kind, present) + " and asks for " + more_text(kind, more);
   return reached;
 }
 

@@ -70,6 +70,8 @@ struct Usage {
   std::uint64_t amount(LimitKind kind) const;
 };
 Usage usage_of(const LedgerSnapshot& snapshot, std::uint32_t user, const LeaseReference& except = {});
+// One sentence for each limit: "you may have 50.0 GiB at a time (memory in [default] of ...) and have 20.0 GiB".
+std::vector<std::string> limits_in_use(const UserLimits& limits, const Usage& usage);
 
 struct LimitReached {
   LimitKind kind = LimitKind::gpus;

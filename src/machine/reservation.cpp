@@ -196,10 +196,11 @@ Result<Reservation> decide_once(Ledger& ledger, const ReservationRequest& reques
   const std::optional<LeaseReference> within = Ledger::current_lease(*snapshot);
   out.within = within;
   const std::vector<WaitingRequest> queue = within ? std::vector<WaitingRequest>() : wait_queue(*snapshot, now);
-  decide(request, *snapshot, within, queue, now, out);
-  out.never = out.winners.empty() && !fits_when_idle(request, *snapshot, out);
+  decide_within_limits(request, *snapshot, within, queue, now, out);
+  if (!out.winners.empty()) return out;
+  out.never = out.limit ? out.limit->never : !fits_when_idle(request, *snapshot, out);
   // If the request can never be served, the requests ahead are not the reason.
-  if (out.never && !queue.empty()) decide(request, *snapshot, within, {}, now, out);
+  if (out.never && !out.limit && !queue.empty()) decide(request, *snapshot, within, {}, now, out);
   return out;
 }
 

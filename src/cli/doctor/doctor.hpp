@@ -102,7 +102,7 @@ struct Facts {
   std::optional<Error> ledger_error;              // absent: it can be read and written
   std::vector<LedgerFolderFacts> ledger_folders;  // those that exist, the most preferred first
   std::optional<Error> limits_error;              // why the file with limits per user is ignored
-  bool has_limits = false;                        // a limit applies to this user
+  std::vector<std::string> limits_in_use;         // one sentence for each limit that applies to this user
   machine::ScopeUse scope = machine::ScopeUse::no_systemd;
   // Agents of this user without a server that they may follow: the node, since when, and why.
   struct AgentWithoutServer {

@@ -280,12 +280,12 @@ Facts gather_facts(const BackendOptions& options) {
   facts.in_container = in_container();
   facts.scope = scope_use();
   facts.agents_without_server = agents_without_server();
-  if (const Result<ledger::UserLimits> limits = ledger::own_limits())
-    facts.has_limits = limits->any();
-  else
-    facts.limits_error = limits.error();
+  const Result<ledger::UserLimits> user_limits = ledger::own_limits();
+  if (!user_limits) facts.limits_error = user_limits.error();
   if (Result<std::shared_ptr<Ledger>> ledger = Ledger::open()) {
     facts.ledger_folders = folders_of(**ledger);
+    if (const Result<LedgerSnapshot> snapshot = (*ledger)->snapshot(); snapshot && user_limits)
+      facts.limits_in_use = ledger::limits_in_use(*user_limits, ledger::usage_of(*snapshot, geteuid()));
     if (Result<void> tried = try_to_write(**ledger); !tried) facts.ledger_error = std::move(tried).error();
   } else {
     facts.ledger_error = std::move(ledger).error();

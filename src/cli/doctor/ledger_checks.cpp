@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "cli/doctor/findings.hpp"
-#include "ledger/limits.hpp"
 #include "world/user_name.hpp"
 
 namespace berth::cli {
@@ -101,8 +100,9 @@ Findings user_limits(const Facts& facts) {
   if (facts.limits_error)
     return {
         error(facts.limits_error->message, "every user can take all of the free memory", facts.limits_error->advice)};
-  if (!facts.has_limits) return {};
-  return {ok(std::string("limits per user apply to you, from ") + ledger::limits_path)};
+  Findings found;
+  for (const std::string& limit : facts.limits_in_use) found.push_back(ok(limit));
+  return found;
 }
 
 }  // namespace berth::cli

@@ -47,7 +47,7 @@ int run_pick(const PickArguments& arguments) {
       picked.push_back(std::move(entry));
     }
     out["devices"] = std::move(picked);
-    if (granted.empty()) out["reason"] = decided->explanation.reason();
+    if (granted.empty()) out["reason"] = decided->reason();
     text = json_text(out) + "\n";
   } else if (arguments.environment) {
     text = "CUDA_VISIBLE_DEVICES=" + visible_to(granted, context->observer.devices())["CUDA_VISIBLE_DEVICES"] + "\n";
