@@ -218,7 +218,7 @@ class Jobs(JobsCase):
         first, second = self.job("--", "sh", "-c", f"until test -e {flag}; do sleep 0.1; done"), self.job("--", "true")
         last = self.job("--after", f"{first},{second}", "--", "true")
         self.assertEqual(self.berth("wait", second).returncode, 0)
-        self.until(lambda: self.jobs()[last].get("reason") == f"{first} has not finished")
+        self.until(lambda: self.jobs()[last].get("reason") == f"it waits for {first}")
         self.assertEqual(self.berth("rm", second).returncode, 0)
         flag.touch()
         self.assertEqual(self.until_state(last, "done", "skipped")["state"], "done", self.jobs()[last])

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/timerfd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <mutex>
 #include <thread>
@@ -16,6 +17,7 @@ namespace berth::machine {
 namespace {
 
 constexpr Duration look_interval = std::chrono::milliseconds(200);
+constexpr std::size_t named_max = 3;
 
 // Waits for the other job. Returns why this job is skipped; absent if it is not.
 std::optional<std::string> wait_for_other_job(const std::string& jobs, const std::string& id, bool any_end) {
@@ -39,9 +41,14 @@ void wait_for_other_jobs(const Job& job, const ConditionEvents& events) {
   std::vector<std::string> left = job.request.after;
   left.insert(left.end(), job.request.after_any.begin(), job.request.after_any.end());
   const auto show_left = [&] {
-    std::string ids;
-    for (const std::string& id : left) ids += (ids.empty() ? "" : ", ") + id;
-    if (!left.empty()) events.waits(ids + (left.size() == 1 ? " has" : " have") + " not finished");
+    std::string names;
+    for (std::size_t i = 0; i < std::min(left.size(), named_max); ++i) {
+      const Result<Job> other = find_job(jobs, left[i]);
+      names += (i == 0 ? "" : ", ") + left[i];
+      if (other && !other->request.name.empty()) names += " (" + other->request.name + ")";
+    }
+    if (left.size() > named_max) names += " and " + std::to_string(left.size() - named_max) + " more";
+    if (!left.empty()) events.waits("it waits for " + names);
   };
   show_left();
   std::vector<std::jthread> watchers;

@@ -25,6 +25,16 @@ std::string effort(const Job& job) {
   return text;
 }
 
+// A value for --mem with headroom of 15 %; 0 if there is none that is known to be smaller. The peak of several devices
+// does not say how much each needs.
+std::uint64_t sufficient_gib(const JobProgress& progress) {
+  if (progress.devices.size() != 1 || !used_little_memory(progress)) return 0;
+  constexpr std::uint64_t gib = std::uint64_t{1} << 30;
+  const std::uint64_t peak = *progress.memory_bytes_peak;
+  const std::uint64_t enough = (peak + peak / 100 * 15 + gib - 1) / gib;
+  return enough * gib < progress.memory_bytes ? enough : 0;
+}
+
 }  // namespace
 
 std::string outcome(JobState state) {
@@ -59,6 +69,8 @@ std::string peak_memory_text(const JobProgress& progress) {
   if (!progress.memory_bytes_peak) return "";
   std::string text = "used at most " + bytes_text(*progress.memory_bytes_peak);
   if (progress.memory_bytes > 0) text += " of the " + bytes_text(memory_bytes_asked(progress)) + " requested";
+  if (const std::uint64_t enough = sufficient_gib(progress))
+    text += "; --mem " + std::to_string(enough) + "G would probably be enough";
   return text;
 }
 

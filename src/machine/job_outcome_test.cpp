@@ -57,5 +57,20 @@ TEST(JobOutcome, ComparesThePeakWithWhatWasAskedForOnAllDevices) {
   EXPECT_FALSE(used_little_memory(progress));
 }
 
+TEST(JobOutcome, RecommendsThePeakWithHeadroomOnOneDevice) {
+  constexpr std::uint64_t gib = std::uint64_t{1} << 30;
+  JobProgress progress;
+  progress.memory_bytes = 40 * gib;
+  progress.memory_bytes_peak = 11 * gib;
+  progress.devices = {"GPU-1"};
+  EXPECT_EQ(peak_memory_text(progress),
+            "used at most 11.0 GiB of the 40.0 GiB requested; --mem 13G would probably be enough");
+  progress.memory_bytes_peak = 20 * gib;
+  EXPECT_EQ(peak_memory_text(progress), "used at most 20.0 GiB of the 40.0 GiB requested") << "half of it is in use";
+  progress.memory_bytes = gib;
+  progress.memory_bytes_peak = gib / 10;
+  EXPECT_EQ(peak_memory_text(progress), "used at most 102.4 MiB of the 1.0 GiB requested") << "1G is not less";
+}
+
 }  // namespace
 }  // namespace berth::machine
