@@ -54,6 +54,8 @@ class Tree(unittest.TestCase):
         self.assertEqual(offered("run", "--limit=w"), ["--limit=watch"])
         self.assertEqual(offered("run", "--on-fault", ""), ["stop", "restart"])
         self.assertEqual(offered("ps", "--state", "fa"), ["failed"])
+        for verb in ("run", "pick", "devices", "demo"):
+            self.assertEqual(offered(verb, "--backend", ""), ["cuda", "opencl", "host", "simulated"])
         self.assertEqual(offered("token", "add", ""), ["read", "operate", "deploy", "join", "call"])
         self.assertIn("least_loaded", offered("pick", "--policy", ""))
         self.assertEqual(offered("pick", "--policy", "reference"), [])
@@ -96,6 +98,12 @@ class ManualPages(unittest.TestCase):
                 self.assertIn(word.about, page, verb.name)
             for name in verb.below:
                 self.assertIn(name, page, verb.name)
+
+    def test_they_have_no_marks_of_the_parser(self):
+        page = self.page(["logs"])
+        for mark in ("REQUIRED", "Excludes:", "does not fit"):
+            self.assertNotIn(mark, page)
+        self.assertIn("; not with --previous", page)
 
     @unittest.skipUnless(shutil.which("groff"), "needs groff")
     def test_groff_formats_them_without_a_warning(self):

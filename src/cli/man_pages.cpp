@@ -1,6 +1,8 @@
 #include "cli/man_pages.hpp"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <string_view>
 #include <vector>
 
 #include "cli/text/terminal.hpp"
@@ -60,8 +62,14 @@ std::string man_options(const CLI::App& verb, bool arguments) {
   const CLI::Formatter format;
   for (const CLI::Option* option : verb.get_options()) {
     if (option->get_positional() != arguments) continue;
-    const std::string name = format.make_option_name(option, arguments), rest = format.make_option_opts(option);
-    out += man_item("\\fB" + roff(name) + "\\fR\\fI" + roff(rest) + "\\fR", option->get_description());
+    const std::string name = format.make_option_name(option, arguments);
+    std::string rest = format.make_option_opts(option), about = option->get_description();
+    rest.erase(std::min(rest.find(" Excludes:"), rest.size()));
+    // The synopsis shows which arguments are required.
+    if (const std::size_t required = rest.find(" REQUIRED"); arguments && required != std::string::npos)
+      rest.erase(required, std::string_view(" REQUIRED").size());
+    for (const CLI::Option* other : option->get_excludes()) about += "; not with " + other->get_name();
+    out += man_item("\\fB" + roff(name) + "\\fR\\fI" + roff(rest) + "\\fR", about);
   }
   return out;
 }

@@ -22,6 +22,13 @@ void add_backend_options(Verb& verb, BackendOptions& options) {
               "split a device into parts of this many compute units, as in cuda:0=64,32,16,16; may be repeated");
 }
 
+void add_backend_option(Verb& verb, std::optional<std::string>& backend, const std::string& help) {
+  verb.option("--backend", "NAME", &backend, help + " cuda, opencl, host or simulated");
+  std::vector<std::string_view> words;
+  for (const BackendEntry& known : backend_list()) words.push_back(known.name);
+  verb.offer_words("--backend", words);
+}
+
 void add_policy_option(Verb& verb, std::string& policy, const std::string& help) {
   std::string names;
   std::vector<std::string_view> words;

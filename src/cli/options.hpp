@@ -1,6 +1,7 @@
 // Options that several verbs share.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -16,6 +17,9 @@ inline Error wrong(std::string message, std::string advice) {
 
 // The options of every verb that lists or opens devices.
 void add_backend_options(Verb& verb, BackendOptions& options);
+
+// --backend; `help` precedes the names.
+void add_backend_option(Verb& verb, std::optional<std::string>& backend, const std::string& help);
 
 // --policy; `help` precedes the names. The reference_* policies can be chosen but are not listed;
 // docs/parity.md explains them.

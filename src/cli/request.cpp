@@ -46,7 +46,7 @@ void add_request_options(Verb& verb, RequestArguments& request) {
               count);
   verb.option("--capability", "9.0", &request.capability,
               "use only devices with at least this compute capability or OpenCL version");
-  verb.option("--backend", "NAME", &request.backend, "use only this back end: cuda, opencl, host or simulated");
+  add_backend_option(verb, request.backend, "use only this back end:");
   verb.option("--device", "DEVICE", &request.only,
               "use only these devices: an id, its beginning (GPU-454afa53 or 454afa53), cuda:0 or 0; separate several "
               "with commas");

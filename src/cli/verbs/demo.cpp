@@ -255,7 +255,7 @@ void add_demo(const Verb& command) {
   verb.option("--frames", "N", &arguments->frames,
               "number of frames for the run on all devices; by default enough for about two seconds", count);
   verb.option("--input", "FILE.y4m", &arguments->input, "filter this video instead of generated frames");
-  verb.option("--backend", "NAME", &arguments->backend, "use only this back end: cuda, opencl, host or simulated");
+  add_backend_option(verb, arguments->backend, "use only this back end:");
   add_policy_option(verb, arguments->policy, "policy that chooses the device:");
   verb.option("--isolation", "HOW", &arguments->isolation,
               "where the filter runs: in this program (none), or in one worker process per device (process)");

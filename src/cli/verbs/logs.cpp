@@ -189,6 +189,7 @@ void add_logs(const Verb& command) {
                 "as chat/0, or chat/0#17 for one of its incarnations");
   verb.offer("NAME", {Names::jobs, Names::replicas});
   add_address_options(verb, arguments->server);
+  verb.footer({"Exit status: 0 done; 1 environment error; 2 wrong input or usage."}, false);
   verb.run([arguments] {
     const bool is_replica = arguments->name.find('/') != std::string::npos;
     return is_replica ? run_logs_of_replica(*arguments) : run_logs_of_jobs(*arguments);
