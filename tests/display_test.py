@@ -72,7 +72,7 @@ class Display(Machine):
     def test_held_devices_are_shown_as_held(self):
         held = self.hold("-n", "6")  # the other two are in use
         table = self.berth("devices", "--backend", "cuda").stdout
-        self.assertEqual(table.count("held exclusively"), 6, table)
+        self.assertEqual(table.count("healthy, exclusive"), 6, table)
         self.assertEqual(len(re.findall(rf" {held.command_pid} .* all .* sh$", table, re.MULTILINE)), 6, table)
         first = json.loads(self.berth("devices", "--backend", "cuda", "--json").stdout)[0]["held_by"][0]
         self.assertEqual((first["pid"], first["exclusive"], first["command"]), (held.command_pid, True, "sh"))
@@ -290,7 +290,7 @@ class Messages(Machine):
         self.assertEqual(self.berth("run", "-q", "--wait", "1d", "--mem", "1G", "--", "true").returncode, 0)
         for wrong in ("1w", "367d", "", "-1s"):
             answer = self.berth("run", f"--wait={wrong}", "--mem", "1G", "--", "true")
-            self.assertRefused(answer, 2, "its value is empty" if not wrong else "write it like 90s, 5m, 2h or 1d, at most 366d")
+            self.assertRefused(answer, 2, "its value is empty" if not wrong else "write it like 90s, 5m, 1h30m or 1d, at most 366d")
         answer = self.berth("pick", "--mem", "20Q")
         self.assertRefused(answer, 2, "write it with its unit, as in 20G or 500M")
         self.assertNotIn("whole number of bytes", answer.stderr)

@@ -62,8 +62,8 @@ class Options(JobsCase):
         self.until(lambda: self.jobs()[job].get("memory_bytes_peak") == 11 * GIB)
         gate.touch()
         answer = self.berth("wait", job)
-        self.assertEqual((answer.returncode, answer.stderr), (0, f"berth: {job} used at most 11.0 GiB of the 40.0 GiB requested\n"))
-        self.assertRegex(self.last_line(job), "^berth: the job is done after .*; it used at most 11.0 GiB of the 40.0 GiB requested$")
+        self.assertEqual((answer.returncode, answer.stderr), (0, f"berth: {job} used at most 11.0 GiB of the 40.0 GiB requested; --mem 13G would probably be enough\n"))
+        self.assertRegex(self.last_line(job), "^berth: the job is done after .*; it used at most 11.0 GiB of the 40.0 GiB requested; --mem 13G would probably be enough$")
 
     def test_patterns_name_several_jobs(self):
         sweep = self.ids("-q", "--array", "1-3", "--name", "sweep", "--mem", "1G", "--", "sh", "-c", "echo number {}; exec sleep 600")
@@ -110,9 +110,31 @@ class Options(JobsCase):
         for indices in ("1-1001", "0-999,2000", "0-1000000"):
             self.assertRefused(self.berth("run", "-d", "--array", indices, *job), 2, "more than 1000 jobs")
         self.assertRefused(self.berth("run", "-d", "--array", "1-2", "--", "true"), 2, "need a name", "--name")
+        self.assertRefused(self.berth("run", "-d", "--name", "j17", "--", "true"), 2, "names like j17 are reserved for ids")
         self.assertRefused(self.berth("run", "-d", "--array", "1-2", "--output", "log", *job), 2, "would all write to log", "log-{}.txt")
         self.assertRefused(self.berth("run", "-d", "--array", "1-2", "--name", "a b", "--", "true"), 2, "\"a b\" is not a valid job name")
         self.assertEqual(len(self.jobs()), 3)
+
+    def test_an_array_without_braces_is_pointed_out(self):
+        for options, note in (((), "berth: the command does not contain {}; all 3 jobs run the same command\n"), (("-q",), "")):
+            answer = self.berth("run", "-d", *options, "--array", "1-3", "--name", "same", "--", "true")
+            self.assertEqual((answer.returncode, answer.stderr), (0, note))
+        self.assertEqual(self.berth("run", "-d", "--array", "1", "--name", "one", "--", "true").stderr, "")
+        mapped = self.ids("-q", "--array", "1-3", "--name", "fit", "--", "bash", "-c", "lr=(0.1 0.03 0.01); exec echo ${lr[{}-1]}")
+        self.assertEqual(self.berth("wait", "--all").returncode, 0)
+        self.assertEqual([self.berth("logs", job).stdout for job in mapped], ["0.1\n", "0.03\n", "0.01\n"], "as in the guide")
+
+    def test_one_unknown_name_leaves_the_others_alone(self):
+        job = self.job("-q", "--name", "known", "--", "sleep", "600")
+        for verb, effect in (("stop", "nothing was stopped"), ("rm", "nothing was removed"), ("wait", "no job was waited for"), ("rerun", "nothing was started")):
+            self.assertRefused(self.berth(verb, "known", "other"), 2, f"there is no job 'other', so {effect}; see berth ps -a")
+            self.assertRefused(self.berth(verb, "other"), 2, "there is no job 'other'; see")
+        self.assertNotIn(self.jobs()[job]["state"], ("stopped", "done"))
+
+    def test_the_options_of_a_job_are_listed_as_given(self):
+        job = self.job("-q", "--mem", "10G", "--retries", "1", "--time=5m", "--notify", "true", "--label", "x=1", "--label", "y=[2]", "--", "true")
+        self.assertEqual(self.jobs()[job]["options"], ["-d", "-q", "--mem", "10G", "--retries", "1", "--time", "5m", "--notify", "true",
+                                                       "--label", "x=1", "--label", "y=[2]"])
 
     def test_wait_gives_up_after_its_timeout(self):
         job, other = self.job("-q", "--name", "slow", "--", "sleep", "600"), self.job("-q", "--", "sleep", "600")
@@ -154,7 +176,7 @@ class Options(JobsCase):
         cleanup = self.job("-q", "--after-any", f"{bad},{slow}", "--", "echo", "cleaned")
         skipped = self.job("-q", "--after", bad, "--", "true")
         self.assertEqual(self.berth("wait", skipped).returncode, 1)
-        self.until(lambda: self.jobs()[cleanup].get("reason") == f"{slow} has not finished")
+        self.until(lambda: self.jobs()[cleanup].get("reason") == f"it waits for {slow}")
         gate.touch()
         self.assertEqual(self.berth("wait", cleanup).returncode, 0)
         last = self.job("-q", "--after-any", f"{bad},{slow}", "--", "echo", "at once")

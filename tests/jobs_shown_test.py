@@ -121,7 +121,7 @@ class Shown(JobsCase):
         waiting = self.job("-q", "--name", "next", "--mem", "60G", "--device", "cuda:0", "--", "sleep", "605")
         self.until(lambda: self.jobs()[waiting].get("reason", "").startswith("place"))
         after = self.job("-q", "--after", running, "--", "sleep", "606")
-        self.until(lambda: "has not finished" in self.jobs()[after].get("reason", ""))
+        self.until(lambda: "it waits for" in self.jobs()[after].get("reason", ""))
         page = json.loads(self.berth("ps", "--json").stdout)
         self.assertEqual({lease.get("job"): lease["state"] for lease in page["leases"]}, {running: "running", None: "running", waiting: "waiting"})
         number = next(str(lease["id"]) for lease in page["leases"] if "job" not in lease)
@@ -169,11 +169,11 @@ class Shown(JobsCase):
         self.until(lambda: "place 2 in line" in self.jobs()[both].get("reason", ""))
         self.assertIn("its start cannot be estimated", " ".join(self.berth("why", both).stdout.split()))
         after = self.job("-q", "--after", own[0], "--", "true")
-        self.until(lambda: "has not finished" in self.jobs()[after].get("reason", ""))
+        self.until(lambda: "it waits for" in self.jobs()[after].get("reason", ""))
         answer = self.berth("why", after)
         self.assertEqual((answer.returncode, answer.stderr), (0, ""))
-        self.assertRegex(" ".join(answer.stdout.split()), rf"^{after} is waiting: {own[0]} has not finished {own[0]} \(own0\) is running; it ends by \S+ \S+ next: berth logs -f {own[0]}$")
-        self.assertEqual(json.loads(self.berth("why", after, "--json").stdout), {"job": after, "state": "waiting", "reason": f"{own[0]} has not finished"})
+        self.assertRegex(" ".join(answer.stdout.split()), rf"^{after} is waiting: it waits for {own[0]} \(own0\) {own[0]} \(own0\) is running; it ends by \S+ \S+ next: berth logs -f {own[0]}$")
+        self.assertEqual(json.loads(self.berth("why", after, "--json").stdout), {"job": after, "state": "waiting", "reason": f"it waits for {own[0]} (own0)"})
 
     def test_why_names_the_request_ahead_that_alone_keeps_a_job_waiting(self):
         self.machine.write_text(f"gpus 2 memory=80GiB\nprocess gpu=1 pid={os.getpid()} bytes=10GiB\n")
@@ -236,7 +236,7 @@ class Shown(JobsCase):
             (self.folder_of(f"j{number}") / "job.json").write_text(json.dumps({**asked, "machine": "elsewhere", "boot": "x"}))
         shown, _ = self.on_terminal(80, "ps", rows=24)
         self.assertLess(len(shown.splitlines()), 24, shown)
-        self.assertRegex(shown, r"(?m)^and 1\d\d more waiting: berth ps --all\r?$")
+        self.assertRegex(shown, r"(?m)^1\d\d more waiting: berth ps --all\r?$")
         for options in ((), ("--state", "waiting")):
             self.assertEqual(self.berth("ps", *options).stdout.count("\nj"), 200, "a pipe gets all of them")
         took = []

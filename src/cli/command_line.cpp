@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <set>
 
 #include "cli/completion.hpp"
 #include "cli/man_pages.hpp"
@@ -251,6 +252,25 @@ void Verb::footer(std::vector<std::string> paragraphs, bool exit_status) {
   for (const std::string& paragraph : paragraphs)
     text += (text.empty() ? "" : "\n\n") + wrapped_text(paragraph, help_columns);
   app_->footer(text);
+}
+
+std::vector<std::string> Verb::given_options() const {
+  std::vector<std::string> words;
+  std::set<const CLI::Option*> listed;
+  for (const CLI::Option* option : app_->parse_order()) {
+    if (option->get_positional() || !listed.insert(option).second) continue;
+    const std::vector<std::string>& letters = option->get_snames();
+    const std::string name = letters.empty() ? "--" + option->get_lnames().front() : "-" + letters.front();
+    if (option->get_items_expected_max() == 0) {
+      words.push_back(name);
+      continue;
+    }
+    for (std::string value : option->results()) {
+      std::erase(value, bracket_guard);
+      words.insert(words.end(), {name, std::move(value)});
+    }
+  }
+  return words;
 }
 
 void Verb::run(std::function<int()> function) {

@@ -85,6 +85,9 @@ class Verb {
   // Paragraphs at the end of --help, before the exit status. A verb with its own exit status
   // describes it in the last one.
   void footer(std::vector<std::string> paragraphs, bool exit_status = true);
+  // The options on the command line with their values, as words. Call it from the function that runs the verb.
+  std::vector<std::string> given_options() const;
+
   // Sets the function that runs the verb and returns the exit status. Call it last.
   void run(std::function<int()> function);
 

@@ -45,11 +45,7 @@ Result<JobOrder> order_of(const RunArguments& arguments, const CheckedOptions& c
   order.output = arguments.output.value_or("");
   order.notify = arguments.notify.value_or("");
   order.by_hand = true;
-  if (!arguments.request.memory.empty()) order.options = {"--mem", arguments.request.memory};
-  if (arguments.request.count > 1) {
-    order.options.emplace_back("-n");
-    order.options.push_back(std::to_string(arguments.request.count));
-  }
+  order.options = arguments.options;
   return order;
 }
 
@@ -83,6 +79,10 @@ int run_detached(const RunArguments& arguments, const CheckedOptions& checked) {
   if (!order) return print_error(order.error());
   if (const auto room = check_waiting_limit(*folder, std::max<std::size_t>(1, checked.array.size())); !room)
     return print_error(room.error());
+  const std::size_t count = checked.array.size();
+  const auto has_braces = [](const std::string& word) { return word.find("{}") != std::string::npos; };
+  if (count > 1 && !arguments.quiet && std::none_of(order->command.begin(), order->command.end(), has_braces))
+    print_note("the command does not contain {}; all " + std::to_string(count) + " jobs run the same command");
   std::vector<Job> jobs;
   const auto start = [&](const JobOrder& job_order) -> Result<void> {
     jobs.push_back(BERTH_TRY(start_job(*folder, job_order)));

@@ -1,13 +1,18 @@
 #include "cli/job_access.hpp"
 
 #include <fnmatch.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <memory>
+#include <optional>
 #include <set>
 
+#include "berth/ledger.hpp"
 #include "inventory/short_id.hpp"
 #include "machine/job_outcome.hpp"
+#include "world/user_name.hpp"
 
 namespace berth::cli {
 
@@ -17,11 +22,32 @@ namespace {
 
 bool is_pattern(const std::string& name) { return name.find_first_of("*?[") != std::string::npos; }
 
+// `berth ps` lists leases by number in the column of the jobs' ids. Absent if the name is not the number of a lease.
+std::optional<Error> error_of_lease(const std::string& name) {
+  if (name.empty() || name.find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
+  const Result<std::shared_ptr<Ledger>> ledger = Ledger::open();
+  if (!ledger) return std::nullopt;
+  const Result<LedgerSnapshot> snapshot = (*ledger)->snapshot();
+  if (!snapshot) return std::nullopt;
+  const LedgerEntry* found = nullptr;  // preferably of this user
+  for (const LedgerEntry& entry : snapshot->entries)
+    if (std::to_string(entry.id()) == name && (!found || entry.user == geteuid())) found = &entry;
+  if (!found) return std::nullopt;
+  const std::string what = found->kind == EntryKind::waiting ? "request " + name + " is not a job: it waits for devices"
+                           : found->kind == EntryKind::pool
+                               ? "lease " + name + " is a pool, not a job: it belongs to a running program"
+                               : "lease " + name + " is not a job: it belongs to a running command";
+  return Error{ErrorCode::invalid_argument, what,
+               found->user == geteuid() ? "to end it, end its process: kill " + std::to_string(found->holder.pid)
+                                        : "it belongs to " + user_name(found->user)};
+}
+
 // For example 'sweep', if --array started sweep-1 and others.
 Error no_job_named(const Error& error, const std::string& name, std::span<const Job> jobs) {
   const std::string pattern = name + "-*";
   const auto is_member = [&](const Job& job) { return fnmatch(pattern.c_str(), job.request.name.c_str(), 0) == 0; };
   const bool is_array = std::any_of(jobs.begin(), jobs.end(), is_member);
+  if (std::optional<Error> lease = error_of_lease(name)) return *std::move(lease);
   return {ErrorCode::invalid_argument, error.message, is_array ? "did you mean '" + pattern + "'?" : error.advice};
 }
 
@@ -76,6 +102,11 @@ Result<std::vector<Job>> jobs_named(std::span<const std::string> names, bool all
     return Error{ErrorCode::invalid_argument, "no job was named",
                  "name one from berth ps -a, or use --all for all unfinished jobs"};
   return jobs;
+}
+
+Error without_effect(Error error, std::span<const std::string> names, const std::string& effect) {
+  if (names.size() > 1) error.message += ", so " + effect;
+  return error;
 }
 
 int status_of(const Job& job) {

@@ -21,6 +21,8 @@ enum class Matching : std::uint8_t { newest, all, unfinished };
 Result<std::vector<machine::Job>> jobs_named(std::span<const std::string> names, bool all, Matching matching,
                                              bool unreadable = false);
 Result<machine::Job> job_named(const std::string& name, bool unreadable = false);
+// Says of a command that was given several names that it has done nothing: "nothing was stopped".
+Error without_effect(Error error, std::span<const std::string> names, const std::string& effect);
 
 // 0 for a job that is done, the status of its command if there is one, 3 if it did not fit, otherwise 1.
 int status_of(const machine::Job& job);

@@ -72,8 +72,9 @@ Result<void> check_job_options(const RunArguments& arguments, CheckedOptions& ch
   const std::string longest =
       arguments.name + (checked.array.empty() ? "" : "-" + std::to_string(checked.array.back()));
   if (!arguments.name.empty() && !is_job_name(longest))
-    return wrong("\"" + printable(arguments.name) + "\" is not a valid job name",
-                 "begin with a letter; use letters, digits, dots, dashes and underscores; j17 is an id");
+    return wrong(
+        "\"" + printable(arguments.name) + "\" is not a valid job name",
+        "begin with a letter; use letters, digits, dots, dashes and underscores; names like j17 are reserved for ids");
   if (arguments.begin) checked.begin_us = BERTH_TRY(parse_time_to_come(*arguments.begin, wall_time_us()));
   if (arguments.output && printable(*arguments.output) != *arguments.output)
     return wrong("--output is not a valid file name", "give a path without control characters, such as train.log");

@@ -13,6 +13,7 @@ namespace berth::cli {
 struct RunArguments {
   RequestArguments request;
   std::vector<std::string> command;
+  std::vector<std::string> options;      // as given, for the job's record
   std::optional<std::string> wait;       // how long to wait for devices; absent: do not wait
   std::optional<std::string> load_lock;  // absent: none
   std::string on_fault = "stop";

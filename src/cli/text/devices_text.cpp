@@ -63,7 +63,7 @@ std::string health_text(const DeviceRow& row, TimePoint now, const Style& style)
   if (!row.held_by.empty()) {
     const bool exclusive = std::any_of(row.held_by.begin(), row.held_by.end(),
                                        [](const DeviceLease& holding) { return holding.exclusive; });
-    more += exclusive ? ", held exclusively" : ", held";
+    more += exclusive ? ", exclusive" : ", held";
   }
   std::replace(more.begin(), more.end(), '_', ' ');
   return text + paint(style, Colour::yellow, more);

@@ -181,9 +181,9 @@ TEST(DevicesText, HeldAndCordonedDevicesAreMarked) {
   row.held_by.push_back({});
   EXPECT_EQ(health(), "healthy, held");
   row.held_by[0].exclusive = true;
-  EXPECT_EQ(health(), "healthy, held exclusively");
+  EXPECT_EQ(health(), "healthy, exclusive");
   row.intent = Intent::cordoned;
-  EXPECT_EQ(health(), "healthy, cordoned, held exclusively");
+  EXPECT_EQ(health(), "healthy, cordoned, exclusive");
 }
 
 TEST(DevicesText, ControlCharactersInNamesAreEscaped) {

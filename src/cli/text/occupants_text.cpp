@@ -128,7 +128,7 @@ std::string occupants_text(std::span<const DeviceRow> rows, const ProcessUsers& 
         const DeviceLease* const holding = occupant.holding;
         cells.push_back(occupant.lease ? std::to_string(*occupant.lease) : "-");
         cells.push_back(holding ? promised_text(*holding) : "");
-        cells.push_back(holding ? age_text(holding->age) : "");
+        cells.push_back(holding ? brief_age_text(holding->age) : "");
       }
       cells.push_back(occupant.command);
       table.add(std::move(cells));

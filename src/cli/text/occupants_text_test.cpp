@@ -55,11 +55,11 @@ TEST(OccupantsText, ALeaseIsAboveItsProcessesAndTheOthersBelow) {
   rows[1].held_by = {lease(9, 400, 0)};
   EXPECT_EQ(occupants_text(rows, {{101, "alice"}, {200, "alice"}, {300, "bob"}}, {}),
             "DEVICE  USER   PID      USED  LEASE  PROMISED  SINCE  COMMAND\n"
-            "cuda:0  alice  100         -      7  20.0 GiB    2 h  train.sh\n"
+            "cuda:0  alice  100         -      7  20.0 GiB     2h  train.sh\n"
             "        alice  101  12.0 GiB      7                   python\n"
-            "        alice  200   3.0 GiB      8  30.0 GiB    2 h  train.sh\n"
+            "        alice  200   3.0 GiB      8  30.0 GiB     2h  train.sh\n"
             "        bob    300   1.0 GiB      -                   other\n"
-            "cuda:1  alice  400         -      9       all    2 h  train.sh\n");
+            "cuda:1  alice  400         -      9       all     2h  train.sh\n");
 }
 
 TEST(OccupantsText, ProcessesOnPartsOfAGpuAreListedOnce) {

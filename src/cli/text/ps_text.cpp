@@ -129,14 +129,6 @@ std::string memory_text(const PsRow& row) {
   return share_text(progress.memory_bytes_peak, progress.memory_bytes * progress.devices.size());
 }
 
-// "3d4h", "10h59m", "14s".
-std::string brief_age_text(Duration age) {
-  std::string text = age_text(age);
-  if (const std::size_t minutes = text.find(" min"); minutes != std::string::npos) text.replace(minutes, 4, "m");
-  std::erase(text, ' ');
-  return text;
-}
-
 // How long the row has been in its state; for an ended job, how long it ran.
 std::string time_text(const PsRow& row) {
   if (!row.job) return brief_age_text(row.lease->age);
@@ -222,12 +214,9 @@ std::string reasons_text(std::span<const PsRow> rows, const Style& style) {
       if (row->job && !row->job->request.name.empty()) who += " " + printable(row->job->request.name);
     }
     if (affected.size() > named_max) who += " and " + std::to_string(affected.size() - named_max) + " more";
-    std::string indent = "! " + who + ": ";
-    // A long list of names would leave no room next to it.
-    const std::size_t margin = shown_width(indent) <= style.columns / 3 ? shown_width(indent) : 2;
     bool first = true;
-    for (const std::string& line : wrapped(indent + printable(reason), style.columns - margin)) {
-      text += (first ? "" : std::string(margin, ' ')) + line + "\n";
+    for (const std::string& line : wrapped(who + ": " + printable(reason), style.columns - 2)) {
+      text += (first ? "! " : "  ") + line + "\n";
       first = false;
     }
   }
@@ -291,11 +280,11 @@ std::size_t lines_in(const std::string& text) {
   return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
 }
 
-// "and 170 more waiting: berth ps --all".
+// "2 more running, 170 more waiting: berth ps --all".
 std::string hidden_text(std::size_t holding, std::size_t waiting) {
   if (holding + waiting == 0) return {};
-  std::string text = "and ";
-  if (holding > 0) text += std::to_string(holding) + " more with devices";
+  std::string text;
+  if (holding > 0) text += std::to_string(holding) + " more running";
   if (waiting > 0) text += (holding > 0 ? ", " : "") + std::to_string(waiting) + " more waiting";
   return text + ": berth ps --all\n";
 }

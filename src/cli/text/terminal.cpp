@@ -127,6 +127,13 @@ std::string age_text(Duration age) {
   return two(seconds / 86400, " d", seconds / 3600 % 24, " h");
 }
 
+std::string brief_age_text(Duration age) {
+  std::string text = age_text(age);
+  if (const std::size_t minutes = text.find(" min"); minutes != std::string::npos) text.replace(minutes, 4, "m");
+  std::erase(text, ' ');
+  return text;
+}
+
 // "GPU-454afa53" is not shortened.
 constexpr std::size_t ids_least = 12;
 constexpr std::size_t narrowest = 4;  // the least width of a column that may not be dropped

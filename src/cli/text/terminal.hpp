@@ -54,6 +54,8 @@ std::vector<std::string> wrapped(const std::string& text, std::size_t width);
 std::string counted(std::size_t count, std::string noun);
 // "14 s", "3 min", "2 h 5 min", "3 d 4 h".
 std::string age_text(Duration age);
+// The same for a column of a table: "14s", "5m", "10h59m", "3d4h".
+std::string brief_age_text(Duration age);
 
 // Columns as wide as their widest cell, two blanks apart; `>` before a heading
 // aligns the column to the right. Cells may contain colours. Without a

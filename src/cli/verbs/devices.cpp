@@ -99,8 +99,7 @@ int run_devices(const DevicesArguments& arguments) {
 void add_devices(const Verb& command) {
   const auto arguments = std::make_shared<DevicesArguments>();
   Verb verb = command.add("devices", "list the devices of this machine, one line each");
-  verb.option("--backend", "NAME", &arguments->backend,
-              "list only devices of this back end: cuda, opencl, host or simulated");
+  add_backend_option(verb, arguments->backend, "list only devices of this back end:");
   verb.flag("--json", arguments->json, "print one JSON array; unknown values are absent");
   verb.flag("--watch", arguments->watch, "refresh every second until q or Ctrl-C (exit status 0)");
   add_backend_options(verb, arguments->backends);

@@ -120,10 +120,10 @@ LeaseRow lease_row(LeaseFacts& facts, const LedgerEntry& entry) {
       device.label = device_label(seen->info);
       if (claim.exclusive && claim.memory_bytes == seen->info.memory_bytes_total.value_or(0))
         device.memory_bytes_promised = 0;
-      // Absent if the driver does not report memory by process.
-      if (entry.kind != EntryKind::waiting && seen->telemetry && seen->telemetry->processes)
-        device.memory_bytes_used =
-            facts.owners[static_cast<std::size_t>(seen - observed.devices.data())].bytes_in_use(entry);
+      const std::uint64_t used =
+          facts.owners[static_cast<std::size_t>(seen - observed.devices.data())].bytes_in_use(entry);
+      // Absent if the driver lists no memory of its processes: it may not report it.
+      if (entry.kind != EntryKind::waiting && used > 0) device.memory_bytes_used = used;
     }
     is_whole = is_whole && device.memory_bytes_promised == 0;
     row.devices.push_back(std::move(device));

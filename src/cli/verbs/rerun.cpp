@@ -18,7 +18,7 @@ struct RerunArguments {
 
 int run_rerun(const RerunArguments& arguments) {
   const Result<std::vector<Job>> jobs = jobs_named(arguments.names, false, Matching::newest);
-  if (!jobs) return print_error(jobs.error());
+  if (!jobs) return print_error(without_effect(jobs.error(), arguments.names, "nothing was started"));
   std::vector<JobOrder> orders;
   for (const Job& job : *jobs) {
     if (!job.has_ended())

@@ -32,7 +32,7 @@ int run_rm(const RmArguments& arguments) {
   }
   if (!arguments.names.empty()) {
     Result<std::vector<Job>> named = jobs_named(arguments.names, false, Matching::all, arguments.force);
-    if (!named) return print_error(named.error());
+    if (!named) return print_error(without_effect(named.error(), arguments.names, "nothing was removed"));
     jobs.insert(jobs.end(), named->begin(), named->end());
   }
   int status = done;

@@ -144,7 +144,7 @@ void add_run(const Verb& command) {
   verb.option(
       "--array", "INDICES", &arguments->array,
       "start a job for each index (1-8, or 0-3,7), at most 1000: NAME-1, NAME-2 and so on; {} in the command and "
-      "in --output is the index");
+      "in --output is the index (to map it to a value, see docs/guide/jobs.md)");
   verb.option("--after", "JOB", &arguments->after,
               "start the job when these jobs are done, and skip it if one of them ends in any other way; several with "
               "commas, or a "
@@ -176,7 +176,10 @@ void add_run(const Verb& command) {
        "be executed; before it starts: "
        "1 environment error; 2 wrong input or usage; 3 the request does not fit."},
       false);
-  verb.run([arguments] { return run_command(*arguments); });
+  verb.run([arguments, verb] {
+    arguments->options = verb.given_options();
+    return run_command(*arguments);
+  });
 }
 
 }  // namespace berth::cli

@@ -25,7 +25,7 @@ void note_others(const std::vector<std::string>& names) {
 
 int run_stop(const std::vector<std::string>& names, bool all) {
   const Result<std::vector<Job>> jobs = jobs_named(names, all, Matching::unfinished);
-  if (!jobs) return print_error(jobs.error());
+  if (!jobs) return print_error(without_effect(jobs.error(), names, "nothing was stopped"));
   if (jobs->empty() && !all) print_note("all of these jobs have already ended");
   int status = done;
   // Waiting jobs first, because they would take the devices of those that end.

@@ -57,7 +57,7 @@ int run_wait(const WaitArguments& arguments) {
   if (!timeout) return print_error(timeout.error());
   const Deadline deadline = arguments.timeout ? Deadline::after(real_clock(), *timeout) : Deadline();
   Result<std::vector<Job>> jobs = jobs_named(arguments.names, arguments.all, Matching::newest);
-  if (!jobs) return print_error(jobs.error());
+  if (!jobs) return print_error(without_effect(jobs.error(), arguments.names, "no job was waited for"));
   int status = done;
   std::vector<Job> unfinished;
   boost::json::array list;
