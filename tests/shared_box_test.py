@@ -409,6 +409,7 @@ class Release(OneUser):
         self.start("demo", "--frames", "1000000")
         pool = self.until(lambda: [lease for lease in self.ps() if lease["state"] == "pool"], "the program is in the ledger")[0]
         self.assertRefused(self.berth("release", str(pool["id"])), 1, "it belongs to a running program")
+        self.assertNotIn("memory_bytes_used", pool["devices"][0], "the driver lists no process of it")
         self.assertRefused(self.berth("stop", str(pool["id"])), 2, f"lease {pool['id']} is a pool, not a job", f"kill {pool['pid']}")
 
 
