@@ -7,7 +7,7 @@ import { matcher, describe_device, describe_endpoint, describe_node, describe_re
 import { newest, plain, plain_pieces } from '../src/model/log_text.js';
 import { lines_of } from '../src/model/plan.js';
 import { rows_of } from '../src/model/spec.js';
-import { concerns_of, device_kind, device_state, intent_of, intent_text, kind_of, node_kind, node_state, problems_first, words } from '../src/model/states.js';
+import { concerns_of, device_kind, device_state, event_kind_of, intent_of, intent_text, kind_of, node_kind, node_state, problems_first, words } from '../src/model/states.js';
 import { brief, bytes, bytes_of, duration, host_port, percent, rate, seconds, short_id } from '../src/model/format.js';
 import { add_memory, memory_of } from '../src/model/memory.js';
 import { valid_rows } from '../src/model/rows.js';
@@ -22,6 +22,14 @@ test('what is lost, failed or refused looks bad, and only what works looks well'
   for (const state of ['healthy', 'ready', 'serving', 'running', 'in_service']) assert.equal(kind_of(state), 'ok', state);
   assert.equal(kind_of('a state of a newer server'), 'off');
   assert.equal(kind_of(undefined), 'unknown');
+});
+
+test('an event that says that a node is lost looks as bad as a replica that failed', () => {
+  assert.equal(event_kind_of({ kind: 'failed', text: 'it ended with status 1' }), 'bad');
+  assert.equal(event_kind_of({ kind: 'node', text: 'gpu-3 is lost: no report for 30 s' }), 'bad');
+  assert.equal(event_kind_of({ kind: 'node', text: 'gpu-3 is suspect: no report for 6 s' }), 'warn');
+  assert.equal(event_kind_of({ kind: 'node', text: 'gpu-3 reports again' }), 'off');
+  assert.equal(words('backing_off'), 'waiting to restart');
 });
 
 test('every state of the API has a shape', () => {

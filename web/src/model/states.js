@@ -19,6 +19,7 @@ export function kind_of(state) {
 /** @type {(state: string | undefined) => string} */
 export function words(state) {
   if (state === undefined) return 'unknown';
+  if (state === 'backing_off') return 'waiting to restart';
   return state === 'unready' ? 'not ready' : state.replaceAll('_', ' ').replace(/\bgpu/g, 'GPU');
 }
 
@@ -28,8 +29,13 @@ const event_kinds = {
   ready: 'ok', failed: 'bad', refused: 'warn', pending: 'warn', device: 'warn', rollout: 'busy', assigned: 'busy', moved: 'busy', intent: 'paused',
 };
 
-/** @type {(kind: string) => string} */
-export function event_kind_of(kind) {
+// An event about a node or a device says in its text how bad it is.
+/** @type {(event: { kind: string, text: string }) => string} */
+export function event_kind_of({ kind, text }) {
+  if (kind === 'node' || kind === 'device') {
+    if (/\bis lost\b/.test(text)) return 'bad';
+    if (/\bis suspect\b/.test(text)) return 'warn';
+  }
   return event_kinds[kind] ?? 'off';
 }
 
