@@ -370,8 +370,8 @@ Plan plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::span<c
           const EgressPreference& preference = {}, const PlanLimits& limits = {});
 
 // A line for each action ("+ chat/0  gpu-1  GPU-ea3b8f50"), then what is pending and why, then a count. Ids are
-// shortened so that they differ from each other and from `others`. `restarts` are replicas ("chat/0") whose command or
-// settings change, wherever they run; they are included in the count.
+// shortened so that they differ from each other and from `others`. `restarts` are replicas ("chat/0") that keep their
+// place, but change their command or settings; they are included in the count.
 std::string plan_to_text(const Plan& plan, std::span<const DeviceId> others = {},
                          std::span<const std::string> restarts = {});
 

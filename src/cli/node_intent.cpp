@@ -66,15 +66,21 @@ Result<FleetTarget> with_whole_id(ServerAccess& server, FleetTarget target) {
   return target;
 }
 
-// "chat/0, chat/1"; empty if there are none.
-std::string replicas_of(const json::object& answer, const FleetTarget& target) {
+// Those on the target that have not ended; if `stays`, without those that are stopping anyway.
+std::set<std::string> replicas_of(const json::object& answer, const FleetTarget& target, bool stays) {
   std::set<std::string> names;
   for (const json::value& value : Fields(answer).in("node").list("replicas")) {
     const std::vector<DeviceId> devices = Fields(value).devices();
     const bool is_there =
         target.device.empty() || std::find(devices.begin(), devices.end(), DeviceId(target.device)) != devices.end();
-    if (is_there && Fields(value).raw("state") != "gone") names.insert(Fields(value).text("name"));
+    const std::string state = Fields(value).raw("state");
+    if (is_there && state != "gone" && !(stays && state == "stopping")) names.insert(Fields(value).text("name"));
   }
+  return names;
+}
+
+// "chat/0, chat/1".
+std::string listed(const std::set<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
   return text;
@@ -83,9 +89,11 @@ std::string replicas_of(const json::object& answer, const FleetTarget& target) {
 AnswerText intent_text(const FleetTarget& target, Intent intent) {
   return [target, name = name_of(target), intent](const json::object& answer, const Style&) {
     if (intent == Intent::in_service) return name + " is in service\n";
-    const std::string replicas = replicas_of(answer, target);
+    const std::string replicas = listed(replicas_of(answer, target, true));
+    const std::string stopping = listed(replicas_of(answer, target, false));
     return name + (intent == Intent::cordoned ? " is cordoned; " : " is draining; ") +
-           (replicas.empty()             ? "it has no replicas"
+           (stopping.empty()             ? "it has no replicas"
+            : replicas.empty()           ? "these replicas are stopping: " + stopping
             : intent == Intent::cordoned ? "these replicas are not interrupted: " + replicas
                                          : "these replicas will be moved: " + replicas) +
            "\n";
@@ -105,10 +113,11 @@ int plan_drain(const DeviceArguments& arguments) {
   if (arguments.server.json) return print(answer->text);
   try {
     const Plan plan = plan_of(member(answer->json, "plan", "the answer"));
-    const std::string replicas = replicas_of(answer->json, *target);
-    if (replicas.empty()) return print("no replica is on " + name_of(*target) + "\n");
-    return print("these replicas would be moved from " + name_of(*target) + ": " + replicas + "\n" +
-                 readable_plan(plan, {}, stdout_style()));
+    const std::string replicas = listed(replicas_of(answer->json, *target, true));
+    if (replicas.empty()) return print("no replica would have to leave " + name_of(*target) + "\n");
+    const int printed = print("these replicas would have to leave " + name_of(*target) + ": " + replicas + "\n" +
+                              readable_plan(plan, {}, stdout_style()));
+    return printed == done ? status_of_plan(plan) : printed;
   } catch (const JsonError& error) {
     return print_error(to_error(error));
   }
@@ -125,11 +134,11 @@ Result<void> check_options(const DeviceArguments& arguments) {
                "write node/NAME or node/NAME/DEVICE"};
 }
 
-int set_node_intent(const DeviceArguments& arguments, Intent intent, Duration wait) {
+int set_node_intent(const DeviceArguments& arguments, Intent intent, std::optional<Duration> wait) {
   FleetTarget target = target_of(arguments);
   Result<ServerAccess> server = ServerAccess::open(arguments.server);
   if (!server) return print_error(server.error());
-  const Deadline deadline = Deadline::after(real_clock(), wait);
+  const Deadline deadline = Deadline::after(real_clock(), wait.value_or(Duration::zero()));
   if (Result<FleetTarget> whole = with_whole_id(*server, target); whole)
     target = *std::move(whole);
   else
@@ -137,21 +146,21 @@ int set_node_intent(const DeviceArguments& arguments, Intent intent, Duration wa
   Result<Answer> answer = server->call(put_intent(target, intent, arguments.reason));
   if (!answer) return print_error(answer.error());
   const int printed = print(arguments.server.json ? answer->text : intent_text(target, intent)(answer->json, Style{}));
-  if (printed != done || wait == Duration::zero()) return printed;
-  std::string left = replicas_of(answer->json, target);
+  if (printed != done || !wait) return printed;
+  std::set<std::string> left = replicas_of(answer->json, target, false);
   while (!left.empty() && !deadline.passed(real_clock().now())) {
     real_clock().sleep_for(std::min(ask_again, deadline.at - real_clock().now()));
     answer = server->call(get_node(target));
     if (!answer) return print_error(answer.error());
-    left = replicas_of(answer->json, target);
+    left = replicas_of(answer->json, target, false);
     if (left.empty() && !arguments.server.json) return print("no replica is left on " + name_of(target) + "\n");
   }
   if (left.empty()) return done;
-  return print_error(
-      {ErrorCode::timeout, name_of(target) + " still has " + left, "to see why, run berth why replica NAME/N"});
+  return print_error({ErrorCode::timeout, name_of(target) + " still has " + listed(left),
+                      "to see why, run berth why replica " + *left.begin()});
 }
 
-int drain_node(const DeviceArguments& arguments, bool plan, Duration wait) {
+int drain_node(const DeviceArguments& arguments, bool plan, std::optional<Duration> wait) {
   if (plan) return plan_drain(arguments);
   return set_node_intent(arguments, Intent::draining, wait);
 }

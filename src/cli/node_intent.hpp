@@ -2,6 +2,8 @@
 // A plain device is on this machine, whose ledger keeps its intent (device_intent.hpp); the agent reports it.
 #pragma once
 
+#include <optional>
+
 #include "berth/device_view.hpp"
 #include "cli/device_intent.hpp"
 
@@ -12,9 +14,9 @@ bool is_node(const DeviceArguments& arguments);
 // invalid_argument: an option for the fleet was used with a device of this machine.
 Result<void> check_options(const DeviceArguments& arguments);
 
-// Both print the resulting state, wait up to `wait` until no replica is left, and return the exit status.
-int set_node_intent(const DeviceArguments& arguments, Intent intent, Duration wait = {});
+// Both print the resulting state and return the exit status. `wait`: wait at most this long until no replica is left.
+int set_node_intent(const DeviceArguments& arguments, Intent intent, std::optional<Duration> wait = {});
 // `plan`: only prints what runs there.
-int drain_node(const DeviceArguments& arguments, bool plan, Duration wait);
+int drain_node(const DeviceArguments& arguments, bool plan, std::optional<Duration> wait);
 
 }  // namespace berth::cli

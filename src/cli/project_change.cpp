@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "cli/ready_wait.hpp"
 #include "cli/text/answer_fields.hpp"
@@ -334,8 +335,11 @@ std::string change_text(const json::object& answer, const Style& style) {
   // Replicas that keep their place but change their command or settings.
   std::vector<std::string> restarts;
   std::string names;
+  std::set<std::string, std::less<>> moved;
+  for (const Action& action : plan.actions)
+    moved.insert(action.subject().deployment.text() + "/" + std::to_string(action.subject().replica));
   for (const json::value& name : Fields(answer).list("restarts")) {
-    if (!name.is_string()) continue;
+    if (!name.is_string() || moved.contains(std::string_view(name.get_string()))) continue;
     restarts.emplace_back(name.get_string());
     names += (names.empty() ? "" : ", ") + printable(restarts.back());
   }

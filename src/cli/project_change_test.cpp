@@ -310,6 +310,17 @@ TEST(ChangeText, NamesAndCountsWhatRestartsAndNamesFieldsAsTheFileDoes) {
             "\n"
             "~  chat/0 to restart, one after another\n"
             "0 to start, 0 to change, 0 to stop, 1 to restart, 0 unchanged, 0 pending.\n");
+  json::value moved = answer;
+  const json::value from =
+      json::parse(R"({"deployment":"chat","replica":0,"node":"b","devices":[],"memory_bytes":0,"exclusive":false})");
+  json::object& plan = moved.at("plan").as_object();
+  plan["actions"] = json::array{json::object{{"before", from}, {"after", plan.at("assignments").at(0)}}};
+  EXPECT_EQ(change_text(moved.as_object(), {}),
+            "~ chat  command, unready_within\n"
+            "\n"
+            "~  chat/0  a  -  moves from b\n"
+            "0 to start, 1 to change, 0 to stop, 0 unchanged, 0 pending.\n")
+      << "a replica that also moves is counted once";
 }
 
 }  // namespace

@@ -268,12 +268,13 @@ TEST_F(ServerAccessTest, IntentsOfNodesGoToTheServer) {
       {"PUT /api/v1/nodes/gpu-1/intent", {ok_answer(node_answer)}},
   });
   EXPECT_EQ(run_words({"cordon", "node/gpu-1", "--server", server.url()}, add_cordon).out,
-            "gpu-1 is cordoned; these replicas are not interrupted: chat/0, chat/1\n");
+            "gpu-1 is cordoned; these replicas are not interrupted: chat/0\n");
   EXPECT_EQ(server.requests().back().body, R"({"schema":1,"intent":"cordoned"})");
   EXPECT_EQ(run_words({"uncordon", "node/gpu-1", "--server", server.url()}, add_uncordon).out, "gpu-1 is in service\n");
   EXPECT_EQ(server.requests().back().body, R"({"schema":1,"intent":"in_service"})");
   EXPECT_EQ(run_words({"drain", "node/gpu-1", "--server", server.url()}, add_drain).out,
-            "gpu-1 is draining; these replicas will be moved: chat/0, chat/1\n");
+            "gpu-1 is draining; these replicas will be moved: chat/0\n")
+      << "chat/1 is stopping already";
   for (const char* wrong : {"node/", "node/gpu-1/cuda:0", "node/gpu-9"})
     EXPECT_EQ(run_words({"drain", wrong, "--server", server.url()}, add_drain).status, wrong_input) << wrong;
   EXPECT_EQ(run_words({"cordon", "cuda:4095", "--json"}, add_cordon).status, wrong_input);
@@ -283,13 +284,15 @@ TEST_F(ServerAccessTest, ADrainWaitsForTheReplicasToLeave) {
   const TestServer server({{"GET /api/v1/nodes/gpu-1", {ok_answer(node_answer), ok_answer(empty_node)}},
                            {"PUT /api/v1/nodes/gpu-1/intent", {ok_answer(node_answer)}}});
   const Outcome gone = run_words({"drain", "node/gpu-1", "--wait", "10s", "--server", server.url()}, add_drain);
-  EXPECT_EQ(gone.out, "gpu-1 is draining; these replicas will be moved: chat/0, chat/1\nno replica is left on gpu-1\n");
+  EXPECT_EQ(gone.out, "gpu-1 is draining; these replicas will be moved: chat/0\nno replica is left on gpu-1\n");
   EXPECT_EQ(gone.status, done);
   const TestServer full({{"GET /api/v1/nodes/gpu-1", {ok_answer(node_answer)}},
                          {"PUT /api/v1/nodes/gpu-1/intent", {ok_answer(node_answer)}}});
   const Outcome left = run_words({"drain", "node/gpu-1", "--wait", "100ms", "--server", full.url()}, add_drain);
   EXPECT_EQ(left.status, environment_error);
-  EXPECT_EQ(left.err, "berth: gpu-1 still has chat/0, chat/1; to see why, run berth why replica NAME/N\n");
+  EXPECT_EQ(left.err, "berth: gpu-1 still has chat/0, chat/1; to see why, run berth why replica chat/0\n");
+  EXPECT_EQ(run_words({"drain", "node/gpu-1", "--wait", "0s", "--server", full.url()}, add_drain).status,
+            environment_error);
   run_words({"drain", "node/gpu-1", "--plan", "--server", full.url()}, add_drain);
   EXPECT_EQ(full.requests().back().body, R"({"schema":1,"intent":"draining","dry_run":true})")
       << "--plan changes nothing";

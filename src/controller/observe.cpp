@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "deployment/replica_ranges.hpp"
+
 namespace berth::controller {
 
 using fleet::DesiredDeployment;
@@ -238,7 +240,9 @@ class Observer {
         if (before == out_.memory.pending.end()) kinds.erase(pending.deployment);
         continue;
       }
-      add_event(EventKind::pending, pending.deployment.text(), pending.reason.text);
+      const std::string name = pending.deployment.text() + "/" + deployment::replica_ranges(pending.replicas);
+      add_event(EventKind::pending, pending.deployment.text(),
+                (pending.replicas.empty() ? std::string() : name + ": ") + pending.reason.text);
     }
     out_.memory.pending = std::move(kinds);
   }

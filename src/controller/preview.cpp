@@ -133,6 +133,7 @@ deployment::Evidence why_pending(const Input& input, const Pending& pending) {
   const Survey survey(input, *input.desired);
   std::set<ReplicaName> to_place;
   std::set<fleet::ReplicaKey> freed;
+  std::vector<Assignment> present;
   DeploymentSpec spec = wanted->second.spec;
   const bool is_whole = pending.replicas.empty();
   for (std::uint32_t replica = 0; is_whole && replica < spec.replicas; ++replica) to_place.insert({spec.name, replica});
@@ -141,11 +142,12 @@ deployment::Evidence why_pending(const Input& input, const Pending& pending) {
   for (const ReplicaName& name : to_place) {
     if (const Incarnation* const current = survey.current(name)) {
       freed.insert(current->assigned.key());
+      if (!current->is_lost && current->place != Place::unusable) present.push_back(current->assigned.place);
       spec.on_shortage = OnShortage::best_effort;
     }
   }
   const Survey::Limits limits = survey.limits({spec}, to_place, freed, input.memory);
-  return deployment::why_pending(spec, survey.fleet, input.desired->egress_preference, limits.view());
+  return deployment::why_pending(spec, survey.fleet, input.desired->egress_preference, limits.view(), present);
 }
 
 }  // namespace berth::controller

@@ -195,5 +195,32 @@ TEST(Replace, NewReplicasOfAnAllOrNothingDeploymentStartTogetherWhileAnotherMove
   EXPECT_EQ(world.step().start.size(), 1u) << "other deployments get the remaining GPU";
 }
 
+TEST(Replace, ABlockedDrainNamesEveryReplicaAndIsNotSolvedByStoppingOne) {
+  const auto blocked = [](std::vector<NodeView> nodes, std::uint32_t replicas, const std::string& drained) {
+    World world(std::move(nodes));
+    DeploymentSpec spec = gpu_spec("d", replicas);
+    spec.spread = Spread::pack;
+    if (replicas > 1) world.intents[NodeId("a")] = Intent::cordoned;
+    world.want(spec);
+    world.settle();
+    world.intents[NodeId(drained)] = Intent::draining;
+    const Step step = world.step();
+    EXPECT_FALSE(step.has_actions());
+    Words out;
+    for (const std::string& event : events_of(step, fleet::EventKind::pending)) out.push_back(event.substr(0, 30));
+    for (const Pending& pending : step.pending) {
+      EXPECT_EQ(pending.reason.kind, ReasonKind::drain_blocked);
+      for (const std::uint32_t replica : pending.replicas) out.push_back("d/" + std::to_string(replica));
+      for (const auto& change : why_pending(world.input(), pending).changes) out.push_back(change.text);
+    }
+    return out;
+  };
+  EXPECT_EQ(blocked({gpu_node("a", 2), gpu_node("b", 2)}, 2, "b"),
+            (Words{"d: d/0-1: it stays where it is", "d/0", "d/1", "put a back in service"}));
+  EXPECT_EQ(blocked({gpu_node("a", 0), gpu_node("b", 1), gpu_node("c", 1)}, 2, "b"),
+            (Words{"d: d/0: it stays where it is, ", "d/0", "add a node like b, with 1 GPU"}))
+      << "with one replica, d/1 would stop and d/0 stay";
+}
+
 }  // namespace
 }  // namespace berth::controller

@@ -129,7 +129,10 @@ class Stepper {
     if (incarnation.assigned.stopping) {
       if (!incarnation.is_in(ReplicaState::gone)) return;
       forget(incarnation);
-      add_event(EventKind::stopped, name, "has ended on " + text_of(place));
+      const bool has_successor = survey_.current({place.deployment, place.replica}) != nullptr;
+      add_event(EventKind::stopped, name,
+                (has_successor ? "its predecessor " + to_string(incarnation.assigned.key()) : std::string()) +
+                    (has_successor ? " has ended on " : "has ended on ") + text_of(place));
       return;
     }
     const auto wanted = input_.desired->deployments.find(place.deployment);
@@ -443,10 +446,20 @@ class Stepper {
     }
     for (Pending pending : trial.pending) {
       const Needs& needs = needs_.at(pending.deployment);
-      const bool leaves = std::any_of(pending.replicas.begin(), pending.replicas.end(), [&](std::uint32_t replica) {
-        return needs.to_replace.contains(replica) && needs.to_replace.at(replica) != Cause::outdated;
-      });
-      if (leaves) pending.reason.kind = ReasonKind::drain_blocked;
+      const auto has_to_leave = [&](std::uint32_t replica) {
+        const auto found = needs.to_replace.find(replica);
+        return found != needs.to_replace.end() && found->second != Cause::outdated;
+      };
+      const bool leaves = std::any_of(pending.replicas.begin(), pending.replicas.end(), has_to_leave);
+      if (leaves) {
+        pending.reason.kind = ReasonKind::drain_blocked;
+        // The others that have to leave were not tried: they have the same needs, and wait for this one.
+        for (const auto& [replica, cause] : needs.to_replace) {
+          if (has_to_leave(replica) && !asked.contains({pending.deployment, replica}))
+            pending.replicas.push_back(replica);
+        }
+        std::sort(pending.replicas.begin(), pending.replicas.end());
+      }
       pending.reason.text = "it stays where it is, " +
                             std::string(leaves ? "although it has to move" : "and is not updated") + ", because " +
                             pending.reason.text;

@@ -72,12 +72,12 @@ TEST(ControllerStep, WhatIsPendingIsExplainedWithTheFleetAsItIsNow) {
   EXPECT_EQ(evidence.nodes.size(), 2u);
   ASSERT_FALSE(evidence.changes.empty());
   EXPECT_EQ(evidence.changes[0].command, "berth uncordon node/b");
-  // A replica that must leave but cannot: its own device counts as free and is draining.
+  // A replica that must leave but cannot: the end of its own drain would not make it leave.
   world.intents[NodeId("a")] = Intent::draining;
   const Step draining = world.step();
   ASSERT_EQ(draining.pending.size(), 2u);
   EXPECT_EQ(draining.pending[0].reason.kind, ReasonKind::drain_blocked);
-  EXPECT_EQ(why_pending(world.input(), draining.pending[0]).changes.at(0).command, "berth uncordon node/a");
+  EXPECT_EQ(why_pending(world.input(), draining.pending[0]).changes.at(0).command, "berth uncordon node/b");
   // There is room again.
   world.intents.clear();
   EXPECT_TRUE(why_pending(world.input(), step.pending[0]).changes.empty());
@@ -220,6 +220,9 @@ TEST(ControllerStep, ADrainMovesReplicasOneByOneAndStopsEachWhenItsSuccessorIsRe
   ASSERT_EQ(step.stop.size(), 1u);
   EXPECT_EQ(to_string(step.stop[0]), "d/0#1");
   EXPECT_TRUE(step.start.empty()) << "the old one is still there";
+  world.obey();
+  EXPECT_EQ(events_of(world.step(), fleet::EventKind::stopped),
+            Words{"d/0: its predecessor d/0#1 has ended on a a/gpu0"});
   world.settle();
   EXPECT_EQ(world.places(), (Words{"d/0#3 b/gpu0", "d/1#4 b/gpu1"}));
 }

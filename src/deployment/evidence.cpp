@@ -17,8 +17,9 @@ constexpr int tries_max = 16;
 // Tries one change after another with the planner.
 class Trials {
  public:
-  Trials(const DeploymentSpec& spec, const Fleet& fleet, const EgressPreference& preference, const PlanLimits& limits)
-      : spec_(spec), fleet_(fleet), preference_(preference), limits_(limits) {}
+  Trials(const DeploymentSpec& spec, const Fleet& fleet, const EgressPreference& preference, const PlanLimits& limits,
+         std::span<const Assignment> present)
+      : spec_(spec), fleet_(fleet), preference_(preference), limits_(limits), present_(present) {}
 
   std::vector<Evidence::Change> changes() {
     put_back_in_service();
@@ -56,6 +57,19 @@ class Trials {
     return fits(spec_, fleet);
   }
 
+  // Back in service, it would keep the replicas that have to leave it.
+  bool is_drained(const NodeView& node) const {
+    return node.intent == Intent::draining &&
+           std::any_of(present_.begin(), present_.end(),
+                       [&](const Assignment& place) { return place.node == node.id; });
+  }
+  bool is_drained(const NodeDevice& device) const {
+    return device.intent == Intent::draining &&
+           std::any_of(present_.begin(), present_.end(), [&](const Assignment& place) {
+             return std::find(place.devices.begin(), place.devices.end(), device.info.id) != place.devices.end();
+           });
+  }
+
   void put_back_in_service() {
     if (!helps_everywhere([](NodeView& node) {
           node.intent = Intent::in_service;
@@ -66,13 +80,13 @@ class Trials {
     Fleet fleet = fleet_;
     for (NodeView& node : fleet.nodes) {
       if (node.health == Health::lost) continue;
-      if (node.intent != Intent::in_service && tries++ < tries_max && !is_full()) {
+      if (node.intent != Intent::in_service && !is_drained(node) && tries++ < tries_max && !is_full()) {
         const Intent intent = std::exchange(node.intent, Intent::in_service);
         add(fits(spec_, fleet), "put " + node.id.text() + " back in service", "berth uncordon node/" + node.id.text());
         node.intent = intent;
       }
       for (NodeDevice& device : node.devices) {
-        if (device.intent == Intent::in_service || tries++ >= tries_max || is_full()) continue;
+        if (device.intent == Intent::in_service || is_drained(device) || tries++ >= tries_max || is_full()) continue;
         const Intent intent = std::exchange(device.intent, Intent::in_service);
         add(fits(spec_, fleet),
             "put " + device.info.id.text() + " back in service, with berth uncordon on " + node.id.text());
@@ -212,25 +226,35 @@ class Trials {
     const auto placed = static_cast<std::uint32_t>(
         std::count_if(plan.assignments.begin(), plan.assignments.end(),
                       [](const Assignment& assignment) { return !assignment.node.text().empty(); }));
-    if (placed > 0 && placed < spec_.replicas)
-      add(true, "ask for " + std::to_string(placed) + (placed == 1 ? " replica" : " replicas") + " instead of " +
-                    std::to_string(spec_.replicas));
+    if (placed == 0 || placed >= spec_.replicas) return;
+    // Those with the highest numbers stop, so none of them may be running, and the others must fit.
+    const auto would_stop = [&](const Assignment& place) {
+      return place.replica >= placed && !place.node.text().empty();
+    };
+    if (std::any_of(limits_.staying.begin(), limits_.staying.end(), would_stop) ||
+        std::any_of(present_.begin(), present_.end(), would_stop))
+      return;
+    changed = spec_;
+    changed.replicas = placed;
+    add(fits(changed, fleet_), "ask for " + std::to_string(placed) + (placed == 1 ? " replica" : " replicas") +
+                                   " instead of " + std::to_string(spec_.replicas));
   }
 
   const DeploymentSpec& spec_;
   const Fleet& fleet_;
   const EgressPreference& preference_;
   const PlanLimits& limits_;
+  const std::span<const Assignment> present_;
   std::vector<Evidence::Change> found_;
 };
 
 }  // namespace
 
 Evidence why_pending(const DeploymentSpec& spec, const Fleet& fleet, const EgressPreference& preference,
-                     const PlanLimits& limits) {
+                     const PlanLimits& limits, std::span<const Assignment> present) {
   Evidence evidence;
   if (make_plan({&spec, 1}, fleet, {}, preference, limits, &evidence).pending.empty()) return {};
-  evidence.changes = Trials(spec, fleet, preference, limits).changes();
+  evidence.changes = Trials(spec, fleet, preference, limits, present).changes();
   return evidence;
 }
 

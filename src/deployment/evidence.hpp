@@ -35,9 +35,10 @@ struct Evidence {
   std::vector<Change> changes;  // each would be enough alone; the smallest first
 };
 
-// For a spec that a plan with these limits leaves partly pending; empty if it does not.
+// For a spec that a plan with these limits leaves partly pending; empty if it does not. `present`: where replicas
+// run that are to be replaced. No change stops one of them, or ends the drain of its node or device.
 Evidence why_pending(const DeploymentSpec& spec, const Fleet& fleet, const EgressPreference& preference,
-                     const PlanLimits& limits);
+                     const PlanLimits& limits, std::span<const Assignment> present = {});
 
 // For each entry of plan.pending, in its order: the smallest change that would let it fit in addition to
 // everything that the plan places. Absent: none was found, or the entry is beyond the first `explained_max`,

@@ -92,6 +92,10 @@ TEST(Evidence, ReplicasThatFillTheFleetAskForANodeOrForFewerOfThem) {
   const Evidence evidence = why_pending(gpu_spec("chat", 3), {{gpu_node("a", 2)}}, {}, {});
   EXPECT_EQ(funnel_of(evidence), (Lines{"2 GPUs", "0 not used by another replica"}));
   EXPECT_EQ(changes_of(evidence), (Lines{"add a node like a, with 2 GPUs", "ask for 2 replicas instead of 3"}));
+  const Assignment last{DeploymentId("chat"), 2, NodeId("a"), {DeviceId("a/gpu0")}, 0, true};
+  EXPECT_EQ(changes_of(why_pending(gpu_spec("chat", 3), {{gpu_node("a", 2)}}, {}, {std::span(&last, 1), {}, {}})),
+            Lines{"add a node like a, with 2 GPUs"})
+      << "with fewer replicas, the last one stops, and it is running";
   DeploymentSpec spec = gpu_spec("chat", 2);
   spec.spread = Spread::one_per_node;
   EXPECT_EQ(changes_of(why_pending(spec, {{gpu_node("a", 2)}}, {}, {})).at(0),

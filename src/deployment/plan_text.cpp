@@ -41,6 +41,10 @@ std::string promise_text(const Assignment& assignment) {
   return bytes_text(assignment.memory_bytes) + each(assignment);
 }
 
+std::string name_of(const DeploymentId& deployment, std::uint32_t replica) {
+  return deployment.text() + "/" + std::to_string(replica);
+}
+
 std::string change_text(const Assignment& before, const Assignment& after, std::span<const DeviceId> all) {
   if (before.node != after.node) return "moves from " + before.node.text();
   if (before.devices != after.devices) return "moves from " + devices_text(before, all);
@@ -74,7 +78,7 @@ std::string plan_to_text(const Plan& plan, std::span<const DeviceId> others, std
     std::string note = promise_text(subject);
     if (action.sign() == '~') note += (note.empty() ? "" : ", ") + change_text(*action.before, *action.after, all);
     ++(action.sign() == '+' ? starts : action.sign() == '~' ? changes : stops);
-    const std::string name = subject.deployment.text() + "/" + std::to_string(subject.replica);
+    const std::string name = name_of(subject.deployment, subject.replica);
     if (action.after) touched.insert(name);
     rows.push_back({std::string(1, action.sign()), name, subject.node.text(), devices_text(subject, all), note});
   }
@@ -94,12 +98,16 @@ std::string plan_to_text(const Plan& plan, std::span<const DeviceId> others, std
     waiting += std::max<std::size_t>(pending.replicas.size(), 1);
     text += "! " + pending.deployment.text();
     if (!pending.replicas.empty()) text += "/" + replica_ranges(pending.replicas);
+    for (const std::uint32_t replica : pending.replicas) touched.insert(name_of(pending.deployment, replica));
     text += "  pending: " + pending.reason.text + "\n";
   }
   if (plan.actions.empty() && plan.pending.empty() && restarts.empty())
     return text + "Nothing to do: " + std::to_string(plan.assignments.size()) +
            (plan.assignments.size() == 1 ? " replica is" : " replicas are") + " in place.\n";
-  const std::size_t unchanged = plan.assignments.size() - std::min(touched.size(), plan.assignments.size());
+  const auto unchanged =
+      std::count_if(plan.assignments.begin(), plan.assignments.end(), [&](const Assignment& assignment) {
+        return !touched.contains(name_of(assignment.deployment, assignment.replica));
+      });
   return text + std::to_string(starts) + " to start, " + std::to_string(changes) + " to change, " +
          std::to_string(stops) + " to stop, " +
          (restarts.empty() ? "" : std::to_string(restarts.size()) + " to restart, ") + std::to_string(unchanged) +

@@ -38,21 +38,27 @@ TEST(PlanText, APlanNamesGpusByTheBeginningsOfTheirIds) {
             "1 to start, 0 to change, 0 to stop, 0 unchanged, 0 pending.\n");
 }
 
-TEST(PlanText, RestartsAreCountedAlsoWhereNothingMoves) {
+TEST(PlanText, EveryReplicaIsCountedOnce) {
   Plan plan;
   for (const std::uint32_t replica : {0u, 1u, 2u})
     plan.assignments.push_back(
         {DeploymentId("chat"), replica, NodeId("a"), {DeviceId("g" + std::to_string(replica))}, 0, true});
-  const std::vector<std::string> restarts{"chat/0", "chat/1"};
-  EXPECT_EQ(plan_to_text(plan, {}, restarts),
+  EXPECT_EQ(plan_to_text(plan, {}, std::vector<std::string>{"chat/0", "chat/1"}),
             "0 to start, 0 to change, 0 to stop, 2 to restart, 1 unchanged, 0 pending.\n");
   Assignment before = plan.assignments[1];
   before.node = NodeId("b");
   plan.actions = {{before, plan.assignments[1]}};
-  EXPECT_EQ(plan_to_text(plan, {}, restarts),
+  EXPECT_EQ(plan_to_text(plan, {}, std::vector<std::string>{"chat/0"}),
             "~  chat/1  a  g1  exclusive, moves from b\n"
-            "0 to start, 1 to change, 0 to stop, 2 to restart, 1 unchanged, 0 pending.\n")
-      << "a replica that moves is not counted twice";
+            "0 to start, 1 to change, 0 to stop, 1 to restart, 1 unchanged, 0 pending.\n");
+  Pending& pending = plan.pending.emplace_back();
+  pending.deployment = DeploymentId("chat");
+  pending.replicas = {2, 7};
+  pending.reason.text = "no room";
+  EXPECT_EQ(plan_to_text(plan),
+            "~  chat/1  a  g1  exclusive, moves from b\n! chat/2, 7  pending: no room\n"
+            "0 to start, 1 to change, 0 to stop, 1 unchanged, 2 pending.\n")
+      << "a pending replica that stays in its place is not unchanged";
 }
 
 }  // namespace

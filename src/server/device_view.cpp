@@ -78,8 +78,9 @@ DeviceCounts count_devices(const Leader& leader) {
   for (const auto& [id, record] : leader.state().nodes) {
     const LastReport* const known = leader.known(id);
     if (!known || leader.health(id) == controller::NodeHealth::lost) continue;
+    const bool reports = leader.last_report(id) && leader.health(id) == controller::NodeHealth::healthy;
     for (const fleet::ReportedDevice& device : known->report.devices) {
-      const bool is_usable = takes_work(device, record);
+      const bool is_usable = reports && takes_work(device, record);
       ++counts.total;
       if (device.is_accelerator()) {
         ++(!is_usable ? counts.unavailable : !device.holders.empty() ? counts.in_use : counts.free);
@@ -91,6 +92,9 @@ DeviceCounts count_devices(const Leader& leader) {
       }
       if (json::object intent = intent_view(device, record); !intent.empty()) {
         intent["node"] = id.text();
+        intent["replicas"] = std::count_if(
+            device.holders.begin(), device.holders.end(),
+            [](const fleet::ReportedHolder& holder) { return holder.kind == fleet::HolderKind::replica; });
         intent["device"] = device.info.id.text();
         counts.cordoned.push_back(std::move(intent));
       }

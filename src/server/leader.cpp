@@ -106,9 +106,13 @@ const LastReport* Leader::known(const NodeId& node) const {
 }
 
 controller::NodeHealth Leader::health(const NodeId& node) const {
-  const LastReport* const last = last_report(node);
-  return controller::health_of({last ? &last->report : nullptr, last ? last->at : began_, Intent::in_service},
-                               clock_->now());
+  return controller::health_of({nullptr, silent_since(node)}, clock_->now());
+}
+
+TimePoint Leader::silent_since(const NodeId& node) const {
+  if (const LastReport* const last = last_report(node)) return std::max(last->at, began_);
+  const auto joined = joined_.find(node);
+  return joined == joined_.end() ? began_ : joined->second;
 }
 
 std::optional<Duration> Leader::report_age(const NodeId& node) const {
@@ -123,8 +127,7 @@ controller::Input Leader::input() const {
   for (const auto& [id, record] : state_.nodes) {
     const LastReport* const last = last_report(id);
     controller::NodeState& node = input.nodes[id];
-    node = {last ? &last->report : nullptr, last ? std::max(last->at, began_) : began_, record.intent,
-            record.intent_reason, record.devices};
+    node = {last ? &last->report : nullptr, silent_since(id), record.intent, record.intent_reason, record.devices};
   }
   input.unreadable = state_.unreadable;
   input.memory = memory_;
@@ -247,6 +250,7 @@ void Leader::forget_removed() {
     return !state_.desired.deployments.contains(entry.first.first) || !state_.nodes.contains(entry.first.second);
   });
   std::erase_if(memory_.nodes, [&](const auto& entry) { return !state_.nodes.contains(entry.first); });
+  std::erase_if(joined_, [&](const auto& entry) { return !state_.nodes.contains(entry.first); });
   std::erase_if(noted_problems_, [&](const auto& entry) { return !state_.nodes.contains(entry.first); });
 }
 

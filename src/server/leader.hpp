@@ -60,6 +60,8 @@ class Leader {
   // For display: the node's report, or else what the store kept of an earlier one. Null: nothing is known.
   const LastReport* known(const NodeId& node) const;
   controller::NodeHealth health(const NodeId& node) const;
+  // When it last reported; if it has not, when it joined or this server became leader.
+  TimePoint silent_since(const NodeId& node) const;
   std::optional<Duration> report_age(const NodeId& node) const;  // absent: no report since this server became leader
   const std::vector<controller::DeploymentStatus>& deployments() const { return deployments_; }
   const std::vector<Pending>& pending() const { return pending_; }
@@ -199,6 +201,7 @@ class Leader {
   std::uint64_t change_count_ = 1;
   std::map<NodeId, std::uint64_t> orders_numbers_;
   std::map<NodeId, LastReport> last_reports_;
+  std::map<NodeId, TimePoint> joined_;               // since this server leads
   std::map<std::string, TimePoint> gateways_moved_;  // by credential: when its address last changed
   std::map<NodeId, std::string> node_addresses_;     // set by the operator
   std::map<NodeId, LastReport> stored_;              // from the inventories in the store when this server started

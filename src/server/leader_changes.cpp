@@ -60,9 +60,7 @@ Result<DeploymentSpec> earlier_settings(const fleet::DesiredDeployment& wanted, 
     if (!found)
       return Error{ErrorCode::not_found, name + " has no revision " + std::to_string(*revision),
                    "berth rollout status " + name + " lists the revisions that it can go back to"};
-    if (!same_but_replicas(*found, wanted.spec)) return *found;
-    return Error{ErrorCode::already_exists, name + " already has the settings of revision " + std::to_string(*revision),
-                 ""};
+    return *found;
   }
   for (const DeploymentSpec& earlier : wanted.earlier) {
     if (!same_but_replicas(earlier, wanted.spec)) return earlier;
@@ -256,6 +254,7 @@ Result<void> Leader::set_intent(const NodeId& node, Intent intent, const std::st
   if (found == state_.nodes.end()) return no_node(node);
   store::Change change = change_of(state_);
   fleet::NodeRecord record = found->second;
+  if (intent == Intent::in_service && record.intent == intent) return commit(change_of(state_), {});
   record.intent = intent;
   record.intent_by = actor;
   // A drain without a reason keeps the reason of the cordon before it.
@@ -286,10 +285,11 @@ Result<void> Leader::set_device_intent(const NodeId& node, const DeviceId& name,
                  "see berth nodes " + node.text()};
   store::Change change = change_of(state_);
   fleet::NodeRecord record = found->second;
-  if (wanted.intent == Intent::in_service)
-    record.devices.erase(device);
-  else
+  if (wanted.intent == Intent::in_service) {
+    if (record.devices.erase(device) == 0) return commit(change_of(state_), {});
+  } else {
     record.devices[device] = wanted;
+  }
   change.nodes[node] = std::move(record);
   return commit(std::move(change), {event(EventKind::intent, wanted.by, "node/" + node.text(),
                                           node.text() + "/" + device.text() + " is " + intent_words(wanted.intent) +
@@ -300,8 +300,7 @@ Result<void> Leader::set_device_intent(const NodeId& node, const DeviceId& name,
 Result<void> Leader::check_singles_ended(const NodeId& node) const {
   const auto list = state_.assignments.find(node);
   if (list == state_.assignments.end()) return {};
-  const LastReport* const last = last_report(node);
-  const Duration silent = clock_->now() - (last ? std::max(last->at, began_) : began_);
+  const Duration silent = clock_->now() - silent_since(node);
   for (const fleet::Assigned& replica : list->second.assigned) {
     const auto wanted = state_.desired.deployments.find(replica.place.deployment);
     const DeploymentSpec* const spec =
@@ -374,7 +373,9 @@ Result<void> Leader::add_node(const NodeId& node, const fleet::Credential& crede
   }
   change.credentials[credential.id] = credential;
   if (!used_up.empty()) change.credentials[used_up] = std::nullopt;
-  return commit(std::move(change), {event(EventKind::node, actor, "node/" + node.text(), node.text() + " joined")});
+  BERTH_TRY(commit(std::move(change), {event(EventKind::node, actor, "node/" + node.text(), node.text() + " joined")}));
+  joined_[node] = clock_->now();
+  return {};
 }
 
 Result<void> Leader::add_credential(const fleet::Credential& credential, const std::string& actor) {

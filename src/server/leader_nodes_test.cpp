@@ -273,5 +273,38 @@ TEST_F(LeaderTest, WhatWasDecidedUnderAFormerIdStaysWithTheDevice) {
   EXPECT_TRUE(leader_.state().nodes.at(node_).devices.empty());
 }
 
+TEST_F(LeaderTest, TheFirstReportOfANodeThatJoinsLaterIsNoReturn) {
+  ASSERT_TRUE(report("a-1", 1, 100));
+  ASSERT_TRUE(leader_.step());
+  clock_.advance(10s);
+  const NodeId late("gpu-2");
+  fleet::Credential credential;
+  credential.id = "t2";
+  credential.role = fleet::Role::node;
+  credential.node = late;
+  ASSERT_TRUE(leader_.add_node(late, credential, "", "test"));
+  EXPECT_EQ(leader_.health(late), controller::NodeHealth::healthy);
+  ASSERT_TRUE(leader_.step());
+  LastReport first;
+  first.report.node.id = late;
+  first.report.agent = "a-2";
+  first.report.number = first.report.epoch = 1;
+  ASSERT_TRUE(leader_.take_report(std::move(first)));
+  ASSERT_TRUE(leader_.step());
+  std::vector<std::string> texts;
+  for (const fleet::Event& event : leader_.recent_events())
+    if (event.subject == "node/gpu-2") texts.push_back(event.text);
+  EXPECT_EQ(texts, (std::vector<std::string>{"gpu-2 joined", "gpu-2 is part of the fleet"}));
+}
+
+TEST_F(LeaderTest, PuttingANodeInServiceThatIsInServiceIsNoEvent) {
+  const std::string before = leader_.recent_events().back().text;
+  EXPECT_TRUE(leader_.set_intent(node_, Intent::in_service, "user:ann"));
+  EXPECT_EQ(leader_.recent_events().back().text, before);
+  EXPECT_TRUE(leader_.set_intent(node_, Intent::cordoned, "user:ann"));
+  EXPECT_TRUE(leader_.set_intent(node_, Intent::in_service, "user:ann"));
+  EXPECT_EQ(leader_.recent_events().back().text, "gpu-1 is in service");
+}
+
 }  // namespace
 }  // namespace berth::server

@@ -21,6 +21,44 @@ namespace {
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
+// A node that has not reported to this server is neither healthy nor suspect.
+bool is_awaited(const Leader& leader, const NodeId& node) {
+  return !leader.last_report(node) && leader.health(node) != controller::NodeHealth::lost;
+}
+
+// "30 s", or "30 s to 60 s" if its replicas differ: when they start elsewhere; empty: it has none.
+std::string replace_time(const Leader& leader, const NodeId& node) {
+  const auto list = leader.state().assignments.find(node);
+  if (list == leader.state().assignments.end() || list->second.assigned.empty()) return {};
+  const auto [first, last] =
+      std::minmax_element(list->second.assigned.begin(), list->second.assigned.end(),
+                          [](const fleet::Assigned& a, const fleet::Assigned& b) { return a.replace_s < b.replace_s; });
+  const auto text = [](const fleet::Assigned& replica) {
+    return world::duration_text(std::chrono::seconds(replica.replace_s));
+  };
+  return text(*first) + (first->replace_s == last->replace_s ? "" : " to " + text(*last));
+}
+
+// Adds the health of a node, and what a silent node means.
+void put_health(json::object& out, const Leader& leader, const NodeId& node) {
+  const controller::NodeHealth health = leader.health(node);
+  if (is_awaited(leader, node)) {
+    out["health"] = "unknown";
+    out["health_reason"] = "it has not reported to this server yet";
+    return;
+  }
+  out["health"] = to_string(health);
+  if (health == controller::NodeHealth::healthy) return;
+  std::string reason =
+      "no report for " +
+      world::duration_text(std::chrono::floor<std::chrono::seconds>(leader.now() - leader.silent_since(node)));
+  if (health == controller::NodeHealth::lost)
+    reason += "; check that the machine is running and that its agent can reach this server";
+  else if (const std::string time = replace_time(leader, node); !time.empty())
+    reason += "; its replicas start elsewhere after " + time;
+  out["health_reason"] = std::move(reason);
+}
+
 json::object reason_view(const Reason& reason) {
   json::object out{{"kind", to_string(reason.kind)}, {"text", reason.text}};
   if (reason.provider) out["provider"] = to_string(*reason.provider);
@@ -53,8 +91,10 @@ const fleet::ReplicaReport* report_of(const Leader& leader, const fleet::Assigne
 }
 
 fleet::ReplicaState state_of(const fleet::ReplicaReport* report, const fleet::Assigned& assigned) {
-  if (report) return report->state;
-  return assigned.stopping ? fleet::ReplicaState::stopping : fleet::ReplicaState::waiting;
+  // Its node has not read the order to stop it yet, if it still reports another state.
+  if (assigned.stopping && !(report && report->state == fleet::ReplicaState::gone))
+    return fleet::ReplicaState::stopping;
+  return report ? report->state : fleet::ReplicaState::waiting;
 }
 
 // Why an incarnation is in its state, or an empty text if nothing is wrong.
@@ -62,6 +102,15 @@ std::string reason_of(const Leader& leader, const fleet::ReplicaReport* report, 
   const std::string reason = report ? report->reason : "";
   if (leader.health(assigned.place.node) == controller::NodeHealth::lost)
     return "its node is lost" + (reason.empty() ? "" : "; before: " + reason);
+  if (report && report->state == fleet::ReplicaState::unready) {
+    const auto wanted = leader.state().desired.deployments.find(assigned.place.deployment);
+    const DeploymentSpec* const spec = wanted == leader.state().desired.deployments.end()
+                                           ? nullptr
+                                           : controller::spec_of(wanted->second, assigned.revision);
+    if (spec && spec->unready_within)
+      return reason + "; it is restarted if this lasts " + world::duration_text(*spec->unready_within) +
+             " (unready_within)";
+  }
   if (report) return reason;
   return assigned.stopping ? "is stopping" : "waiting for the node to accept it";
 }
@@ -135,15 +184,18 @@ json::object status_view(const Leader& leader, const std::string& version, std::
   for (const auto& [id, record] : state.nodes) {
     const controller::NodeHealth health = leader.health(id);
     ++(leader.is_ignored_by(id)                    ? ignoring
+       : is_awaited(leader, id)                    ? awaited
        : health == controller::NodeHealth::healthy ? healthy
        : health == controller::NodeHealth::suspect ? suspect
                                                    : lost);
     cordoned += record.intent != Intent::in_service;
-    awaited += !leader.last_report(id) && health != controller::NodeHealth::lost;
-    if (health == controller::NodeHealth::healthy && record.intent == Intent::in_service) continue;
+    const bool is_healthy = health == controller::NodeHealth::healthy && !is_awaited(leader, id);
+    if (is_healthy && record.intent == Intent::in_service) continue;
     json::object node = intent_view(record);
     node["node"] = id.text();
-    node["health"] = to_string(health);
+    put_health(node, leader, id);
+    const auto list = state.assignments.find(id);
+    node["replicas"] = list == state.assignments.end() ? 0 : list->second.assigned.size();
     unavailable.push_back(std::move(node));
   }
   DeviceCounts devices = count_devices(leader);
@@ -190,8 +242,8 @@ json::object status_view(const Leader& leader, const std::string& version, std::
 
 json::object node_view(const Leader& leader, const fleet::NodeRecord& record) {
   const LastReport* const known = leader.known(record.id);
-  json::object out{
-      {"name", record.id.text()}, {"health", to_string(leader.health(record.id))}, {"joined_at_ms", record.joined_ms}};
+  json::object out{{"name", record.id.text()}, {"joined_at_ms", record.joined_ms}};
+  put_health(out, leader, record.id);
   for (const auto& [key, value] : intent_view(record)) out[key] = value;
   if (const auto age = leader.report_age(record.id)) out["last_report_age_s"] = seconds(*age);
   if (const std::string problem = leader.node_problem(record.id); !problem.empty()) out["problem"] = problem;
@@ -248,7 +300,10 @@ json::object deployment_view(const Leader& leader, const controller::DeploymentS
                        {"surge", wanted->spec.rollout.surge},
                        {"unavailable", wanted->spec.rollout.unavailable},
                        {"paused", wanted->paused.has_value()},
-                       {"undo_revisions", wanted->earlier.size()}};
+                       {"undo_revisions", std::count_if(wanted->earlier.begin(), wanted->earlier.end(),
+                                                        [&](const DeploymentSpec& earlier) {
+                                                          return !same_but_replicas(earlier, wanted->spec);
+                                                        })}};
   if (wanted->paused) rollout["reason"] = *wanted->paused;
   json::array earlier;
   std::uint64_t revision = wanted->revision;

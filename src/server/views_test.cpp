@@ -73,5 +73,63 @@ TEST_F(ViewsTest, AReplicaThatIsBackingOffSaysWhenItIsRestarted) {
   EXPECT_EQ(text(), "batch/0 is waiting to restart on gpu-1: exit status 1") << "the report of an older agent";
 }
 
+TEST_F(ViewsTest, ANodeThatHasNotReportedToThisServerIsUnknownAndASilentOneSaysWhatFollows) {
+  const auto node = [&] { return node_view(leader_, leader_.state().nodes.at(node_)); };
+  const auto nodes = [&] { return status_view(leader_, "1", 0).at("nodes").as_object(); };
+  EXPECT_EQ(node().at("health"), "unknown");
+  EXPECT_EQ(nodes().at("awaited"), 1);
+  EXPECT_EQ(nodes().at("healthy"), 0);
+  deploy({});
+  EXPECT_EQ(node().at("health"), "healthy");
+  EXPECT_FALSE(node().contains("health_reason"));
+  EXPECT_EQ(nodes().at("healthy"), 1);
+  clock_.advance(9s);
+  EXPECT_EQ(node().at("health_reason"), "no report for 9 s; its replicas start elsewhere after 30 s");
+  clock_.advance(40s);
+  EXPECT_EQ(node().at("health_reason"),
+            "no report for 49 s; check that the machine is running and that its agent can reach this server");
+}
+
+TEST_F(ViewsTest, AReplicaThatIsToStopIsStoppingBeforeItsNodeSaysSo) {
+  deploy({});
+  LastReport last = next();
+  fleet::ReplicaReport& replica = last.report.replicas.emplace_back();
+  replica.key = leader_.orders(node_).orders.at(0).assigned.key();
+  replica.state = fleet::ReplicaState::ready;
+  ASSERT_TRUE(leader_.take_report(last));
+  const auto state = [&] { return replicas_view(leader_, std::nullopt).at(0).at("state"); };
+  EXPECT_EQ(state(), "ready");
+  ASSERT_TRUE(leader_.remove(DeploymentId("batch"), "user:ann"));
+  ASSERT_TRUE(leader_.step());
+  EXPECT_EQ(state(), "stopping");
+  ++last.report.number;
+  last.report.replicas.at(0).state = fleet::ReplicaState::gone;
+  ASSERT_TRUE(leader_.take_report(last));
+  EXPECT_EQ(state(), "gone");
+}
+
+TEST_F(ViewsTest, AReplicaThatIsNotReadySaysWhenItIsRestarted) {
+  DeploymentSpec spec;
+  spec.readiness.emplace().command = {"check"};
+  spec.unready_within = 5min;
+  deploy(spec);
+  LastReport last = next();
+  fleet::ReplicaReport& replica = last.report.replicas.emplace_back();
+  replica.key = leader_.orders(node_).orders.at(0).assigned.key();
+  replica.state = fleet::ReplicaState::unready;
+  replica.reason = "GET / answers with status 500";
+  ASSERT_TRUE(leader_.take_report(last));
+  EXPECT_EQ(replicas_view(leader_, std::nullopt).at(0).at("reason"),
+            "GET / answers with status 500; it is restarted if this lasts 5 min (unready_within)");
+}
+
+TEST_F(ViewsTest, OnlyRevisionsWithOtherSettingsAreUndoSteps) {
+  deploy({});
+  const DeploymentId name("batch");
+  const auto steps = [&] { return deployment_view(leader_, name).value().at("rollout").at("undo_revisions"); };
+  ASSERT_TRUE(leader_.rollout(name, {RolloutAction::restart}, "user:ann"));
+  EXPECT_EQ(steps(), 0);
+}
+
 }  // namespace
 }  // namespace berth::server

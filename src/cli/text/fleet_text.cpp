@@ -19,8 +19,9 @@ namespace {
 namespace json = boost::json;
 
 bool is_gpu(const Fields& device) { return !device.is("is_fallback") && device.raw("backend") != "host"; }
-bool is_free(const Fields& device) {
-  return device.raw("health") == "healthy" && device.raw("intent") == "in_service" && device.list("holders").empty();
+bool is_free(const Fields& device, const Fields& node) {
+  return node.raw("health") == "healthy" && node.raw("intent") == "in_service" && device.raw("health") == "healthy" &&
+         device.raw("intent") == "in_service" && device.list("holders").empty();
 }
 std::string share_text(const Fields& row, std::string_view part, std::string_view whole) {
   return row.has(whole) ? row.bytes(part) + " of " + row.bytes(whole) : "-";
@@ -124,14 +125,20 @@ std::string replica_table(const json::array& replicas, const Style& style) {
          reasons_text(replicas, name, style);
 }
 
+// The replicas by name, then the others in the order of the answer.
 std::string holders_text(const Fields& device) {
-  std::string text;
+  std::vector<std::string> replicas, all;
   for (const json::value& value : device.list("holders")) {
     const Fields holder(value);
     const std::string kind = holder.raw("kind");
-    text += (text.empty() ? "" : ", ") + (kind == "lease" || kind == "foreign" ? holder.text("kind") + " " : "") +
-            holder.text("name") + (kind == "replica" || !holder.has("user") ? "" : " (" + holder.text("user") + ")");
+    (kind == "replica" ? replicas : all)
+        .push_back((kind == "lease" || kind == "foreign" ? holder.text("kind") + " " : "") + holder.text("name") +
+                   (kind == "replica" || !holder.has("user") ? "" : " (" + holder.text("user") + ")"));
   }
+  std::sort(replicas.begin(), replicas.end());
+  all.insert(all.begin(), replicas.begin(), replicas.end());
+  std::string text;
+  for (const std::string& name : all) text += (text.empty() ? "" : ", ") + name;
   return text.empty() ? "-" : text;
 }
 
@@ -174,9 +181,25 @@ std::string intent_reason(const Fields& row) {
   return (row.has("intent_by") ? " by " + row.text("intent_by") : "") +
          (row.has("intent_reason") ? ": " + row.text("intent_reason") : "");
 }
-std::string intent_line(const std::string& node, const std::string& device, const Fields& row, const Style& style) {
-  const std::string intent = row.raw("intent") == "draining" ? "being drained" : row.word("intent");
+// `is_empty`: no replica is left, so a drain is over.
+std::string intent_line(const std::string& node, const std::string& device, const Fields& row, bool is_empty,
+                        const Style& style) {
+  const std::string intent = row.raw("intent") != "draining" ? row.word("intent")
+                             : is_empty                      ? "drained"
+                                                             : "being drained";
   return paragraph("! " + node + "  ", device + "is " + intent + intent_reason(row), style);
+}
+bool holds_replicas(const Fields& device) {
+  const json::array& holders = device.list("holders");
+  return std::any_of(holders.begin(), holders.end(),
+                     [](const json::value& holder) { return Fields(holder).raw("kind") == "replica"; });
+}
+// One line for a silent node: "! gpu-3  is lost: no report for 49 s; ...".
+std::string health_line(const std::string& name, const Fields& node, const Style& style) {
+  if (node.raw("health") == "healthy") return "";
+  const std::string state = node.raw("health") == "unknown" ? "has an unknown state" : "is " + node.word("health");
+  return paragraph("! " + name + "  ", state + (node.has("health_reason") ? ": " + node.text("health_reason") : ""),
+                   style);
 }
 // One line for each device that is not healthy or not in service. The devices of a lost node are not listed.
 std::string unhealthy_text(const Fields& node, const Style& style) {
@@ -186,7 +209,7 @@ std::string unhealthy_text(const Fields& node, const Style& style) {
     if (node.raw("health") != "lost" && device.has("health") && device.raw("health") != "healthy")
       text += unhealthy_line(node.text("name"), device.text("id"), device, style);
     if (node.raw("health") != "lost" && device.has("intent_by") && device.raw("intent") != "in_service")
-      text += intent_line(node.text("name"), device.text("id") + " ", device, style);
+      text += intent_line(node.text("name"), device.text("id") + " ", device, !holds_replicas(device), style);
   }
   return text;
 }
@@ -221,6 +244,7 @@ std::string status_text(const json::object& answer, const Style& style) {
                     nodes.count("total") + counts(nodes, {{"healthy", "healthy"},
                                                           {"suspect", "suspect"},
                                                           {"lost", "lost"},
+                                                          {"awaited", "unknown"},
                                                           {"ignoring", "ignoring this server"},
                                                           {"cordoned", "cordoned or draining"}}),
                     style);
@@ -246,9 +270,9 @@ std::string status_text(const json::object& answer, const Style& style) {
   for (const json::value& value : all.list("unavailable_nodes")) {
     const Fields node(value);
     if (++unhealthy > shown_max) continue;
-    if (node.raw("health") != "healthy")
-      text += paragraph("! " + node.text("node") + "  ", "is " + node.word("health"), style);
-    if (node.raw("intent") != "in_service") text += intent_line(node.text("node"), "", node, style);
+    text += health_line(node.text("node"), node, style);
+    if (node.raw("intent") != "in_service")
+      text += intent_line(node.text("node"), "", node, node.number("replicas") == 0.0, style);
   }
   for (const json::value& value : all.list("unhealthy_devices")) {
     const Fields device(value);
@@ -256,7 +280,9 @@ std::string status_text(const json::object& answer, const Style& style) {
   }
   for (const json::value& value : all.list("cordoned_devices")) {
     const Fields device(value);
-    if (++unhealthy <= shown_max) text += intent_line(device.text("node"), device.text("device") + " ", device, style);
+    if (++unhealthy <= shown_max)
+      text += intent_line(device.text("node"), device.text("device") + " ", device, device.number("replicas") == 0.0,
+                          style);
   }
   if (unhealthy > shown_max) text += "  and " + std::to_string(unhealthy - shown_max) + " more\n";
   if (!all.list("pending").empty()) text += "\n" + pending_text(all.list("pending"), style);
@@ -282,15 +308,17 @@ std::string nodes_text(const json::object& answer, const Style& style) {
     for (const json::value& value : node.list("devices")) {
       const Fields device(value);
       total += is_gpu(device) ? 1 : 0;
-      free += is_gpu(device) && is_free(device) ? 1 : 0;
+      free += is_gpu(device) && is_free(device, node) ? 1 : 0;
     }
     return std::to_string(free) + " of " + std::to_string(total);
   };
   std::string unhealthy;
   for (const json::value& node : nodes) {
     unhealthy += problem_text(Fields(node), style);
+    unhealthy += health_line(Fields(node).text("name"), Fields(node), style);
     if (Fields(node).raw("intent") != "in_service" && Fields(node).has("intent_by"))
-      unhealthy += intent_line(Fields(node).text("name"), "", Fields(node), style);
+      unhealthy +=
+          intent_line(Fields(node).text("name"), "", Fields(node), Fields(node).list("replicas").empty(), style);
     unhealthy += unhealthy_text(Fields(node), style);
   }
   return table_text(nodes,
@@ -324,7 +352,7 @@ std::string node_text(const json::object& answer, const Style& style) {
   if (const double offset = node.number("clock_offset_s").value_or(0); offset > 1 || offset < -1)
     text += "its clock is " + age_text(std::chrono::seconds(static_cast<std::int64_t>(std::abs(offset)))) +
             (offset > 0 ? " ahead of" : " behind") + " the server's\n";
-  text += problem_text(node, style) + unhealthy_text(node, style);
+  text += health_line(node.text("name"), node, style) + problem_text(node, style) + unhealthy_text(node, style);
   if (node.raw("health") == "lost" && !node.list("devices").empty())
     text += "its devices were last seen " +
             (node.has("last_report_age_s") ? node.age("last_report_age_s") + " ago" : "before this server started") +
@@ -343,11 +371,13 @@ std::string deployments_text(const json::object& answer, const Style& style) {
 
 std::string rollout_text(const json::object& answer, const Style& style) {
   const Fields deployment = Fields(answer).in("deployment"), rollout = deployment.in("rollout");
-  std::string text =
-      paragraph(deployment.text("name") + ": ",
-                state_cell("state", style)(deployment) +
-                    (deployment.has("reason") && !rollout.is("paused") ? "; " + deployment.text("reason") : ""),
-                style);
+  std::string text;
+  if (Fields(answer).has("changed") && !Fields(answer).is("changed"))
+    text = "nothing to do: " + deployment.text("name") + " is already as requested\n";
+  text += paragraph(deployment.text("name") + ": ",
+                    state_cell("state", style)(deployment) +
+                        (deployment.has("reason") && !rollout.is("paused") ? "; " + deployment.text("reason") : ""),
+                    style);
   text += "revision " + deployment.count("revision") + ": " + deployment.count("ready") + " of " +
           deployment.count("replicas") + " ready, " + deployment.count("updated") + " updated\n";
   if (rollout.is("paused"))

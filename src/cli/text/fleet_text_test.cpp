@@ -30,7 +30,7 @@ const std::string node =
  "labels":{"zone":"a"},"taints":["spot"],"egress":false,"clock_offset_s":-3600.5,
  "devices":[{"id":"GPU-ea3b8f50-1111-2222-3333-444444444444","backend":"cuda","name":"NVIDIA H200","ordinal":0,"health":"healthy","intent":"in_service",
    "memory_bytes_total":150754820096,"memory_bytes_free":108000000000,"utilization":0.62,"temperature_celsius":54,
-   "holders":[{"kind":"replica","name":"chat/0","user":"ann"},{"kind":"job","name":"j17","user":"bob"},
+   "holders":[{"kind":"replica","name":"chat/1","user":"ann"},{"kind":"replica","name":"chat/0","user":"ann"},{"kind":"job","name":"j17","user":"bob"},
               {"kind":"lease","name":"12","user":"eve"},{"kind":"foreign","name":"python3","user":"root"}]},
   {"id":"GPU-5b1c0000-1111-2222-3333-444444444444","backend":"cuda","ordinal":1,"health":"healthy","intent":"cordoned","holders":[]},
   {"id":"host-0","backend":"host","ordinal":0,"health":"healthy","intent":"in_service","holders":[]}],
@@ -67,13 +67,20 @@ TEST(FleetText, TheReasonOfMostReplicasComesFirst) {
 }
 
 TEST(FleetText, NodesShowFreeGpusAndTheAgeOfTheirReport) {
-  const json::object answer =
-      read(R"({"schema":1,"nodes":[)" + node + R"(,{"name":"gpu-2","health":"lost","intent":"draining"}]})");
+  const json::object answer = read(
+      R"({"schema":1,"nodes":[)" + node +
+      R"(,{"name":"gpu-2","health":"lost","health_reason":"no report for 49 s; check that the machine is running","intent":"draining",
+ "devices":[{"id":"GPU-5","backend":"cuda","health":"healthy","intent":"in_service","holders":[]}]}]})");
   EXPECT_EQ(nodes_text(answer, {}),
             "NODE   HEALTH   INTENT      FREE GPUS  REPLICAS  CPUS     MEMORY  REPORT  VERSION\n"
             "gpu-1  healthy  in service     0 of 2         1    64  502.9 GiB     0 s  0.9.0\n"
-            "gpu-2  lost     draining       0 of 0         0     -          -       -  -\n");
+            "gpu-2  lost     draining       0 of 1         0     -          -       -  -\n"
+            "\n"
+            "! gpu-2  is lost: no report for 49 s; check that the machine is running\n");
   expect_fits_narrow_terminals([&](const Style& style) { return nodes_text(answer, style); });
+  const json::object cordoned = read(
+      R"({"schema":1,"nodes":[{"name":"gpu-2","health":"healthy","intent":"cordoned","devices":[{"id":"GPU-5","backend":"cuda","health":"healthy","intent":"in_service","holders":[]}]}]})");
+  EXPECT_NE(nodes_text(cordoned, {}).find("cordoned     0 of 1"), std::string::npos) << nodes_text(cordoned, {});
   EXPECT_NE(nodes_text(read(R"({"schema":1,"nodes":[]})"), {}).find("berth token add join"), std::string::npos);
 }
 
@@ -83,7 +90,7 @@ TEST(FleetText, ANodeShowsItsDevicesWithTheirHolders) {
   EXPECT_NE(text.find("gpu-1: healthy, in service; last report 0 s ago\n"), std::string::npos) << text;
   EXPECT_NE(text.find("labels zone=a\ntaints spot\nits clock is 1 h behind the server's\n"), std::string::npos) << text;
   EXPECT_NE(text.find("cuda:0  GPU-ea3b8f50  NVIDIA H200  healthy   100.6 GiB of 140.4 GiB   62%  54 C  "
-                      "chat/0, j17 (bob), lease 12 (eve), foreign python3 (root)\n"),
+                      "chat/0, chat/1, j17 (bob), lease 12 (eve), foreign python3 (root)\n"),
             std::string::npos)
       << text;
   EXPECT_NE(text.find("cuda:1  GPU-5b1c0000  -            cordoned                       -     -     -  -\n"),
@@ -186,6 +193,27 @@ TEST(FleetText, TheReasonOfACordonIsShownWithIt) {
   all["unavailable_nodes"] = json::parse(
       R"([{"node":"gpu-1","health":"healthy","intent":"cordoned","intent_by":"user:ann","intent_reason":"new power supply"}])");
   EXPECT_NE(status_text(all, {}).find("\n! gpu-1  " + of_node), std::string::npos) << status_text(all, {});
+  json::object& drained = all["unavailable_nodes"].get_array()[0].get_object();
+  drained["intent"] = "draining";
+  for (const auto& [replicas, words] : {std::pair(1, "being drained"), std::pair(0, "drained")}) {
+    drained["replicas"] = replicas;
+    const std::string line = std::string("\n! gpu-1  is ") + words + " by user:ann: new power supply\n";
+    EXPECT_NE(status_text(all, {}).find(line), std::string::npos) << status_text(all, {});
+  }
+}
+
+TEST(FleetText, ASilentNodeSaysSinceWhenAndWhatFollows) {
+  json::object all = read(status);
+  all["nodes"].get_object()["awaited"] = 1;
+  all["unavailable_nodes"] = json::parse(
+      R"([{"node":"gpu-2","health":"suspect","health_reason":"no report for 9 s; its replicas start elsewhere after 30 s","intent":"in_service","replicas":1},
+          {"node":"gpu-3","health":"unknown","health_reason":"it has not reported to this server yet","intent":"in_service","replicas":1}])");
+  const std::string text = status_text(all, {});
+  EXPECT_NE(text.find("3: 2 healthy, 1 lost, 1 unknown, 1 cordoned or draining\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\n! gpu-2  is suspect: no report for 9 s; its replicas start elsewhere after 30 s\n"
+                      "! gpu-3  has an unknown state: it has not reported to this server yet\n"),
+            std::string::npos)
+      << text;
 }
 
 TEST(FleetText, APauseIsSaidOnce) {

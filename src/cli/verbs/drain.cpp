@@ -21,7 +21,7 @@ struct DrainArguments {
 };
 
 int run_drain(const DrainArguments& arguments) {
-  Duration wait{};
+  std::optional<Duration> wait;
   if (!arguments.wait.empty()) {
     const Result<Duration> read = parse_duration(arguments.wait);
     if (!read) return print_error(read.error());
@@ -37,7 +37,7 @@ int run_drain(const DrainArguments& arguments) {
     if (const Result<void> set = set_intent(**ledger, device->info(), Intent::draining); !set)
       return print_error(set.error());
   }
-  const Deadline deadline = Deadline::after(real_clock(), wait);
+  const Deadline deadline = Deadline::after(real_clock(), wait.value_or(Duration::zero()));
   Occupation occupation = device->look();
   const Style style = stdout_style();
   const bool json = arguments.device.server.json;
@@ -45,7 +45,7 @@ int run_drain(const DrainArguments& arguments) {
     const std::string text = draining_text(device->name(), arguments.plan, occupation, device->table(style), style);
     if (const int printed = print(text); printed != done) return printed;
   }
-  const bool waits = !occupation.empty() && !arguments.plan && wait > Duration::zero();
+  const bool waits = !occupation.empty() && !arguments.plan && wait.has_value();
   while (waits && !occupation.empty() && !deadline.passed(real_clock().now())) {
     real_clock().sleep_for(std::min(look_period, deadline.at - real_clock().now()));
     occupation = device->look();
@@ -73,7 +73,7 @@ void add_drain(const Verb& command) {
               "end by itself");
   verb.footer(
       {"Exit status: 0 done; 1 environment error, or leases or replicas are still there after --wait; 2 wrong input or "
-       "usage; 3 foreign processes are still there after --wait."},
+       "usage; 3 foreign processes are still there after --wait, or --plan finds no other place for a replica."},
       false);
   verb.run([arguments] { return run_drain(*arguments); });
 }
