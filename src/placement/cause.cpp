@@ -106,7 +106,8 @@ struct Situation {
 
   // The best cause in `among` that passes the test. Preferred are, in this order: causes other than the user's own
   // selection of devices; known values over unknown ones; device state over request options; temporary causes over
-  // permanent ones; the cause that rejects the most devices; the later filter.
+  // permanent ones; a reservation for a request ahead, because the device has room; the cause that rejects the most
+  // devices; the later filter.
   template <class Test>
   std::optional<Cause> best(Causes among, Test test) const {
     std::optional<std::size_t> found;
@@ -114,7 +115,7 @@ struct Situation {
       const auto cause = static_cast<Cause>(c);
       const bool known = cause != Cause::memory_unknown && cause != Cause::silent;
       return std::tuple(cause != Cause::pinned, known, entries[c].filter != Rejection::not_selected,
-                        !entries[c].for_good, kept_out_by(bit(cause)), c);
+                        !entries[c].for_good, cause == Cause::kept, kept_out_by(bit(cause)), c);
     };
     for (std::size_t c = 0; c < causes_end; ++c) {
       if ((among >> c & 1) == 0 || !test(static_cast<Cause>(c))) continue;

@@ -293,7 +293,9 @@ std::string Explanation::reason() const {
     if (candidate.causes == std::vector{*cause}) nearest.push_back(&candidate);
   }
   const bool all = kept_out.size() == candidates.size();
-  if (!nearest.empty()) kept_out = nearest;
+  // The most available memory counts on every device that only memory rejects, whoever has the rest.
+  const bool is_in_use = *cause == Cause::memory_in_use || *cause == Cause::memory_promised;
+  if (!nearest.empty() && !is_in_use) kept_out = nearest;
   // If some devices were not selected, the sentence is about the selected ones.
   const bool some_left_out = std::any_of(candidates.begin(), candidates.end(), [](const Candidate& candidate) {
     return candidate.rejection == Rejection::not_selected;
@@ -317,7 +319,13 @@ std::string Explanation::reason() const {
       if (most == nullptr || *(candidate->*amount) > *(most->*amount)) most = candidate;
     }
     if (most == nullptr) return example();
+    if (*(most->*amount) == 0) return std::string();
     return " (largest: " + bytes_text(*(most->*amount)) + " on " + most->device.text() + ")";
+  };
+  const auto any_has = [&](Cause wanted) {
+    return std::any_of(kept_out.begin(), kept_out.end(), [&](const Candidate* candidate) {
+      return std::find(candidate->causes.begin(), candidate->causes.end(), wanted) != candidate->causes.end();
+    });
   };
   const std::string free = subject + "has " + wanted_memory(requirements) + " free";
   switch (*cause) {
@@ -338,16 +346,23 @@ std::string Explanation::reason() const {
     case Cause::label: return subject + "has " + wanted_features(requirements) + example();
     case Cause::held: return every + "is already leased" + example();
     case Cause::held_exclusively: return every + "is held exclusively" + example();
-    case Cause::kept: return every + "is reserved for earlier requests" + example();
+    case Cause::kept:
+      if (all || nearest.empty()) return every + "is reserved for earlier requests" + example();
+      return prefix + "every device with room is reserved for earlier requests" + example();
     case Cause::silent: return subject + "reports whether it is in use" + example();
     case Cause::occupied: return every + "is in use" + example();
     case Cause::memory_unknown: return free + example();
     case Cause::memory_too_small:
       return subject + "has " + wanted_memory(requirements) + " in total" + largest(&Candidate::memory_bytes_total);
     case Cause::memory_in_use:
-      return free + ", because processes use the memory" + largest(&Candidate::memory_bytes_available);
-    case Cause::memory_promised:
-      return free + ", because the memory is promised" + largest(&Candidate::memory_bytes_available);
+    case Cause::memory_promised: {
+      const bool in_use = any_has(Cause::memory_in_use), promised = any_has(Cause::memory_promised);
+      return free +
+             (in_use && promised ? ", because the memory is promised or used by processes"
+              : promised         ? ", because the memory is promised"
+                                 : ", because processes use the memory") +
+             largest(&Candidate::memory_bytes_available);
+    }
     case Cause::memory_fragmented:
       return free + ", although all of them together have that much" + largest(&Candidate::memory_bytes_available);
     case Cause::too_few_devices:

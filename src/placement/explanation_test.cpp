@@ -165,6 +165,17 @@ TEST(Explanation, TheReasonSaysWhetherMemoryIsInUseOrPromised) {
   }
   EXPECT_EQ(reason_for(fleet, needing(4 * gib)),
             "no device has 4.0 GiB free, because processes use the memory (largest: 512.0 MiB on dev-00)");
+  fleet[1].memory_bytes_free = 16 * gib;
+  fleet[1].memory_bytes_promised = 15 * gib;
+  fleet[2].memory_bytes_free = 2 * gib;
+  EXPECT_EQ(reason_for(fleet, needing(6 * gib)),
+            "no device has 6.0 GiB free, because the memory is promised or used by processes (largest: 2.0 GiB on "
+            "dev-02)")
+      << "the largest of all, not only of those with the main cause";
+  for (std::size_t i = 0; i < 3; ++i) fleet[i].memory_bytes_free = 0;
+  EXPECT_EQ(reason_for(fleet, needing(4 * gib)),
+            "no device has 4.0 GiB free, because the memory is promised or used by processes")
+      << "no device is the largest if nothing is available";
 }
 
 TEST(Explanation, ADeviceWithUnknownMemoryDoesNotHideAKnownCause) {

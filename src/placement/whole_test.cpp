@@ -116,6 +116,15 @@ TEST(Kept, ADeviceThatIsKeptIsNotGivenToOthersAndSaysSo) {
   EXPECT_EQ(explanation.funnel_text(), "2 devices -> 0 not reserved for earlier requests -> none");
 }
 
+TEST(Kept, ADeviceWithRoomThatIsKeptIsTheReasonEvenIfMoreDevicesAreFull) {
+  TestFleet fleet(3);
+  fleet[0].memory_bytes_promised = fleet[1].memory_bytes_promised = 15 * gib;
+  fleet[2].kept_for_waiting = true;
+  EXPECT_EQ(explain_with(fleet, needing(4 * gib)).reason(),
+            "every device with room is reserved for earlier requests (dev-02: reserved for a request that has waited "
+            "longer)");
+}
+
 class UsedByOthers : public testing::TestWithParam<Policy> {};
 
 TEST_P(UsedByOthers, ComesAfterAllOthersWhateverThePolicySays) {

@@ -41,7 +41,8 @@ TEST(Why, ReasonThenDevicesThenNextStep) {
   fleet[2].holders = 2;
   const Decided decided = decide(fleet, needing(8 * gib));
   EXPECT_EQ(why_text(decided.record, decided.explanation),
-            "no suitable device has 8.0 GiB free, because the memory is promised (largest: 2.0 GiB on dev-02)\n"
+            "no suitable device has 8.0 GiB free, because the memory is promised or used by processes (largest:\n"
+            "3.0 GiB on dev-01)\n"
             "3 devices -> 2 in service -> 0 fit 8.0 GiB -> none\n"
             "\n"
             "device  verdict         cost  in flight  available  detail\n"
