@@ -171,7 +171,7 @@ const std::vector<Case>& cases() {
        [](Facts& f) { f.rows[0].seen->recovery_action = RecoveryAction::reset; }},
       {"driver_reports", Severity::warning, "2 uncorrectable memory errors",
        [](Facts& f) { f.rows[0].seen->ecc_uncorrected = 2; }},
-      {"driver_reports", Severity::note, "replaced 1 row of", [](Facts& f) { f.rows[0].seen->remapped_rows = 1; }},
+      {"driver_reports", Severity::note, "replaced 1 failed memory row", [](Facts& f) { f.rows[0].seen->remapped_rows = 1; }},
       {"driver_reports", Severity::error, "Xid 79",
        [](Facts& f) { f.rows[0].seen->load.events = {{DeviceEvent::Kind::xid, 79, {}}}; }},
       {"driver_reports", Severity::warning, "Xid 31",

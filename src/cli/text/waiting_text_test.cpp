@@ -38,7 +38,7 @@ TEST(WaitingText, AtALimitTheLeasesOfTheUserAreInTheWayAndNoChangeIsAdvised) {
   for (const char* const wrong : {"no single change", "cannot be estimated"})
     EXPECT_EQ(waiting_text(job, {}).find(wrong), std::string::npos) << waiting_text(job, {});
   job.start = "by 20:00";
-  EXPECT_NE(waiting_text(job, {}).find("\nit starts by 20:00\nnext: berth ps shows"), std::string::npos);
+  EXPECT_NE(waiting_text(job, {}).find("\nit starts by 20:00\nnext: berth ps lists"), std::string::npos);
 }
 
 }  // namespace
