@@ -401,7 +401,7 @@ class Command(CommandCase):
         self.assert_refused(here("replay", self.write("torn.json", text[:-20])), 2, "torn.json", "not JSON")
         self.assert_refused(here("replay", self.write("foreign.json", "{}")), 2, "not the record of a decision")
         self.assert_refused(here("replay", str(self.folder / "absent.json")), 2, "absent.json")
-        self.assert_refused(here("why", "absent"), 2, "no record of decision absent")
+        self.assert_refused(here("why", "absent"), 2, "no job or decision is named 'absent'")
         self.assert_refused(here("why", "a", "b"), 2, "berth why replica NAME/N")
 
     def test_the_picture_of_the_page_is_what_the_command_draws(self):

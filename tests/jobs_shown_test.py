@@ -124,6 +124,8 @@ class Shown(JobsCase):
         self.until(lambda: "it waits for" in self.jobs()[after].get("reason", ""))
         page = json.loads(self.berth("ps", "--json").stdout)
         self.assertEqual({lease.get("job"): lease["state"] for lease in page["leases"]}, {running: "running", None: "running", waiting: "waiting"})
+        self.assertEqual([lease.get("command_pid") for lease in page["leases"]],
+                         [self.jobs()[running]["pid"] if lease.get("job") == running else None for lease in page["leases"]])
         number = next(str(lease["id"]) for lease in page["leases"] if "job" not in lease)
         table = self.berth("ps").stdout.split("\n\n")[0].splitlines()[1:]
         self.assertEqual([row.split()[0] for row in table], [number, running, waiting, after], table)
@@ -150,6 +152,7 @@ class Shown(JobsCase):
         for gpu, job in enumerate(own):
             self.assertRegex(answer.stdout, rf"(?m)^cuda:{gpu} +you .* all .*{job} \(own{gpu}\): sleep$")
         self.assertRegex(answer.stdout, rf"(?m)^cuda:3 +you +{os.getpid()} +30.0 GiB .*python")
+        self.assertRegex(answer.stdout, rf"(?m)^wait for the processes .* end process {os.getpid()} \(30\.0 GiB\)$")
         self.assertRegex(text, rf"it starts by \S+ \S+, when {own[2]} \(own2\) reaches its time limit, if nothing else takes the devices")
         known = json.loads(self.berth("why", waiting, "--json").stdout)
         self.assertEqual((known["job"], known["state"], known["place"], known["explanation"]["cause"]), (waiting, "waiting", 1, "held_exclusively"))
@@ -187,6 +190,39 @@ class Shown(JobsCase):
         self.assertIn(f"in the way: {large} (large) at place 1 is ahead of it in line and is served first", text)
         self.assertEqual(json.loads(self.berth("why", small, "--json").stdout)["ahead"], f"{large} (large) at place 1")
         self.assertNotIn("in the way: j", " ".join(self.berth("why", large).stdout.split()), "a lease, not a request, blocks it")
+
+    def test_a_job_behind_a_reserved_device_names_the_job_and_what_lets_it_start(self):
+        self.machine.write_text(f"gpus 4 memory=80GiB\nprocess gpu=1 pid={os.getpid()} bytes=30GiB\n")
+        for gpu, amount in enumerate((75, 42, 75, 40)):
+            self.until_state(self.job("-q", "--name", f"holds{gpu}", "--mem", f"{amount}G", "--device", f"cuda:{gpu}", "--", "sleep", "614"), "running")
+        blocked = self.job("-q", "--name", "blocked", "--mem", "70G", "--", "sleep", "615")
+        reason = self.until(lambda: "place 1 in line" in (now := self.jobs()[blocked].get("reason", "")) and now)
+        self.assertIn("(largest: 40.0 GiB on GPU-", reason)
+        small = self.job("-q", "--mem", "10G", "--", "sleep", "616")
+        reason = self.until(lambda: "place 2 in line" in (now := self.jobs()[small].get("reason", "")) and now)
+        self.assertRegex(reason, rf"every device with room is reserved for earlier requests \(GPU-\w+: reserved for {blocked} \(blocked\)\)")
+        behind = self.job("-q", "--mem", "10G", "--", "sleep", "617")
+        reason = self.until(lambda: "place 3 in line" in (now := self.jobs()[behind].get("reason", "")) and now)
+        self.assertEqual(reason, f"place 3 in line: behind {small}, which does not ask for more")
+        text = self.berth("why", small).stdout
+        self.assertIn("every device with room is reserved for earlier requests", " ".join(text.split()))
+        self.assertRegex(text, rf"(?m)^go ahead of your own job {blocked} \(blocked\) +--priority high$")
+        self.assertRegex(text, rf"(?m)^stop your own job {blocked} \(blocked\) +berth stop {blocked}$")
+        self.assertIn(f"{blocked} (blocked) at place 1 is ahead of it", " ".join(text.split()))
+        self.assertRegex(self.berth("devices").stdout, rf"(?m)^cuda:0 +{user_name()} +{self.jobs()['j1']['pid']} .* j1 \(holds0\): sleep$")
+        urgent = self.job("-q", "--mem", "10G", "--priority", "high", "--", "sleep", "618")
+        self.until_state(urgent, "running")
+        self.assertEqual(self.berth("stop", blocked).returncode, 0)
+        self.until_state(small, "running")
+
+    def test_a_job_that_gives_up_says_how_long_it_waited(self):
+        self.hold("--mem", "60G", "-n", "2")
+        job = self.job("--mem", "60G", "--wait", "1s", "--", "true")
+        self.assertEqual(self.berth("wait", job).returncode, 3)
+        log = self.berth("logs", job).stdout
+        self.assertRegex(log, rf"(?m)^berth: no device has 60\.0 GiB free, .*; see berth why {job}$")
+        self.assertRegex(log, r"(?m)^berth: the job was refused after waiting 1 s \(--wait\): no device has 60\.0 GiB free, ")
+        self.assertNotRegex(log, r"GPU-[0-9a-f]{8}-", "ids are short")
 
     def test_why_says_that_load_decided(self):
         self.machine.write_text("gpus 2 memory=80GiB\nprocess gpu=0 pid=4194711 bytes=30GiB\nprocess gpu=1 pid=4194712 bytes=10GiB\n")

@@ -53,7 +53,7 @@ class Jobs(JobsCase):
         self.assertEqual(waiting["state"], "waiting")
         third = self.job("--mem", "60G", "--", "true")
         reason = self.until(lambda: (now := self.jobs()[third].get("reason", "")).startswith("place 2") and now)
-        self.assertEqual(reason, "place 2 in line: a request of yours (true), which needs no more than this one, is served first")
+        self.assertEqual(reason, f"place 2 in line: behind {second}, which does not ask for more")
         self.assertEqual(self.berth("stop", third, first).returncode, 0)
         self.assertEqual(self.jobs()[first]["state"], "stopped")
         self.assertEqual(self.berth("wait", second).returncode, 0)

@@ -411,6 +411,7 @@ class Release(OneUser):
         self.assertRefused(self.berth("release", str(pool["id"])), 1, "it belongs to a running program")
         self.assertNotIn("memory_bytes_used", pool["devices"][0], "the driver lists no process of it")
         self.assertRefused(self.berth("stop", str(pool["id"])), 2, f"lease {pool['id']} is a pool, not a job", f"kill {pool['pid']}")
+        self.assertRefused(self.berth("why", str(pool["id"])), 2, f"{pool['id']} is a lease, not a decision", "Pool::explain")
 
 
 if __name__ == "__main__":

@@ -156,6 +156,15 @@ class Waiting(LimitsCase):
         first.communicate("")
         self.until(lambda: self.jobs(ANNA)[job]["state"] == "done", "the limit no longer stops it")
 
+    def test_a_job_that_waits_for_a_limit_on_memory_is_not_shown_as_wanting_a_whole_device(self):
+        self.limit("[user.anna]\nmemory = \"30GiB\"\n")
+        self.hold_as(ANNA, "--mem", "20G")
+        job, = self.job(ANNA, "--mem", "20G", "--", "true")
+        self.until(lambda: "limits.toml" in self.jobs(ANNA)[job]["reason"], "it waits for the limit")
+        shown = self.berth("ps", prefix=self.as_user(ANNA)).stdout
+        self.assertRegex(shown, rf"(?m)^{job} .* waiting #1 +any 1 .* - ")
+        self.assertIn(f"! {job}: needs 1 device; ", shown)
+
     def other_gpu(self, held):
         return next(gpu for gpu in self.gpus() if gpu not in held.devices)
 

@@ -12,6 +12,7 @@
 #include "berth/ledger.hpp"
 #include "inventory/short_id.hpp"
 #include "machine/job_outcome.hpp"
+#include "machine/job_processes.hpp"
 #include "world/user_name.hpp"
 
 namespace berth::cli {
@@ -118,9 +119,21 @@ int status_of(const Job& job) {
   }
 }
 
-std::string label(const Job& job) { return job.request.name.empty() ? job.id : job.id + " (" + job.request.name + ")"; }
-
 std::string outcome_text(const Job& job) { return label(job) + " " + inventory::with_short_ids(outcome(job)); }
+
+void name_jobs(std::span<inventory::DeviceRow> rows, std::span<const Job> jobs) {
+  for (inventory::DeviceRow& row : rows) {
+    for (inventory::DeviceLease& lease : row.held_by) {
+      lease.pid = command_supervised_by(lease.pid).value_or(lease.pid);
+      if (lease.user_id != geteuid()) continue;
+      for (const Job& job : jobs) {
+        const auto own = parse_lease(job.progress.lease);
+        if (job.has_ended() || !own || own->id != lease.lease || own->file != lease.file) continue;
+        lease.command = label(job) + ": " + lease.command;
+      }
+    }
+  }
+}
 
 void print_note(const std::string& text) { std::fprintf(stderr, "berth: %s\n", printable(text).c_str()); }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/text/terminal.hpp"
+#include "inventory/device_row.hpp"
 #include "machine/job_store.hpp"
 
 namespace berth::cli {
@@ -26,10 +27,11 @@ Error without_effect(Error error, std::span<const std::string> names, const std:
 
 // 0 for a job that is done, the status of its command if there is one, 3 if it did not fit, otherwise 1.
 int status_of(const machine::Job& job);
-// "j17", "j17 (train)".
-std::string label(const machine::Job& job);
 // "j17 (train) failed after 3 s: ended with status 7".
 std::string outcome_text(const machine::Job& job);
+// Leases of jobs get the process of the command instead of that of the supervisor, and those of this user's jobs, which
+// are `jobs`, also the name of the job: "j3 (train): python".
+void name_jobs(std::span<inventory::DeviceRow> rows, std::span<const machine::Job> jobs);
 void print_note(const std::string& text);
 
 }  // namespace berth::cli

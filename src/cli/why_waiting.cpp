@@ -6,6 +6,7 @@
 #include <boost/json.hpp>
 #include <filesystem>
 
+#include "berth/bytes.hpp"
 #include "cli/job_access.hpp"
 #include "cli/machine_access.hpp"
 #include "cli/text/candidates_text.hpp"
@@ -17,6 +18,7 @@
 #include "machine/decision.hpp"
 #include "machine/job_order.hpp"
 #include "machine/job_outcome.hpp"
+#include "machine/job_processes.hpp"
 #include "machine/run_context.hpp"
 #include "machine/start_estimate.hpp"
 #include "world/files.hpp"
@@ -43,7 +45,9 @@ std::vector<Job> jobs_beside(const Job& job) { return list_jobs(std::filesystem:
 
 // For a job that has not entered the queue yet: prints its reason and the latest end of each job that it follows.
 int print_conditions(const Job& job, bool as_json) {
-  const std::string reason = job.progress.reason.empty() ? "it is starting" : job.progress.reason;
+  const bool is_starting = job.progress.reason.empty() || job.progress.reason == starting_reason;
+  const std::string reason =
+      is_starting ? "it is starting, and devices have not been checked for it yet" : job.progress.reason;
   if (as_json) return print(json_text(json::object{{"job", job.id}, {"state", "waiting"}, {"reason", reason}}) + "\n");
   const Style style = stdout_style();
   std::string text = sentence_text(label(job) + " is waiting: " + reason, {}, style), next;
@@ -84,27 +88,71 @@ std::vector<DeviceRow> rows_in_the_way(const Reservation& decided, std::span<con
   }
   static_cast<void>(add_ledger(rows));
   if (decided.limit) keep_own_leases(rows);
-  for (DeviceRow& row : rows) {
-    for (DeviceLease& lease : row.held_by) {
-      if (lease.user_id != geteuid()) continue;
-      lease.user = "you";
-      for (const Job& job : jobs) {
-        const auto own = parse_lease(job.progress.lease);
-        if (!job.has_ended() && own && own->id == lease.lease && own->file == lease.file)
-          lease.command = label(job) + ": " + lease.command;
-      }
-    }
-  }
+  for (DeviceRow& row : rows)
+    for (DeviceLease& lease : row.held_by)
+      if (lease.user_id == geteuid()) lease.user = "you";
+  name_jobs(rows, jobs);
   return rows;
 }
 
-// "j3 (train)", "a request of bob (python)".
-std::string request_text(const LedgerSnapshot& snapshot, const WaitingRequest& request, std::span<const Job> jobs) {
-  const LedgerEntry* const entry = snapshot.find(request.reference);
-  for (const Job& job : jobs)
-    if (entry && entry->user == geteuid() && !job.has_ended() && job.progress.supervisor == entry->holder)
-      return label(job);
-  return waiting_request_text(snapshot, request);
+// What lets the job start at once if the obstacle ahead of it is another job of this user.
+std::vector<Suggestion> changes_of_own_jobs(const RunContext& context, const MachineSnapshot& observed,
+                                            const LedgerSnapshot& snapshot, std::span<const WaitingRequest> queue,
+                                            const WaitingRequest& me, const WaitingRequest& obstacle, TimePoint now) {
+  const LedgerEntry* const entry = snapshot.find(obstacle.reference);
+  const std::optional<Job> other =
+      entry && entry->user == geteuid() ? job_supervised_by(entry->holder) : std::optional<Job>();
+  std::vector<Suggestion> changes;
+  if (!other) return changes;
+  const auto starts_behind = [&](std::span<const WaitingRequest> ahead) {
+    Reservation out;
+    out.observed = observed;
+    decide_within_limits(context.wanted, snapshot, std::nullopt, ahead, now, out);
+    return !out.winners.empty();
+  };
+  const auto add = [&](std::string text, std::string command) {
+    Suggestion& change = changes.emplace_back();
+    change.kind = SuggestionKind::wait_in_line;
+    change.text = std::move(text);
+    change.command = std::move(command);
+  };
+  LedgerSnapshot changed = snapshot;
+  for (LedgerEntry& mine : changed.entries)
+    if (mine.reference == me.reference) mine.priority = Priority::high;
+  const std::vector<WaitingRequest> by_priority = wait_queue(changed, now);
+  const auto place = std::find_if(by_priority.begin(), by_priority.end(),
+                                  [&](const WaitingRequest& request) { return request.reference == me.reference; });
+  if (starts_behind({by_priority.begin(), place})) add("go ahead of your own job " + label(*other), "--priority high");
+  std::vector<WaitingRequest> rest(queue.data(), &me);
+  rest.erase(rest.begin() + (&obstacle - queue.data()));
+  if (starts_behind(rest)) add("stop your own job " + label(*other), "berth stop " + other->id);
+  return changes;
+}
+
+// A change that frees memory names the process that has it, if ending that one is enough.
+void name_holders(std::vector<Suggestion>& changes, std::span<const DeviceRow> rows, const ProcessUsers& users) {
+  for (Suggestion& change : changes) {
+    const bool frees = change.kind == SuggestionKind::free_bytes || change.kind == SuggestionKind::end_processes;
+    if (!frees || change.devices.size() != 1) continue;
+    const auto row = std::find_if(rows.begin(), rows.end(),
+                                  [&](const DeviceRow& other) { return other.info.id == change.devices.front(); });
+    if (row == rows.end() || !row->seen || !row->seen->processes) continue;
+    std::vector<const DeviceProcess*> enough;
+    for (const DeviceProcess& process : *row->seen->processes) {
+      const bool is_leased = std::any_of(row->held_by.begin(), row->held_by.end(), [&](const DeviceLease& lease) {
+        return std::find(lease.processes.begin(), lease.processes.end(), process.pid) != lease.processes.end();
+      });
+      if (!is_leased && process.memory_bytes.value_or(0) >= change.amount) enough.push_back(&process);
+    }
+    if (enough.size() != 1) continue;
+    const auto user = users.find(enough.front()->pid);
+    const std::string process =
+        "process " + std::to_string(enough.front()->pid) +
+        (enough.front()->memory_bytes ? " (" + bytes_text(*enough.front()->memory_bytes) + ")" : "");
+    change.command = user == users.end()     ? "ask the owner of " + process
+                     : user->second == "you" ? "end " + process
+                                             : "ask " + user->second + " to end " + process;
+  }
 }
 
 std::string start_text(const LeaseEnd& end, std::span<const Job> jobs) {
@@ -162,9 +210,6 @@ int run_why_waiting(const Job& job, bool as_json) {
   waiting.reason = decided.reason();
   waiting.is_limited = decided.limit.has_value();
   waiting.ids = machine::ids_of(context->observer.devices());
-  if (decided.winners.empty() && !decided.limit)
-    waiting.changes =
-        suggest(context->wanted.requirements, context->wanted.count, decided.views, WaitOption::unsupported);
   waiting.holding = rows_in_the_way(decided, jobs);
   waiting.users = users_of(waiting.holding);
   for (auto& [pid, user] : waiting.users)
@@ -172,10 +217,20 @@ int run_why_waiting(const Job& job, bool as_json) {
   if (end) waiting.start = start_text(*end, jobs);
   const WaitingRequest* const obstacle =
       decided.limit ? nullptr : obstacle_ahead(context->wanted, decided.observed, *snapshot, ahead, now);
-  if (obstacle)
+  if (obstacle) {
     waiting.ahead =
-        request_text(*snapshot, *obstacle, jobs) + " at place " + std::to_string(obstacle - ahead.data() + 1);
-  if (!as_json) return print(waiting_text(waiting, stdout_style()));
+        waiting_request_text(*snapshot, *obstacle) + " at place " + std::to_string(obstacle - ahead.data() + 1);
+    waiting.changes = changes_of_own_jobs(*context, decided.observed, *snapshot, queue, *me, *obstacle, now);
+  }
+  if (decided.winners.empty() && !decided.limit) {
+    const std::vector<Suggestion> others =
+        suggest(context->wanted.requirements, context->wanted.count, decided.views, WaitOption::unsupported);
+    waiting.changes.insert(waiting.changes.end(), others.begin(), others.end());
+  }
+  if (!as_json) {
+    name_holders(waiting.changes, waiting.holding, waiting.users);
+    return print(waiting_text(waiting, stdout_style()));
+  }
 
   json::object out{{"job", job.id}, {"state", "waiting"}, {"place", waiting.place}, {"reason", decided.reason()}};
   out["explanation"] = explanation_to_json(decided.explanation, decided.limit ? decided.reason() : "");

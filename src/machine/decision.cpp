@@ -8,6 +8,8 @@
 
 #include "berth/random.hpp"
 #include "format/record.hpp"
+#include "machine/job_outcome.hpp"
+#include "machine/job_processes.hpp"
 #include "placement/explain.hpp"
 #include "world/printable.hpp"
 #include "world/user_name.hpp"
@@ -93,7 +95,7 @@ void decide(const ReservationRequest& request, const LedgerSnapshot& snapshot, s
   for (DeviceView& view : out.views) {
     if (request.load_lock && snapshot.is_loading(view.info->id, now)) view.held_exclusively = true;
   }
-  charge_requests_ahead(ahead, out.views);
+  const WaitingRequest* const kept_for = charge_requests_ahead(ahead, out.views);
   Requirements requirements = request.requirements;
   if (const LedgerEntry* const outer = within ? snapshot.find(*within) : nullptr) {
     std::vector<DeviceId> devices;
@@ -104,6 +106,10 @@ void decide(const ReservationRequest& request, const LedgerSnapshot& snapshot, s
   out.winners = choose_group(*request.policy, requirements, request.count, out.views, out.observed.topology,
                              draw(*request.policy, snapshot), &out.explanation)
                     .winners;
+  if (!kept_for || !out.winners.empty()) return;
+  const std::string name = waiting_request_text(snapshot, *kept_for);
+  for (Explanation::Candidate& candidate : out.explanation.candidates)
+    if (candidate.rejection == Rejection::kept) candidate.detail = "reserved for " + name;
 }
 
 void decide_within_limits(const ReservationRequest& request, const LedgerSnapshot& snapshot,
@@ -147,7 +153,7 @@ void decide_within_limits(const ReservationRequest& request, const LedgerSnapsho
 }
 
 void name_common_cause(const Requirements& requirements, Reservation& out) {
-  if (!out.explanation.cause) return;
+  if (!out.explanation.cause || out.explanation.cause == Cause::kept) return;
   std::map<Cause, std::size_t> kept_out;  // number of devices by the cause that rejects them
   for (std::size_t i = 0; i < out.views.size(); ++i) {
     const Explanation::Candidate& candidate = out.explanation.candidates[i];
@@ -162,6 +168,9 @@ void name_common_cause(const Requirements& requirements, Reservation& out) {
 
 std::string waiting_request_text(const LedgerSnapshot& snapshot, const WaitingRequest& request) {
   const LedgerEntry* const entry = snapshot.find(request.reference);
+  if (entry && request.user == geteuid()) {
+    if (const std::optional<Job> job = job_supervised_by(entry->holder)) return label(*job);
+  }
   return "a request of " + (request.user == geteuid() ? "yours" : world::user_name(request.user)) +
          (entry && !entry->name.empty() ? " (" + world::printable(entry->name) + ")" : "");
 }

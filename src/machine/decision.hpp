@@ -1,5 +1,5 @@
 // One decision about a request, on a snapshot of the machine: shared by reserve(), decide_once() and the explanation
-// of a waiting job. Pure except for random tickets.
+// of a waiting job. Pure except for random tickets and the names of jobs.
 #pragma once
 
 #include <optional>
@@ -35,11 +35,12 @@ Claim claim_of(const Requirements& requirements, const DeviceInfo& info);
 // The claims on the devices that the decision chose.
 std::vector<Claim> claims_for(const ReservationRequest& request, const Reservation& decided);
 
-// "a request of bob (python)".
+// "j3 (train)" for a job of this user, "a request of bob (python)".
 std::string waiting_request_text(const LedgerSnapshot& snapshot, const WaitingRequest& request);
 
 // For a waiting request, the explanation names the obstacle of most devices that could serve it. The obstacle whose
-// removal alone would be enough is not what the user waits for if the others are about to become free.
+// removal alone would be enough is not what the user waits for if the others are about to become free. A reservation
+// for a request ahead remains the obstacle: the device has room.
 void name_common_cause(const Requirements& requirements, Reservation& out);
 
 }  // namespace berth::machine

@@ -37,6 +37,8 @@ std::uint64_t sufficient_gib(const JobProgress& progress) {
 
 }  // namespace
 
+std::string label(const Job& job) { return job.request.name.empty() ? job.id : job.id + " (" + job.request.name + ")"; }
+
 std::string outcome(JobState state) {
   switch (state) {
     case JobState::waiting: return "is waiting";
@@ -58,7 +60,7 @@ std::string outcome(const Job& job) {
   const std::string& reason = progress.reason;
   if (progress.state == JobState::timed_out && job.request.time)
     return "timed out after " + world::duration_text(*job.request.time);
-  if (reason.starts_with("stopped ")) return "was " + reason;
+  if (reason.starts_with("stopped ") || reason.starts_with("refused ")) return "was " + reason;
   std::string text = outcome(progress.state);
   if (job.has_ended() && progress.state != JobState::unknown) text += effort(job);
   if (reason.empty()) return text;

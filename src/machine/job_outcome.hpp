@@ -7,6 +7,8 @@
 
 namespace berth::machine {
 
+// "j17", "j17 (train)".
+std::string label(const Job& job);
 // The predicate of a sentence about the job: "failed after 3 s: ended with status 7", or, if it has not ended,
 // "is waiting: place 2 in line".
 std::string outcome(const Job& job);

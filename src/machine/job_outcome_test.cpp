@@ -23,6 +23,8 @@ TEST(JobOutcome, IsASentenceForEachState) {
   EXPECT_EQ(outcome(ended(JobState::timed_out, "ran longer than 480 min")), "timed out after 8 h 0 min");
   EXPECT_EQ(outcome(ended(JobState::stopped, "stopped by alice after 3 s")), "was stopped by alice after 3 s");
   EXPECT_EQ(outcome(ended(JobState::stopped, "it was not renewed")), "was stopped after 3 s: it was not renewed");
+  EXPECT_EQ(outcome(ended(JobState::refused, "refused after waiting 12 s (--wait): no device has room")),
+            "was refused after waiting 12 s (--wait): no device has room");
   EXPECT_EQ(outcome(ended(JobState::unknown, "its supervisor was killed")),
             "ended with an unknown result: its supervisor was killed");
   Job never = ended(JobState::skipped, "j1 failed");

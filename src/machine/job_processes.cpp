@@ -10,6 +10,8 @@
 #include <fstream>
 
 #include "ledger/process.hpp"
+#include "machine/job_supervisor.hpp"
+#include "machine/supervise.hpp"
 #include "world/descriptor.hpp"
 
 namespace berth::machine {
@@ -36,6 +38,33 @@ bool is_process_of(const Job& job, const ProcessIdentity& process) {
   if (job.request.user && process == job.progress.supervisor) return true;
   const std::optional<std::uint32_t> owner = ledger::user_of_process(process.pid);
   return owner ? may_be_of(job, *owner) : geteuid() != 0;
+}
+
+std::optional<Job> job_supervised_by(const ProcessIdentity& process) {
+  std::ifstream file("/proc/" + std::to_string(process.pid) + "/cmdline");
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(std::move(word));
+  if (words.size() != 3 || words[1] != supervisor_verb) return std::nullopt;
+  const std::filesystem::path folder = words[2];
+  const Result<Job> job = find_job(folder.parent_path(), folder.filename());
+  if (!job || job->progress.supervisor != process) return std::nullopt;
+  return *job;
+}
+
+std::optional<std::uint32_t> command_supervised_by(std::uint32_t supervisor) {
+  const std::filesystem::path about = "/proc/" + std::to_string(supervisor);
+  std::ifstream file(about / "comm");
+  std::string name;
+  std::getline(file, name);
+  if (name != supervisor_name) return std::nullopt;
+  std::vector<std::uint32_t> children;
+  std::error_code failed;
+  for (std::filesystem::directory_iterator thread(about / "task", failed), end; !failed && thread != end;
+       thread.increment(failed)) {
+    std::ifstream list(thread->path() / "children");
+    for (std::uint32_t pid = 0; list >> pid;) children.push_back(pid);
+  }
+  return children.size() == 1 ? std::optional(children.front()) : std::nullopt;
 }
 
 void signal_process(const Job& job, const ProcessIdentity& process, int signal) {

@@ -23,6 +23,11 @@ std::string job_mark(const Job& job);
 
 // Whether the process is alive and may belong to the job.
 bool is_process_of(const Job& job, const ProcessIdentity& process);
+// The job of this user that the process supervises.
+std::optional<Job> job_supervised_by(const ProcessIdentity& process);
+// The command that this process runs as the supervisor of any user's job; absent: it is not a supervisor, or /proc does
+// not show its child.
+std::optional<std::uint32_t> command_supervised_by(std::uint32_t supervisor);
 // Sends the signal if is_process_of(), to exactly the process that was checked, even if its pid is reused.
 void signal_process(const Job& job, const ProcessIdentity& process, int signal);
 

@@ -208,8 +208,13 @@ class JobSupervisor final : public RunLoop {
     }
     settings_.context->wanted.since.reset();  // the next attempt is a new request
     if (reserved.lease) return;
-    std::fputs(refusal_text(reserved, settings_.context->observer.devices(), "see berth why").c_str(), stderr);
-    end(JobState::refused, reserved.reason(), world::does_not_fit);
+    const std::vector<DeviceInfo>& devices = settings_.context->observer.devices();
+    std::fputs(refusal_text(reserved, devices, "see berth why " + job_.id).c_str(), stderr);
+    const bool has_waited = !reserved.never && order_.wait.value_or(Duration::zero()) > Duration::zero();
+    end(JobState::refused,
+        (has_waited ? "refused after waiting " + duration_text(*order_.wait) + " (--wait): " : "") +
+            with_short_ids(reserved.reason(), ids_of(devices)),
+        world::does_not_fit);
   }
 
   void prepare(RunAttempt& attempt) override {

@@ -251,8 +251,8 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
           me != queue.end() && !deadline.passed(now) ? smaller_request_ahead(mine, ahead) : nullptr;
       if (smaller) {
         if (!limit) {
-          report_progress(ahead.size() + 1, waiting_request_text(*before, *smaller) +
-                                                ", which needs no more than this one, is served first");
+          report_progress(ahead.size() + 1,
+                          "behind " + waiting_request_text(*before, *smaller) + ", which does not ask for more");
         }
         sleep_behind(ledger, place, *before, *smaller, ahead, began, deadline);
         continue;

@@ -114,8 +114,8 @@ std::vector<WaitingRequest> wait_queue(const LedgerSnapshot& snapshot, TimePoint
   }
 }
 
-void charge_requests_ahead(std::span<const WaitingRequest> ahead, std::span<DeviceView> views) {
-  bool is_first_without_room = true;
+const WaitingRequest* charge_requests_ahead(std::span<const WaitingRequest> ahead, std::span<DeviceView> views) {
+  const WaitingRequest* kept_for = nullptr;
   for (const WaitingRequest& request : ahead) {
     std::vector<Candidate> candidates;
     for (const Claim& claim : request.claims) {
@@ -136,15 +136,16 @@ void charge_requests_ahead(std::span<const WaitingRequest> ahead, std::span<Devi
     const bool fits = request.count <= candidates.size() &&
                       std::all_of(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(count),
                                   [](const Candidate& at) { return at.fits; });
-    if (!fits && !is_first_without_room) continue;
+    if (!fits && kept_for) continue;
     for (std::size_t i = 0; i < count; ++i) {
       if (fits)
         charge(*candidates[i].claim, *candidates[i].view, views);
       else
         candidates[i].view->kept_for_waiting = true;
     }
-    if (!fits) is_first_without_room = false;
+    if (!fits) kept_for = &request;
   }
+  return kept_for;
 }
 
 const WaitingRequest* smaller_request_ahead(const WaitingRequest& request, std::span<const WaitingRequest> ahead) {

@@ -42,8 +42,8 @@ std::vector<WaitingRequest> wait_queue(const LedgerSnapshot& snapshot, TimePoint
 
 // Subtracts from `views` what the requests ahead will get. A request that fits is
 // charged; for the first that does not fit, as many devices as it needs are kept, those
-// closest to fitting (DeviceView::kept_for_waiting).
-void charge_requests_ahead(std::span<const WaitingRequest> ahead, std::span<DeviceView> views);
+// closest to fitting (DeviceView::kept_for_waiting). Returns that request; null: there is none.
+const WaitingRequest* charge_requests_ahead(std::span<const WaitingRequest> ahead, std::span<DeviceView> views);
 
 // The last request ahead that needs no more than this one on any device: while it waits, this one cannot be served
 // and need not query the devices. A request that cannot use any device, such as one stopped by its user's limit,

@@ -23,8 +23,9 @@ struct LeasedDevice {
 // What a waiting request asks for.
 struct WaitedFor {
   std::optional<std::size_t> count;  // absent: not known
-  std::uint64_t memory_bytes = 0;    // on each; 0: whole devices
-  std::size_t candidates = 0;        // devices that could serve
+  // On each; 0: whole devices. Absent: not known, because a limit leaves it no devices to list.
+  std::optional<std::uint64_t> memory_bytes;
+  std::size_t candidates = 0;  // devices that could serve
 };
 
 struct LeaseProcess {
@@ -35,7 +36,8 @@ struct LeaseProcess {
 struct LeaseRow {
   std::uint64_t id = 0;
   std::string user;
-  std::uint32_t pid = 0;
+  std::uint32_t pid = 0;                     // of the holder
+  std::optional<std::uint32_t> command_pid;  // if the holder is the supervisor of a job that runs
   std::string command;
   std::string state;     // "running"
   std::string priority;  // "normal"

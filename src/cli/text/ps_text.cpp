@@ -109,7 +109,8 @@ std::string memory_text(const PsRow& row) {
   if (row.standing == Standing::waits) {
     if (!row.lease || !row.lease->waits_for) return "-";
     const WaitedFor& wanted = *row.lease->waits_for;
-    return wanted.memory_bytes > 0 ? bytes_text(wanted.memory_bytes * wanted.count.value_or(1)) : "all";
+    if (!wanted.memory_bytes) return "-";
+    return *wanted.memory_bytes > 0 ? bytes_text(*wanted.memory_bytes * wanted.count.value_or(1)) : "all";
   }
   if (row.lease && !row.lease->waits_for) {
     OptionalU64 used;
@@ -147,7 +148,7 @@ std::string pid_text(const PsRow& row) {
     const bool runs = row.job->progress.state == JobState::running && row.job->progress.command;
     return runs ? std::to_string(row.job->progress.command->pid) : "-";
   }
-  return std::to_string(row.lease->pid);
+  return std::to_string(row.lease->command_pid.value_or(row.lease->pid));
 }
 
 std::string command_of(const PsRow& row) {
@@ -189,6 +190,7 @@ std::string reason_of(const PsRow& row) {
     text = "needs " + waited_for_text(*row.lease->waits_for);
   if (!row.job || row.job->progress.reason.empty()) return text;
   std::string reason = row.job->progress.reason;
+  if (reason == starting_reason && row.lease) reason = "devices have not been checked for it yet";
   // The STATE column already shows the place in line.
   const std::size_t place = reason.starts_with("place ") ? reason.find(" in line: ") : std::string::npos;
   if (place != std::string::npos) reason = reason.substr(place + std::string_view(" in line: ").size());
@@ -254,7 +256,8 @@ std::string kept_text(const PsPage& page, std::span<const PsRow> rows, const Sty
 }  // namespace
 
 std::string waited_for_text(const WaitedFor& wanted) {
-  const std::string bytes = wanted.memory_bytes ? bytes_text(wanted.memory_bytes) : "";
+  if (!wanted.memory_bytes) return counted(wanted.count.value_or(1), "device");
+  const std::string bytes = *wanted.memory_bytes > 0 ? bytes_text(*wanted.memory_bytes) : "";
   const std::optional<std::size_t> count = wanted.candidates == 1 ? std::optional<std::size_t>(1) : wanted.count;
   if (!count) {
     const std::string among = " on some of " + counted(wanted.candidates, "device");
@@ -333,6 +336,7 @@ std::string ps_json(const PsPage& page, std::span<const PsRow> rows) {
                         {"priority", lease.priority},
                         {"exclusive", lease.exclusive},
                         {"age_ms", lease.age / std::chrono::milliseconds(1)}};
+    if (lease.command_pid) object["command_pid"] = *lease.command_pid;
     if (lease.loading) object["loading"] = true;
     if (!lease.job.empty()) object["job"] = lease.job;
     if (!lease.arguments.empty()) {
@@ -342,7 +346,8 @@ std::string ps_json(const PsPage& page, std::span<const PsRow> rows) {
     }
     if (lease.place) object["place"] = *lease.place;
     if (lease.waits_for) {
-      json::object wanted{{"memory_bytes", lease.waits_for->memory_bytes}};
+      json::object wanted;
+      if (lease.waits_for->memory_bytes) wanted["memory_bytes"] = *lease.waits_for->memory_bytes;
       if (lease.waits_for->count) wanted["count"] = *lease.waits_for->count;
       object["waits_for"] = std::move(wanted);
     }

@@ -29,7 +29,7 @@ LeaseRow running(std::uint64_t id, std::vector<int> devices, std::uint64_t bytes
 }
 
 LeaseRow waiting(std::uint64_t id, std::size_t place, WaitedFor wanted) {
-  LeaseRow row = running(id, {0, 1}, wanted.memory_bytes);
+  LeaseRow row = running(id, {0, 1}, wanted.memory_bytes.value_or(0));
   row.state = "waiting";
   row.place = place;
   row.waits_for = wanted;
@@ -76,6 +76,8 @@ TEST(PsText, AJobAndItsLeaseAreOneRow) {
   leases[0].job = "j7";
   leases[1].job = "j8";
   leases[2].user = "bob";
+  EXPECT_NE(text_of(page_of({waiting(6, 1, {1, std::nullopt, 0})})).find("! 6: needs 1 device\n"), std::string::npos)
+      << "a limit leaves it no devices, so its memory is not known";
   std::vector<Job> jobs{job(6, JobState::failed, "ended with status 7"), job(7, JobState::running),
                         job(8, JobState::waiting, "place 2 in line: no device has 20.0 GiB free")};
   jobs[0].progress.status = 7;

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "berth/clock.hpp"
+#include "cli/job_access.hpp"
 #include "cli/machine_access.hpp"
 #include "cli/options.hpp"
 #include "cli/text/devices_text.hpp"
@@ -50,7 +51,8 @@ std::string to_json_text(std::span<const DeviceRow> rows, TimePoint now) {
   return json_text(out) + "\n";
 }
 
-std::string page_text(std::span<const DeviceRow> rows, const ProcessUsers& users, TimePoint now, const Style& style) {
+std::string page_text(std::vector<DeviceRow> rows, const ProcessUsers& users, TimePoint now, const Style& style) {
+  if (const Result<std::string> folder = jobs_folder(IfMissing::accept)) name_jobs(rows, list_jobs(*folder));
   std::string text = devices_text(rows, now, style, stdout_is_terminal() ? Legend::shown : Legend::absent);
   for (const std::string& more : {occupants_text(rows, users, style), intents_text(intents_of(rows), style)}) {
     if (!more.empty()) text += "\n" + more;

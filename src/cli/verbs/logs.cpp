@@ -8,6 +8,7 @@
 #include "cli/command_line.hpp"
 #include "cli/job_access.hpp"
 #include "cli/server_access.hpp"
+#include "machine/job_outcome.hpp"
 #include "machine/job_output.hpp"
 
 namespace berth::cli {

@@ -15,6 +15,7 @@
 #include "cli/text/ps_text.hpp"
 #include "cli/text/screen.hpp"
 #include "ledger/process.hpp"
+#include "machine/job_processes.hpp"
 #include "machine/machine_observer.hpp"
 #include "machine/wait_queue.hpp"
 #include "placement/nearest_name.hpp"
@@ -103,6 +104,7 @@ LeaseRow lease_row(LeaseFacts& facts, const LedgerEntry& entry) {
   row.id = entry.id();
   row.user = user_name(entry.user);
   row.pid = entry.holder.pid;
+  if (entry.kind == EntryKind::command) row.command_pid = command_supervised_by(entry.holder.pid);
   row.command = entry.name;
   row.state = std::string(to_string(entry.kind));
   row.priority = std::string(to_string(entry.priority));
@@ -140,8 +142,8 @@ LeaseRow lease_row(LeaseFacts& facts, const LedgerEntry& entry) {
     const auto me = std::find_if(line.begin(), line.end(),
                                  [&](const WaitingRequest& other) { return other.reference == entry.reference; });
     if (me != line.end()) row.place = static_cast<std::size_t>(me - line.begin()) + 1;
-    row.waits_for = WaitedFor{entry.count, is_whole || entry.claims.empty() ? 0 : entry.claims.front().memory_bytes,
-                              entry.claims.size()};
+    row.waits_for = WaitedFor{entry.count, {}, entry.claims.size()};
+    if (!entry.claims.empty()) row.waits_for->memory_bytes = is_whole ? 0 : entry.claims.front().memory_bytes;
   }
   const bool ended = entry.kind == EntryKind::command && entry.alive_by != Liveness::holder &&
                      ledger::process_state(entry.holder, entry.user) == ledger::ProcessState::gone;

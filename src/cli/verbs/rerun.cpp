@@ -4,6 +4,7 @@
 #include "cli/detach.hpp"
 #include "cli/job_access.hpp"
 #include "machine/job_control.hpp"
+#include "machine/job_outcome.hpp"
 
 namespace berth::cli {
 

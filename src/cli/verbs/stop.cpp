@@ -3,6 +3,7 @@
 #include "cli/command_line.hpp"
 #include "cli/job_access.hpp"
 #include "machine/job_control.hpp"
+#include "machine/job_outcome.hpp"
 
 namespace berth::cli {
 

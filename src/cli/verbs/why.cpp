@@ -1,8 +1,10 @@
 #include "cli/verbs/why.hpp"
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <cstdio>
 
+#include "berth/ledger.hpp"
 #include "cli/command_line.hpp"
 #include "cli/job_access.hpp"
 #include "cli/server_access.hpp"
@@ -191,6 +193,19 @@ Result<DecisionRecord> record_of_job(const std::string& folder, const Job& job) 
                                            (job.progress.reason.empty() ? "" : ": " + job.progress.reason)};
 }
 
+// Neither a decision nor a job has this id.
+Error no_decision(const std::string& id) {
+  const Result<std::shared_ptr<Ledger>> ledger = Ledger::open();
+  const Result<LedgerSnapshot> snapshot = ledger ? (*ledger)->snapshot() : Result<LedgerSnapshot>(ledger.error());
+  const auto is_named = [&](const LedgerEntry& entry) { return std::to_string(entry.id()) == id; };
+  if (snapshot && std::any_of(snapshot->entries.begin(), snapshot->entries.end(), is_named))
+    return {ErrorCode::not_found,
+            id + " is a lease, not a decision; decisions of a program with a Pool are not recorded",
+            "list decisions with berth why --list; a program gets its reasons from Pool::explain"};
+  return {ErrorCode::not_found, "no job or decision is named '" + printable(id) + "'",
+          "list them with berth ps -a and berth why --list"};
+}
+
 int run_why_key(const WhyArguments& arguments) {
   Result<ServerAccess> server = ServerAccess::open(arguments.server);
   if (!server) return print_error(server.error());
@@ -254,6 +269,8 @@ int run_why(const WhyArguments& arguments) {
   const auto record = job            ? record_of_job(*folder, *job)
                       : arguments.id ? load_record(*folder, *arguments.id)
                                      : last_record(*folder);
+  if (!record && arguments.id && !job && record.error().code == ErrorCode::not_found)
+    return print_error(no_decision(*arguments.id));
   if (!record) return print_error(record.error());
   const auto explanation = decide_again(*record);
   if (!explanation) return print_error(explanation.error());
