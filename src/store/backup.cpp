@@ -1,5 +1,7 @@
 #include "store/backup.hpp"
 
+#include <unistd.h>
+
 #include <boost/json.hpp>
 #include <cinttypes>
 #include <cstdio>
@@ -13,6 +15,7 @@
 #include "store/records.hpp"
 #include "store/schema.hpp"
 #include "world/files.hpp"
+#include "world/user_name.hpp"
 #include "world/wall_time.hpp"
 
 #define XXH_INLINE_ALL
@@ -70,8 +73,13 @@ Result<SchemaMark> mark_of(const std::vector<Entry>& entries, const std::string&
   return mark;
 }
 
+struct Backup {
+  std::string made;  // time, UTC
+  std::vector<Entry> entries;
+};
+
 // Reads and checks the whole file.
-Result<std::vector<Entry>> read_backup(const std::string& file) {
+Result<Backup> read_backup(const std::string& file) {
   const std::string text = BERTH_TRY(world::read_text(file));
   std::vector<std::string_view> lines;
   for (std::size_t begin = 0; begin < text.size();) {
@@ -106,36 +114,61 @@ Result<std::vector<Entry>> read_backup(const std::string& file) {
     const std::size_t summed = static_cast<std::size_t>(lines.back().data() - text.data());
     if (checksum != checksum_of(std::string_view(text).substr(0, summed)))
       return damaged(file, "was edited or damaged: the checksum does not match");
-    std::vector<Entry> entries;
+    Backup backup{format::text_of(format::member(head, "made", "line 1"), "made"), {}};
     for (std::size_t line = 1; line + 1 < lines.size(); ++line) {
       const json::value value = parsed(line);
       const json::object& object = format::object_of(value, "an entry");
-      entries.push_back({format::text_of(format::member(object, "key", "an entry"), "key"),
-                         format::text_of(format::member(object, "value", "an entry"), "value"), 0});
+      backup.entries.push_back({format::text_of(format::member(object, "key", "an entry"), "key"),
+                                format::text_of(format::member(object, "value", "an entry"), "value"), 0});
     }
-    BERTH_TRY(mark_of(entries, file));
-    return entries;
+    BERTH_TRY(mark_of(backup.entries, file));
+    return backup;
   } catch (const format::JsonError& error) {
     return damaged(file, "was edited or damaged: " + error.what);
   }
 }
 
-// Raises numbers of which agents and clients may have seen higher values than those in the backup.
+// Raises numbers of which agents and clients may have seen higher values than those in the backup. The events keep
+// their distances, because the newest ones are found by their ids.
 Result<void> leap(std::vector<Entry>& entries) {
   for (Entry& entry : entries) {
-    if (entry.key == keys::project) {
+    if (entry.key.starts_with(keys::events) || entry.key.starts_with(keys::actions)) {
+      Result<fleet::Event> event = event_of(entry);
+      if (!event) continue;  // damaged: not shown, and removed with the oldest ones
+      event->id += restore_leap;
+      entry = {entry.key.starts_with(keys::events) ? keys::event(event->id) : keys::action(event->id), text_of(*event)};
+    } else if (entry.key == keys::project) {
       ProjectRoot root = BERTH_TRY(project_root_of(entry));
       root.version += restore_leap;
       entry.value = text_of(root);
     } else if (entry.key == keys::counters) {
       Counters counters = BERTH_TRY(counters_of(entry));
       counters.next_generation += restore_leap;
+      counters.next_event += restore_leap;
       entry.value = text_of(counters);
     } else if (entry.key == keys::leader) {
       Leader leader = BERTH_TRY(leader_of(entry));
       leader.epoch += restore_leap;
       entry.value = text_of(leader);
     }
+  }
+  return {};
+}
+
+// Adds the event that the store was restored. A store without counters has not been used yet.
+Result<void> note_restore(std::vector<Entry>& entries, const std::string& made) {
+  for (Entry& entry : entries) {
+    if (entry.key != keys::counters) continue;
+    Counters counters = BERTH_TRY(counters_of(entry));
+    const fleet::Event event{counters.next_event++,
+                             world::wall_time_ms(),
+                             fleet::EventKind::server,
+                             "user:" + world::user_name(::geteuid()),
+                             "server",
+                             "the store was restored from the backup of " + made};
+    entry.value = text_of(counters);
+    entries.push_back({keys::action(event.id), text_of(event)});
+    break;
   }
   return {};
 }
@@ -192,10 +225,12 @@ Result<void> check_backup(const std::string& file) {
 Result<void> restore(Engine& engine, const std::string& file, IfNotEmpty if_not_empty) {
   // Restores into memory first, where a backup of an older version is brought up to date.
   const std::shared_ptr<Engine> memory = make_memory_engine();
-  BERTH_TRY(fill(*memory, BERTH_TRY(read_backup(file)), IfNotEmpty::refuse));
+  const Backup backup = BERTH_TRY(read_backup(file));
+  BERTH_TRY(fill(*memory, backup.entries, IfNotEmpty::refuse));
   BERTH_TRY(bring_up_to_date(*memory, migrations()));
   std::vector<Entry> entries = BERTH_TRY(memory->list("")).entries;
   BERTH_TRY(leap(entries));
+  BERTH_TRY(note_restore(entries, backup.made));
   const HeldStore held = BERTH_TRY(HeldStore::take(engine, "a restore of the store"));
   return fill(engine, entries, if_not_empty);
 }

@@ -3,8 +3,9 @@
 // a line with a checksum, which only detects a truncated or edited file. It contains no secrets.
 //
 // A restored store is older than what the agents have seen. An agent ignores lower epochs, and a generation must
-// never be given out twice; so a restore raises the epoch, the generations and the project version by a large step,
-// as the revision does when etcd is restored (etcdutl snapshot restore --bump-revision).
+// never be given out twice; so a restore raises the epoch, the generations, the project version and the ids of events
+// by a large step, as the revision does when etcd is restored (etcdutl snapshot restore --bump-revision). An event
+// records the restore.
 #pragma once
 
 #include <cstdint>

@@ -81,16 +81,22 @@ TEST_P(Backup, BringsEverythingBackAndLeapsAhead) {
   expected.epoch += restore_leap;
   expected.next_generation += restore_leap;
   expected.desired.version += restore_leap;
+  const std::uint64_t newest = expected.last_event + restore_leap;
+  expected.last_event = newest + 1;
   const auto store = Store::open(to_).value();
   EXPECT_EQ(without_versions(store->load().value()), expected);
-  EXPECT_EQ(store->events(0, 1000).value().size(), 150U);
+  const std::vector<fleet::Event> events = store->events(newest - 150, 1000).value();
+  ASSERT_EQ(events.size(), 151U) << "an id that was used after the backup is not used again";
+  EXPECT_EQ(store->events(0, 1000).value().size(), 151U);
+  EXPECT_TRUE(events.back().text.starts_with("the store was restored from the backup of 20")) << events.back().text;
+  EXPECT_EQ(store->actions(10).value().back().id, newest + 1) << "it is the action of a user";
   EXPECT_EQ(store->lead("server-2", 1h).value(), expected.epoch + 1);
   Change change = change_of(store->load().value());
   change.deployments = {{DeploymentId("d0"), std::nullopt}};
   change.events = {event("after")};
   EXPECT_TRUE(store->commit(change).value());
   EXPECT_EQ(store->load().value().desired.deployments.size(), 149U);
-  EXPECT_EQ(store->events(150, 10).value().at(0).text, "after");
+  EXPECT_EQ(store->events(newest + 1, 10).value().at(0).text, "after");
 }
 
 TEST_P(Backup, DoesNotReplaceAFile) {
