@@ -91,8 +91,9 @@ Async<void> Connection::run() {
 Async<bool> Connection::shake_hands() {
   wire().read_by(real_clock().now() + serving_.options.limits.header_time);
   bool proves = false;
-  if (!tls_ && serving_.proving && !peer_.unix_uid) {
-    // The first byte distinguishes a TLS handshake, which is a proof here, from a request in plain text.
+  if ((tls_ || serving_.proving) && !peer_.unix_uid) {
+    // The first byte distinguishes a TLS handshake, which is a proof where no certificate is used, from a request in
+    // plain text.
     constexpr char handshake_record = 0x16;
     char first = 0;
     ssize_t got = -1;
@@ -103,7 +104,9 @@ Async<bool> Connection::shake_hands() {
       // Asio may report readiness too early, from an event of a connection that was closed at the same time.
       if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) co_return false;
     }
-    proves = first == handshake_record;
+    proves = !tls_ && first == handshake_record;
+    lacks_tls_ = tls_ && first >= 'A' && first <= 'Z';
+    if (lacks_tls_) co_return true;  // check_head() refuses the request
   }
   if (tls_ || proves) wire().use_tls(proves ? serving_.proving : tls_);
   const ErrorValue error = co_await wire().handshake(true);
@@ -208,6 +211,7 @@ std::optional<Connection::Refusal> Connection::refusal_of(Link::Outcome outcome,
 std::optional<Connection::Refusal> Connection::check_head() {
   const Headers& headers = head_.headers;
   const auto invalid = [](std::string text) { return Refusal{400, "invalid_argument", std::move(text)}; };
+  if (lacks_tls_) return invalid("this port accepts only https: write https:// instead of http://");
   const std::string_view encoding = headers.get("transfer-encoding").value_or("");
   const std::string_view length = headers.get("content-length").value_or("");
   if (head_.version != 11)

@@ -95,6 +95,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string local_address_;
   Phase phase_ = Phase::idle;
   bool is_first_ = true;
+  bool lacks_tls_ = false;  // the client sends plain text to a port with TLS, and gets only a refusal
   bool end_of_input_ = false;
 
   // Head of the request in progress.

@@ -1,6 +1,8 @@
 // TLS between server and client, with certificates made here.
 #include <sys/stat.h>
 
+#include <atomic>
+
 #include "http/certificate.hpp"
 #include "http/running_server.hpp"
 #include "world/files.hpp"
@@ -121,10 +123,20 @@ TEST(Tls, WrongFilesAreRefusedAtTheStart) {
 
 TEST(Tls, PlainAndTlsDoNotMix) {
   const Certified own;
-  RunningServer secure(hello, {}, "127.0.0.1:0", own.files);
+  std::atomic<bool> is_called = false;
+  RunningServer secure(
+      [&](const Request& request, const Responder& responder) {
+        is_called = true;
+        hello(request, responder);
+      },
+      {}, "127.0.0.1:0", own.files);
   const auto plain_client = get_with({.url = "http://" + secure.address()});
-  ASSERT_FALSE(plain_client);
-  EXPECT_EQ(plain_client.error().advice, "is it an https:// address?") << plain_client.error().to_text();
+  ASSERT_TRUE(plain_client) << plain_client.error().to_text();
+  EXPECT_EQ(plain_client->status, 400);
+  EXPECT_NE(plain_client->body.find("this port accepts only https: write https:// instead of http://"),
+            std::string::npos)
+      << plain_client->body;
+  EXPECT_FALSE(is_called) << "the request is not executed";
   RunningServer plain(hello);
   const auto tls_client = get_with({.url = "https://" + plain.address(), .ca_file = own.files.certificate_file});
   ASSERT_FALSE(tls_client);
