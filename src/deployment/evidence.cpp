@@ -124,7 +124,9 @@ class Trials {
     }
     for (const auto& [name, value] : spec_.node_selector)
       try_spec([&](DeploymentSpec& spec) { spec.node_selector.erase(name); },
-               "remove " + name + "=" + value + " from node_selector");
+               "remove " + name + "=" + value +
+                   " from node_selector, or give a node this label (labels in the file of its agent; then restart the "
+                   "agent)");
     for (const auto& [name, value] : spec_.device_labels)
       try_spec([&](DeploymentSpec& spec) { spec.device_labels.erase(name); },
                "remove " + name + "=" + value + " from device_labels");

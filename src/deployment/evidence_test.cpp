@@ -78,7 +78,9 @@ TEST(Evidence, EveryChangeLetsItFit) {
   labelled.labels = {{"zone", "b"}};
   DeploymentSpec spec = gpu_spec("chat", 1, 1);
   spec.node_selector = {{"zone", "a"}};
-  EXPECT_EQ(changes_of(why_pending(spec, {{tainted, labelled}}, {}, {})), Lines{"remove zone=a from node_selector"});
+  EXPECT_EQ(changes_of(why_pending(spec, {{tainted, labelled}}, {}, {})),
+            Lines{"remove zone=a from node_selector, or give a node this label (labels in the file of its agent; then "
+                  "restart the agent)"});
   spec.node_selector.clear();
   spec.gpus = 2;
   EXPECT_EQ(changes_of(why_pending(spec, {{tainted, labelled}}, {}, {})),

@@ -298,12 +298,22 @@ void Api::get_replicas(const Call& call) {
   if (const auto named = call.request.query.find("deployment"); named != call.request.query.end())
     only.emplace(named->second);
   json::array replicas = replicas_view(leader_, only);
+  add_restarts(replicas);
   // Replicas of a deleted deployment may still be ending.
   if (only && replicas.empty() && !leader_.state().desired.deployments.contains(*only))
     return send(call.responder, leader_.no_deployment(*only));
   send(call.responder, json::object{{"revision", leader_.change_count()},
                                     {"replicas", std::move(replicas)},
                                     {"pending", pending_view(leader_, only)}});
+}
+
+void Api::add_restarts(json::array& incarnations) const {
+  for (json::value& value : incarnations) {
+    json::object& incarnation = value.get_object();
+    const auto replica = static_cast<std::uint32_t>(incarnation.at("replica").to_number<std::uint64_t>());
+    const DeploymentId deployment(std::string(incarnation.at("deployment").get_string()));
+    incarnation["restarts"] = counts_.restarts(deployment, replica);
+  }
 }
 
 Error Api::no_replica(const DeploymentId& name, const std::string& number) const {
@@ -326,6 +336,7 @@ void Api::get_replica(const Call& call) {
   json::object view = index ? replica_view(leader_, name, static_cast<std::uint32_t>(*index)) : json::object();
   if (!is_wanted(name, index) && (!index || view.at("incarnations").as_array().empty()))
     return send(call.responder, no_replica(name, number));
+  add_restarts(view.at("incarnations").as_array());
   send(call.responder, view);
 }
 

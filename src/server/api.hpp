@@ -145,6 +145,8 @@ class Api {
   void post_route(const Call& call);
   void post_logs(const Call& call);
 
+  // To each incarnation, the restarts of its replica.
+  void add_restarts(boost::json::array& incarnations) const;
   // `number` is as in the request, and may not be a number.
   Error no_replica(const DeploymentId& name, const std::string& number) const;
   // not_found: nothing in the fleet has that name.

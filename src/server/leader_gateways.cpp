@@ -3,6 +3,7 @@
 
 #include "server/access.hpp"
 #include "server/leader.hpp"
+#include "server/unconnected.hpp"
 
 namespace berth::server {
 
@@ -97,7 +98,7 @@ Result<void> Leader::set_gateway_address(const std::string& credential, const st
   const std::string name = changed.name.value_or(changed.id);
   change.credentials[credential] = std::move(changed);
   BERTH_TRY(commit(std::move(change), {event(EventKind::credential, "gateway:" + name, "gateway/" + name,
-                                             "relays reach the gateway " + name + " at " + address)}));
+                                             "relays reach the gateway " + name + " at " + gateway_place(address))}));
   gateways_moved_[credential] = now;
   return {};
 }

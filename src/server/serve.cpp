@@ -245,6 +245,7 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
 
   BERTH_TRY(world::write_private_text(token_file, token + "\n"));
   BERTH_TRY(server.on_signal({SIGINT, SIGTERM}, [&](int) {
+    options.log({LogLevel::info, "the server is shutting down"});
     if (options.stopping) options.stopping();
     api->end();
     server.shutdown(shutdown_time);

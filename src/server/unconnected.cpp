@@ -47,6 +47,10 @@ std::vector<Unconnected> unconnected_nodes(const Leader& leader, const GatewayRe
   return all;
 }
 
+std::string gateway_place(const std::string& address) {
+  return address.starts_with(':') ? "port " + address.substr(1) + " of the server's machine" : address;
+}
+
 std::string text_of(const Unconnected& found, const std::string& gateway) {
   const bool is_one = found.nodes.size() == 1;
   std::string text = names_of(found.nodes) + (is_one ? " has" : " have") + " no connection to " + gateway + ", so " +
@@ -55,8 +59,7 @@ std::string text_of(const Unconnected& found, const std::string& gateway) {
     return text + "the gateway listens on " + found.address +
            ", which other machines cannot reach: give it another address with berth serve --gateway ADDRESS:PORT or "
            "berth gateway --listen ADDRESS:PORT";
-  const std::string where =
-      found.address.starts_with(':') ? "port " + found.address.substr(1) + " of the server's machine" : found.address;
+  const std::string where = gateway_place(found.address);
   return text + "make sure that " + (is_one ? found.nodes.front().text() : "they") + " can connect to " +
          (where.empty() ? "that gateway" : where) + ", and see the log of berth agent there";
 }

@@ -17,6 +17,8 @@ struct Unconnected {
 };
 // Sorted by the name of the gateway.
 std::vector<Unconnected> unconnected_nodes(const Leader& leader, const GatewayReports& reports);
+// The address at which relays reach a gateway, for people: "port 8081 of the server's machine" for ":8081".
+std::string gateway_place(const std::string& address);
 // "node gpu-1 has no connection to `gateway`", what follows from it and what to do.
 std::string text_of(const Unconnected& found, const std::string& gateway);
 

@@ -444,7 +444,16 @@ json::object applied_view(const Leader& leader, const Leader::Applied& applied, 
 
 json::array credentials_view(const Leader& leader) {
   json::array out;
-  for (const auto& [id, credential] : leader.state().credentials) {
+  std::vector<std::pair<std::string, fleet::Credential>> credentials(leader.state().credentials.begin(),
+                                                                     leader.state().credentials.end());
+  // "t9" comes before "t10". The ids of nodes and gateways contain their names.
+  const auto number_of = [](const std::string& id) {
+    const bool is_numbered = id.starts_with('t') && id.find_first_not_of("0123456789", 1) == std::string::npos;
+    return is_numbered ? id.size() : std::string::npos;
+  };
+  std::stable_sort(credentials.begin(), credentials.end(),
+                   [&](const auto& a, const auto& b) { return number_of(a.first) < number_of(b.first); });
+  for (const auto& [id, credential] : credentials) {
     json::object row{{"id", id},
                      {"role", to_string(credential.role)},
                      {"made_by", credential.made_by},

@@ -51,6 +51,20 @@ TEST_F(ViewsTest, OfTheDevicesOfALostNodeNeitherHealthNorMeasurementsAreSaid) {
   EXPECT_EQ(device().at("memory_bytes_total"), 80) << "the total does not change";
 }
 
+TEST_F(ViewsTest, TokensAreListedInTheOrderOfTheirNumbers) {
+  for (const char* const id : {"t10", "t9", "t2"}) {
+    fleet::Credential credential;
+    credential.id = id;
+    ASSERT_TRUE(leader_.add_credential(credential, "user:ann"));
+  }
+  std::vector<std::string> ids;
+  for (const json::value& row : credentials_view(leader_)) {
+    const std::string id(row.as_object().at("id").as_string());
+    if (id.starts_with('t')) ids.push_back(id);
+  }
+  EXPECT_EQ(ids, (std::vector<std::string>{"t1", "t2", "t9", "t10"}));
+}
+
 TEST_F(ViewsTest, AReplicaThatIsBackingOffSaysWhenItIsRestarted) {
   deploy({});
   LastReport last = next();

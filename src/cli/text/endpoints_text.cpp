@@ -73,7 +73,9 @@ std::string endpoints_text(const json::object& answer, const Style& style) {
   std::string out;
   for (const json::value& entry : fields.list("gateways")) {
     const Fields gateway(entry);
-    out += "gateway " + gateway.text("name") + " at " + gateway.text("address");
+    const std::string address = gateway.text("address");
+    out += "gateway " + gateway.text("name") + " at " +
+           (address.starts_with(':') ? "port " + address.substr(1) + " of the server's machine" : address);
     const bool is_silent = gateway.has("reports") && !gateway.is("reports");
     out += is_silent ? " does not report: it may not be running; its log says why\n" : "\n";
   }
