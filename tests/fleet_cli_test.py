@@ -80,6 +80,8 @@ class Verbs(Fleet):
         self.assertRegex(self.text("status"), r"(?s)lab, version 1; .*\nnodes    2: 2 healthy\n.*\nweb +serving +2/2 +2 +1\n")
         self.assertRegex(self.text("nodes"), r"\na +healthy +in service +\d of 2 +1 ")
         self.assertRegex(self.text("nodes", "b"), r"\ncuda:0 +GPU-\w{8} ")
+        self.assertRegex(self.text("nodes", "--devices"), r"(?s)^NODE +DEVICE .*\na +cuda:0 .*\na +cuda:1 .*\nb +cuda:0 ")
+        self.assertEqual(self.get("replicas")["replicas"][0]["restarts"], 0)
         self.assertRegex(self.text("replicas", "web"), r"\nweb/1 +ready ")
         self.assertEqual(self.text("logs", "--tail", "2", "web/0"), "one\ntwo\n")
         self.assertRegex(self.text("events", "--subject", "web/0"), r"ready +web/0 ")
@@ -196,6 +198,11 @@ class Verbs(Fleet):
         self.text("token", "remove", token)
         self.assertRegex(self.text("events"), rf"token {token} was created with role deploy, for ann .*\n(.*\n)*.*token {token} of ann was revoked ")
         self.assertRefused(self.command("token", "add", "read", "--name", "ann smith"), 2, "is not a valid name")
+        first, second = (re.findall(r"token (t\d+) ", self.command("token", "add", "read").stderr)[0] for _ in range(2))
+        answer = self.command("token", "remove", first, "none", second)
+        self.assertEqual(answer.stdout, f"token {first} is revoked\ntoken {second} is revoked\n")
+        self.assertEqual(answer.returncode, 2, "one of them does not exist")
+        self.assertRegex(answer.stderr, '^berth: there is no token')
 
     def test_what_is_pending_is_shown_with_its_deployment_alone(self):
         self.add_nodes("a")

@@ -49,6 +49,14 @@ class Run(Machine):
         first.communicate("")
         self.assertEqual(self.berth("run", "--mem", "50G", "--", "true").returncode, 0, "ended leases return their memory")
 
+    def test_a_file_of_simulated_devices_is_found_from_another_folder(self):
+        (self.folder / "one.toml").write_text('[[device]]\nid = "s0"\nmemory_bytes = "80GiB"\n')
+        show = ("--mem", "1G", "--", "sh", "-c", "echo $BERTH_SIMULATED")
+        there = ("env", "-C", str(self.folder))
+        for answer in (self.berth("run", "--backend", "simulated", "--simulated", "one.toml", *show, prefix=there),
+                       self.berth("run", "--backend", "simulated", *show, prefix=there, BERTH_SIMULATED="one.toml")):
+            self.assertEqual(answer.stdout, f"{self.folder}/one.toml\n", answer.stderr)
+
     def test_policies_of_share_and_turns_use_every_device(self):
         path = self.folder / "four.toml"
         path.write_text("".join(f'[[device]]\nid = "s{i}"\nmemory_bytes = "80GiB"\n' for i in range(4)))

@@ -25,7 +25,7 @@ LOOKS = ("status", "nodes", "replicas", "deployments", "events", "why", "rollout
 VARIES = [
     (r"time=\S+", "time=TIME"), (r"actor=server:\S+", "actor=server:HEAD"),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "TIME"), (r"\b\d+(\.\d+)? (ms|s|min|h)\b", "AGE"), (r"127\.0\.0\.1:\d+", "127.0.0.1:PORT"),
-    (r"\b\d{4,5} +AGE", "PORT AGE"), (r"\S*/server-\d+/", "/run/berth/server/"), (r"\b0\.\d+\.\d+\S*", "VERSION"),
+    (r"\b\d{4,5} +(\d+) +AGE", r"PORT \1 AGE"), (r"\S*/server-\d+/", "/run/berth/server/"), (r"\b0\.\d+\.\d+\S*", "VERSION"),
     (r"\d+ +\d+\.\d [GT]iB +AGE +VERSION", "CPUS RAM AGE VERSION"), (r"server \S+, ", "server HEAD, "),
     # The progress of an update depends on the moment.
     (r"hello: updating.*\n.*updated", "hello: updating"),

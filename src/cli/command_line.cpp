@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <filesystem>
 #include <set>
+#include <system_error>
 
 #include "cli/completion.hpp"
 #include "cli/man_pages.hpp"
@@ -51,6 +53,13 @@ CLI::Option* add_option(CLI::App& app, const std::string& names, const Target& i
 bool takes_several(const Target& into) {
   return std::holds_alternative<std::vector<std::string>*>(into) ||
          std::holds_alternative<std::function<Result<void>(const std::string&)>>(into);
+}
+
+// Unchanged where this process has no working folder.
+std::string absolute_path(const std::string& file) {
+  std::error_code failed;
+  const std::filesystem::path path = std::filesystem::absolute(file, failed);
+  return failed ? file : path.native();
 }
 
 bool has_default(const Target& into) {
@@ -221,6 +230,7 @@ void Verb::option(const std::string& names, const std::string& value, Target int
   if (takes_several(into)) added->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   if (rules.range) refuse_outside(*added, rules.range->first, rules.range->second);
   if (rules.environment != nullptr) added->envname(rules.environment);
+  if (rules.is_file) added->transform(absolute_path, "", "");
   if (has_default(into) && !rules.required) added->capture_default_str();
 }
 

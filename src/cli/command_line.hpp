@@ -33,6 +33,8 @@ struct OptionRules {
   bool required = false;
   std::optional<std::pair<std::size_t, std::size_t>> range = {};
   const char* environment = nullptr;  // a variable that is read if the option is absent
+  // A file that another process opens from its own working folder: the target gets the absolute path.
+  bool is_file = false;
 };
 
 // Names of things that exist now, for shell completion.

@@ -7,6 +7,7 @@ namespace berth::cli {
 void add_backend_options(Verb& verb, BackendOptions& options) {
   OptionRules rules;
   rules.environment = "BERTH_SIMULATED";
+  rules.is_file = true;  // replicas and jobs start in other folders
   verb.option("--simulated", "FILE", &options.simulated_file,
               "TOML file of simulated devices (docs/guide/simulated.md)", rules);
   rules = {};

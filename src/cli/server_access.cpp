@@ -225,7 +225,7 @@ void add_list_verb(const Verb& command, const ListVerb& list) {
   struct Arguments {
     ServerArguments server;
     std::string name;
-    bool watch = false;
+    bool watch = false, has_view = false;
   };
   const auto arguments = std::make_shared<Arguments>();
   Verb verb = command.add(list.name, list.help);
@@ -233,6 +233,7 @@ void add_list_verb(const Verb& command, const ListVerb& list) {
     verb.argument("NAME", &arguments->name, list.argument_help, false);
     verb.offer("NAME", list.offered);
   }
+  if (!list.view.flag.empty()) verb.flag(list.view.flag, arguments->has_view, list.view.help);
   verb.flag("--watch", arguments->watch, "refresh every second until q or Ctrl-C (exit status 0)");
   add_server_options(verb, arguments->server);
   verb.run([arguments, list] {
@@ -246,7 +247,9 @@ void add_list_verb(const Verb& command, const ListVerb& list) {
     }
     const bool is_single = !arguments->name.empty() && target.find('?') == std::string::npos;
     return (arguments->watch ? watch_server : call_and_print)(arguments->server, {target},
-                                                              is_single ? list.single : list.all);
+                                                              arguments->has_view ? list.view.text
+                                                              : is_single         ? list.single
+                                                                                  : list.all);
   });
 }
 

@@ -98,6 +98,11 @@ struct ListVerb {
   std::vector<Names> offered = {};  // for NAME
   // The path for NAME; null: NAME is appended to the path of the list. A path with a query returns a list.
   std::function<Result<std::string>(const std::string& name)> target = nullptr;
+  // A flag that shows the same answer as another text; empty: there is none.
+  struct View {
+    std::string flag, help;
+    AnswerText text;
+  } view = {};
 };
 void add_list_verb(const Verb& command, const ListVerb& list);
 

@@ -221,7 +221,7 @@ TEST_F(ServerAccessTest, EventsAreFollowedOverTheStreamAndAfterItsEnd) {
   const Outcome followed = run_words({"events", "-f", "--subject", "chat", "--server", server.url()}, add_events);
   std::string expected;
   for (const char* number : {"1", "2", "4", "5"})
-    expected += "2026-11-17 00:00:00  ready       chat/0        number " + std::string(number) + " (node:a)\n";
+    expected += "2026-11-17 00:00:00  ready       chat/0            number " + std::string(number) + " (node:a)\n";
   EXPECT_EQ(followed.out, expected);
   EXPECT_EQ(followed.err, "berth: that is all\n");
   ASSERT_EQ(server.requests().size(), 4u);

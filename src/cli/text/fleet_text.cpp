@@ -120,6 +120,7 @@ std::string replica_table(const json::array& replicas, const Style& style) {
                      {">MEMORY", bytes_cell("memory_bytes"), 0, 3},
                      {">REVISION", count_cell("revision"), 0, 1},
                      {">PORT", count_cell("port"), 0, 2},
+                     {">RESTARTS", count_cell("restarts"), 0, 2},
                      {">AGE", [](const Fields& row) { return row.age_since("started_at_ms"); }}},
                     style) +
          reasons_text(replicas, name, style);
@@ -142,9 +143,11 @@ std::string holders_text(const Fields& device) {
   return text.empty() ? "-" : text;
 }
 
-std::string device_table(const Fields& node, const Style& style) {
+// The devices of a node, or of the whole fleet: these rows have a member "node", which identifies them together with
+// the ordinal, so that ids may be dropped.
+std::string device_table(const json::array& devices, bool is_of_fleet, const Style& style) {
   std::vector<DeviceId> all;
-  for (const json::value& device : node.list("devices")) all.emplace_back(Fields(device).raw("id"));
+  for (const json::value& device : devices) all.emplace_back(Fields(device).raw("id"));
   const auto id = [&](const Fields& row) { return printable(short_id(DeviceId(row.raw("id")), all)); };
   // A health problem takes precedence over an intent.
   const auto device_state = [&](const Fields& row) {
@@ -159,16 +162,17 @@ std::string device_table(const Fields& node, const Style& style) {
                                                    : std::string("-");
     };
   };
-  return table_text(node.list("devices"),
-                    {{"DEVICE", [](const Fields& row) { return row.text("backend") + ":" + row.count("ordinal"); }},
-                     {"ID", id, 0, 0, true},
-                     {"NAME", text_cell("name"), 8, 3},
-                     {"STATE", device_state},
-                     {">FREE MEMORY", free_memory_text, 0, 6},
-                     {">LOAD", unit("utilization", 100, "%"), 0, 2},
-                     {">TEMP", unit("temperature_celsius", 1, " C"), 0, 1},
-                     {"HELD BY", holders_text, 16}},
-                    style);
+  std::vector<TableColumn> columns{
+      {"DEVICE", [](const Fields& row) { return row.text("backend") + ":" + row.count("ordinal"); }},
+      {"ID", id, 0, is_of_fleet ? 3 : 0, true},
+      {"NAME", text_cell("name"), 13, 4},
+      {"STATE", device_state},
+      {">FREE MEMORY", free_memory_text, 0, 6},
+      {">LOAD", unit("utilization", 100, "%"), 0, 2},
+      {">TEMP", unit("temperature_celsius", 1, " C"), 0, 1},
+      {"HELD BY", holders_text, 16}};
+  if (is_of_fleet) columns.insert(columns.begin(), {"NODE", text_cell("node"), 8});
+  return table_text(devices, columns, style);
 }
 
 std::string unhealthy_line(const std::string& node, const std::string& device, const Fields& row, const Style& style) {
@@ -335,6 +339,20 @@ std::string nodes_text(const json::object& answer, const Style& style) {
          (unhealthy.empty() ? "" : "\n" + unhealthy);
 }
 
+std::string fleet_devices_text(const json::object& answer, const Style& style) {
+  const Fields all(answer);
+  json::array nodes = all.list("nodes"), rows;
+  if (all.has("node")) nodes.push_back(all.in("node").object());
+  for (const json::value& node : nodes) {
+    for (const json::value& device : Fields(node).list("devices")) {
+      if (!device.is_object()) continue;
+      rows.push_back(device);
+      rows.back().get_object()["node"] = Fields(node).raw("name");
+    }
+  }
+  return rows.empty() ? "no node has reported a device\n" : device_table(rows, true, style);
+}
+
 std::string node_text(const json::object& answer, const Style& style) {
   const Fields node = Fields(answer).in("node");
   std::string text = node.text("name") + ": " + state_cell("health", style)(node) + ", " +
@@ -357,7 +375,7 @@ std::string node_text(const json::object& answer, const Style& style) {
     text += "its devices were last seen " +
             (node.has("last_report_age_s") ? node.age("last_report_age_s") + " ago" : "before this server started") +
             "\n";
-  if (!node.list("devices").empty()) text += "\n" + device_table(node, style);
+  if (!node.list("devices").empty()) text += "\n" + device_table(node.list("devices"), false, style);
   if (!node.list("replicas").empty()) text += "\n" + replica_table(node.list("replicas"), style);
   return text;
 }
@@ -437,11 +455,17 @@ std::string events_text(const json::object& answer, const Style& style) {
     word.resize(std::max(word.size(), width), ' ');
     return word + "  ";
   };
+  const json::array& events = Fields(answer).list("events");
+  // Lines that are printed one by one have a common width too, and one long name does not widen all lines.
+  constexpr std::size_t subject_least = 16, subject_most = 24;
+  std::size_t subject = subject_least;
+  for (const json::value& event : events)
+    subject = std::max(subject, std::min(subject_most, shown_width(Fields(event).text("subject"))));
   std::string text;
-  for (const json::value& value : Fields(answer).list("events")) {
+  for (const json::value& value : events) {
     const Fields event(value);
     text += paint(style, Colour::dim, event.time("at_ms")) + "  " + padded(event.text("kind"), 10) +
-            padded(event.text("subject"), 12) + with_short_ids(event.text("text")) +
+            padded(event.text("subject"), subject) + with_short_ids(event.text("text")) +
             paint(style, Colour::dim, " (" + event.text("actor") + ")") + "\n";
   }
   return text;

@@ -9,15 +9,16 @@
 
 namespace berth::cli {
 
-std::string status_text(const boost::json::object& answer, const Style& style);       // /status
-std::string nodes_text(const boost::json::object& answer, const Style& style);        // /nodes
-std::string node_text(const boost::json::object& answer, const Style& style);         // /nodes/NAME
-std::string deployments_text(const boost::json::object& answer, const Style& style);  // /deployments
-std::string deployment_text(const boost::json::object& answer, const Style& style);   // /deployments/NAME
-std::string rollout_text(const boost::json::object& answer, const Style& style);      // the same, without its spec
-std::string replicas_text(const boost::json::object& answer, const Style& style);     // /replicas
-std::string replica_text(const boost::json::object& answer, const Style& style);      // /replicas/NAME/N
-std::string events_text(const boost::json::object& answer, const Style& style);       // /events
-std::string tokens_text(const boost::json::object& answer, const Style& style);       // /tokens
+std::string status_text(const boost::json::object& answer, const Style& style);         // /status
+std::string nodes_text(const boost::json::object& answer, const Style& style);          // /nodes
+std::string fleet_devices_text(const boost::json::object& answer, const Style& style);  // the same, device by device
+std::string node_text(const boost::json::object& answer, const Style& style);           // /nodes/NAME
+std::string deployments_text(const boost::json::object& answer, const Style& style);    // /deployments
+std::string deployment_text(const boost::json::object& answer, const Style& style);     // /deployments/NAME
+std::string rollout_text(const boost::json::object& answer, const Style& style);        // the same, without its spec
+std::string replicas_text(const boost::json::object& answer, const Style& style);       // /replicas
+std::string replica_text(const boost::json::object& answer, const Style& style);        // /replicas/NAME/N
+std::string events_text(const boost::json::object& answer, const Style& style);         // /events
+std::string tokens_text(const boost::json::object& answer, const Style& style);         // /tokens
 
 }  // namespace berth::cli

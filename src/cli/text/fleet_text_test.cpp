@@ -24,7 +24,7 @@ const std::string status = R"({"schema":1,"version":"0.9.0","server":"box-1","ep
                            "]}";
 const std::string replica =
     R"({"name":"chat/0","deployment":"chat","replica":0,"generation":17,"revision":4,"current":true,"state":"ready","node":"gpu-1",
- "devices":["GPU-ea3b8f50-1111-2222-3333-444444444444"],"memory_bytes":42949672960,"exclusive":true,"port":43117,"failures":0,"job":"j21"})";
+ "devices":["GPU-ea3b8f50-1111-2222-3333-444444444444"],"memory_bytes":42949672960,"exclusive":true,"port":43117,"failures":0,"restarts":2,"job":"j21"})";
 const std::string node =
     R"({"name":"gpu-1","health":"healthy","intent":"in_service","last_report_age_s":0.8,"version":"0.9.0","cpus":64,"memory_bytes":540000000000,
  "labels":{"zone":"a"},"taints":["spot"],"egress":false,"clock_offset_s":-3600.5,
@@ -96,9 +96,47 @@ TEST(FleetText, ANodeShowsItsDevicesWithTheirHolders) {
   EXPECT_NE(text.find("cuda:1  GPU-5b1c0000  -            cordoned                       -     -     -  -\n"),
             std::string::npos)
       << text;
-  EXPECT_NE(text.find("chat/0   ready  gpu-1  GPU-ea3b8f50  40.0 GiB         4  43117    -\n"), std::string::npos)
+  EXPECT_NE(text.find("chat/0   ready  gpu-1  GPU-ea3b8f50  40.0 GiB         4  43117         2    -\n"),
+            std::string::npos)
       << text;
   expect_fits_narrow_terminals([&](const Style& style) { return node_text(answer, style); });
+}
+
+TEST(FleetText, AllDevicesOfTheFleetAreInOneTable) {
+  std::string other = node;
+  other.replace(other.find("gpu-1"), 5, "gpu-2");
+  const json::object answer = read(R"({"schema":1,"nodes":[)" + node + "," + other + "]}");
+  const std::string text = fleet_devices_text(answer, Style{200, false, false});
+  EXPECT_TRUE(text.starts_with("NODE   DEVICE  ID ")) << text;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 7) << text;
+  EXPECT_NE(text.find("\ngpu-2  cuda:1  GPU-5b1c0000  -            cordoned"), std::string::npos) << text;
+  EXPECT_NE(text.find("gpu-1  cuda:0  GPU-ea3b8f50  NVIDIA H200  healthy   100.6 GiB of 140.4 GiB   62%  54 C  "
+                      "chat/0, j17 (bob), lease 12 (eve), foreign python3 (root)\n"),
+            std::string::npos)
+      << text;
+  expect_fits_narrow_terminals([&](const Style& style) { return fleet_devices_text(answer, style); });
+  EXPECT_EQ(fleet_devices_text(read(R"({"schema":1,"nodes":[]})"), {}), "no node has reported a device\n");
+}
+
+TEST(FleetText, ANameOfADeviceIsNotCutWhileLessImportantColumnsAreShown) {
+  const json::object answer =
+      read(R"({"schema":1,"node":{"name":"a","health":"healthy","intent":"in_service","devices":[
+    {"id":"SIM-GPU-0001","backend":"simulated","ordinal":0,"name":"Simulated H100","health":"healthy","intent":"in_service",
+     "memory_bytes_total":85899345920,"memory_bytes_free":85899345920,"utilization":0.5,"temperature_celsius":40,
+     "holders":[{"kind":"replica","name":"embeddings-large/0"}]}]}})");
+  EXPECT_NE(node_text(answer, {}).find(" Simulated H100 "), std::string::npos) << node_text(answer, {});
+}
+
+TEST(FleetText, SubjectsOfEventsShareAColumn) {
+  const auto event = [](const std::string& subject) {
+    return R"({"at_ms":0,"kind":"ready","actor":"controller","subject":")" + subject + R"(","text":"it happened"})";
+  };
+  EXPECT_EQ(events_text(read(R"({"events":[)" + event("chat") + "," + event("gateway/box-ops") + "," +
+                             event("a-deployment-with-a-very-long-name/0") + "]}"),
+                        {}),
+            "1970-01-01 00:00:00  ready       chat                      it happened (controller)\n"
+            "1970-01-01 00:00:00  ready       gateway/box-ops           it happened (controller)\n"
+            "1970-01-01 00:00:00  ready       a-deployment-with-a-very-long-name/0  it happened (controller)\n");
 }
 
 // The id has 60 characters, as ids of some drivers have.
@@ -252,7 +290,7 @@ TEST(FleetText, AReplicaExplainsItself) {
             "- ask for 1 GPU instead of 2\n"
             "\n"
             "events\n"
-            "2026-11-17 00:00:00  pending     chat/2        fits nowhere, GPU-ea3b8f50 is full (controller)\n");
+            "2026-11-17 00:00:00  pending     chat/2            fits nowhere, GPU-ea3b8f50 is full (controller)\n");
 }
 
 TEST(FleetText, ADeploymentShowsItsRolloutAndSpec) {

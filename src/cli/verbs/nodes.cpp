@@ -10,7 +10,9 @@ void add_nodes(const Verb& command) {
                           "show only this node",
                           nodes_text,
                           node_text,
-                          {Names::nodes}});
+                          {Names::nodes},
+                          nullptr,
+                          {"--devices", "list the devices of all nodes, with their holders", fleet_devices_text}});
 }
 
 }  // namespace berth::cli

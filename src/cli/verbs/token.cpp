@@ -20,7 +20,8 @@ constexpr std::string_view roles[] = {"read", "operate", "deploy", "join", "call
 
 struct TokenArguments {
   ServerArguments server;
-  std::string name;  // a role, or an id
+  std::string name;              // a role
+  std::vector<std::string> ids;  // to remove
   std::string ttl;
   std::string node;        // for the role join; empty: any node
   bool gateway = false;    // for the role join: the token is for a gateway
@@ -120,15 +121,20 @@ void add_token(const Verb& command) {
   add_server_options(list, arguments->server);
   list.run([arguments] { return call_and_print(arguments->server, {"/api/v1/tokens"}, tokens_text); });
 
-  Verb remove = token.add("remove", "revoke a token immediately");
-  remove.argument("ID", &arguments->name, "token id from berth token list");
+  Verb remove = token.add("remove", "revoke tokens immediately");
+  remove.argument("ID", &arguments->ids, "token ids from berth token list");
   remove.offer("ID", {Names::tokens});
   add_server_options(remove, arguments->server);
   remove.run([arguments] {
-    return call_and_print(arguments->server, {"/api/v1/tokens/" + http::encoded(arguments->name), "DELETE"},
-                          [](const boost::json::object& answer, const Style&) {
-                            return "token " + Fields(answer).text("removed") + " is revoked\n";
-                          });
+    int status = done;
+    for (const std::string& id : arguments->ids) {
+      const int of_id = call_and_print(arguments->server, {"/api/v1/tokens/" + http::encoded(id), "DELETE"},
+                                       [](const boost::json::object& answer, const Style&) {
+                                         return "token " + Fields(answer).text("removed") + " is revoked\n";
+                                       });
+      if (status == done) status = of_id;
+    }
+    return status;
   });
 }
 
