@@ -463,7 +463,7 @@ class Api(Fleet):
         only_opencl_devices_have = {"Device.former_id", "Device.active_streams"}
         self.assertEqual(document.never_sent() - only_opencl_devices_have - {"Replica.reason", "Replica.memory_bytes_peak", "Device.memory_bytes_promised", "Device.held_exclusively"}, {
             "Device.advice", "Device.error", "Device.events", "Device.intent_age_ms", "Device.parent", "Device.queue_depth", "Link.lanes",
-            "Endpoints.warnings", "Replica.next_start_at_ms", "Plan.pending.provider", "Status.problem", "Status.warnings", "Node.problem", "Joined.certificate", "Joined.authority", "NewToken.explain", "Tokens.tokens.explain", "Reason.provider", "Project.egress_preference",
+            "Endpoints.warnings", "Replica.next_start_at_ms", "Plan.pending.provider", "Status.problem", "Status.warnings", "Node.problem", "Node.health_reason", "Status.unavailable_nodes.health_reason", "Joined.certificate", "Joined.authority", "NewToken.explain", "Tokens.tokens.explain", "Reason.provider", "Project.egress_preference",
             "Spec.stop_after_s", "Event.schema", "ServedDeployment.traffic", "ServedDeployment.endpoints.traffic", "ServedDeployment.shards", "ServedDeployment.endpoints.address", "ServedDeployment.serving.reach", "Spec.serving.reach"})
 
 

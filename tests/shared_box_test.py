@@ -74,7 +74,7 @@ class WholeDevices(OneUser):
         self.machine.write_text((ROOT / "tests/double/machines/eight.txt").read_text().replace("process", "# process"))
         held = self.hold("-n", "8")
         answer = self.berth("devices", "--backend", "cuda")
-        self.assertEqual(answer.stdout.count("held"), 8, answer.stdout)
+        self.assertEqual(answer.stdout.count(", exclusive"), 8, answer.stdout)
         self.assertIn(str(held.command_pid), answer.stdout)
 
     # B6

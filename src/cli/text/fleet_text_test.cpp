@@ -111,7 +111,7 @@ TEST(FleetText, AllDevicesOfTheFleetAreInOneTable) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 7) << text;
   EXPECT_NE(text.find("\ngpu-2  cuda:1  GPU-5b1c0000  -            cordoned"), std::string::npos) << text;
   EXPECT_NE(text.find("gpu-1  cuda:0  GPU-ea3b8f50  NVIDIA H200  healthy   100.6 GiB of 140.4 GiB   62%  54 C  "
-                      "chat/0, j17 (bob), lease 12 (eve), foreign python3 (root)\n"),
+                      "chat/0, chat/1, j17 (bob), lease 12 (eve), foreign python3 (root)\n"),
             std::string::npos)
       << text;
   expect_fits_narrow_terminals([&](const Style& style) { return fleet_devices_text(answer, style); });
